@@ -1,0 +1,44 @@
+"""``sptc``: dispatch to the subcommands, with exit statuses 0, 1 (mismatch) and 2 (bad input)."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import Error
+from . import run
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words after the program's name; the process's own by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
+    """
+    parser = argparse.ArgumentParser(
+        prog="sptc", description="Bit-exact models of sparse tensor cores, held against recordings of real ones."
+    )
+    parser.add_argument("--version", action="version", version=f"sptc {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.execute(options))
+    except Error as error:
+        print(f"sptc {options.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        print(f"sptc {options.command}: interrupted", file=sys.stderr)
+        return 130

@@ -1,0 +1,152 @@
+"""Codes to terms: value, exponent and class of every operand (numerics: operand formats)."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import Format, Specials
+
+__all__ = ["NARROW", "WIDE", "Precision", "Terms", "decode", "decode_scale", "precision_for"]
+
+
+@dataclass(frozen=True, eq=False)
+class Precision:
+    """Which numpy types hold values and exponents exactly.
+
+    Attributes
+    ----------
+    value : dtype
+        Holds every product of two operands exactly.
+    exponent : dtype
+        Holds the sum of two exponents.
+    zero_exponent : int
+        Exponent given to a zero operand; twice it still fits `exponent`, and it plus any real exponent is below
+        `lowest_product_exponent`.
+    lowest_product_exponent : int
+        No product of two non-zero operands has a smaller exponent.
+    """
+
+    value: np.dtype
+    exponent: np.dtype
+    zero_exponent: int
+    lowest_product_exponent: int
+
+
+#: For formats of up to five exponent bits: 22-bit products between 2**-48 and 2**32 are exact in f32.
+NARROW = Precision(np.dtype(np.float32), np.dtype(np.int8), -60, -32)
+#: For bf16 and tf32: products between 2**-272 and 2**256 are exact in f64.
+WIDE = Precision(np.dtype(np.float64), np.dtype(np.int16), -8000, -300)
+
+
+def precision_for(*formats: Format) -> Precision:
+    """Return the smallest precision that holds products of these formats exactly."""
+    return NARROW if all(fmt.exponent_bits <= 5 for fmt in formats) else WIDE
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Decoded operands, elementwise.
+
+    Attributes
+    ----------
+    values : ndarray of `Precision.value`
+        Signed value; 0 for NaN and Inf.
+    exponents : ndarray of `Precision.exponent`
+        Exponent of the significand, not normalised for subnormals; `Precision.zero_exponent` for zero, NaN and Inf.
+    classes : ndarray of float32 or None
+        NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. Products and sums of classes under IEEE rules
+        give the special results.
+    """
+
+    values: NDArray
+    exponents: NDArray
+    classes: NDArray[np.float32] | None
+
+    def take(self, rows: NDArray[np.intp]) -> "Terms":
+        """Gather along the first axis."""
+        classes = None if self.classes is None else self.classes.take(rows, axis=0)
+        return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
+
+    def with_classes(self) -> "Terms":
+        """Return the same terms with a class array, which finite terms have the other operand's specials meet."""
+        if self.classes is not None:
+            return self
+        return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    values: NDArray
+    exponents: NDArray
+    classes: NDArray[np.float32]
+    special: NDArray[np.bool_]
+
+
+def _fields(fmt: Format) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Return sign (+-1), integer significand, exponent and class of every code of a float format."""
+    code = np.arange(1 << fmt.bits)
+    fraction = code & ((1 << fmt.fraction_bits) - 1)
+    field = code >> fmt.fraction_bits & ((1 << fmt.exponent_bits) - 1)
+    sign = np.where(code >> (fmt.bits - 1) & 1, -1, 1) if fmt.signed else np.ones_like(code)
+    hidden = (field > 0) if fmt.subnormals else np.ones_like(field, bool)
+    significand = fraction | hidden.astype(int) << fmt.fraction_bits
+    exponent = np.maximum(field, int(fmt.subnormals)) - fmt.bias
+    classes = sign * np.sign(significand).astype(np.float32)
+    top = field == (1 << fmt.exponent_bits) - 1
+    if fmt.specials is Specials.IEEE:
+        classes[top] = np.where(fraction[top] == 0, sign[top] * np.float32(np.inf), np.float32(np.nan))
+    elif fmt.specials is Specials.NAN:
+        classes[top & (fraction == (1 << fmt.fraction_bits) - 1)] = np.nan
+    return sign, significand, exponent, classes
+
+
+@lru_cache(maxsize=32)
+def _table(fmt: Format, precision: Precision) -> _Table:
+    sign, significand, exponent, classes = _fields(fmt)
+    special = ~np.isfinite(classes)
+    zero = special | (significand == 0)
+    values = np.ldexp((sign * significand).astype(precision.value), exponent - fmt.fraction_bits)
+    return _Table(
+        np.where(zero, 0, values).astype(precision.value),
+        np.where(zero, precision.zero_exponent, exponent).astype(precision.exponent),
+        classes.astype(np.float32),
+        special,
+    )
+
+
+def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
+    """Decode operand codes.
+
+    Parameters
+    ----------
+    codes : ndarray of an unsigned integer type
+        Register containers.
+    fmt : Format
+        Format of the elements.
+    precision : Precision
+        As :func:`precision_for` gives for the two operand formats.
+    low_bit : int
+        Where the element starts in its container; bits around it are ignored.
+
+    Returns
+    -------
+    Terms
+        Same shape as `codes`.
+    """
+    table = _table(fmt, precision)
+    if low_bit:
+        codes = codes >> low_bit
+    if codes.dtype.itemsize * 8 != fmt.bits:
+        codes = codes & ((1 << fmt.bits) - 1)
+    classes = table.classes.take(codes) if table.special.take(codes).any() else None
+    return Terms(table.values.take(codes), table.exponents.take(codes), classes)
+
+
+def decode_scale(codes: NDArray[np.uint8], fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Decode block scales into significand (NaN for a NaN scale) and exponent, subnormals not re-normalised."""
+    _, significand, exponent, classes = _fields(fmt)
+    significands = np.where(np.isnan(classes), np.nan, significand / (1 << fmt.fraction_bits))
+    meaningful = codes & ((1 << fmt.bits) - 1)
+    return significands.take(meaningful), exponent.take(meaningful)

@@ -1,0 +1,61 @@
+"""Integer instructions: the exact sum, then one clamp or wrap (numerics, section 5)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import Format
+
+__all__ = ["accumulate", "decode_integer", "expand"]
+
+#: Products summed at once: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
+EXACT_F32_TERMS = 256
+
+
+def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
+    """Decode 4-bit or 8-bit integers into f32."""
+    if fmt.bits == 8:
+        return codes.view(np.int8 if fmt.signed else np.uint8).astype(np.float32)
+    values = codes.astype(np.float32)
+    return np.where(codes >> 3 & 1, values - 16, values) if fmt.signed else values
+
+
+def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
+    """Spread the stored elements of A over the k logical columns.
+
+    Parameters
+    ----------
+    stored : ndarray of float32, shape (..., kept)
+        Stored elements.
+    rows : ndarray of intp, shape (..., kept)
+        Logical column of each. Elements that select the same column add up, as the multiplexers have it.
+    k : int
+        Logical columns.
+    """
+    kept = stored.shape[-1]
+    flat = np.zeros(stored.size // kept * k, np.float32)
+    where = rows.reshape(-1, kept) + np.arange(0, flat.size, k)[:, None]
+    values = stored.reshape(-1, kept)
+    np.add.at(flat, where.ravel(), values.ravel())
+    return flat.reshape(*stored.shape[:-1], k)
+
+
+def accumulate(
+    a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.int32], satfinite: bool
+) -> NDArray[np.int32]:
+    """Return a @ b + c of one instruction, clamped to 32 bits or wrapped.
+
+    Parameters
+    ----------
+    a, b : ndarray of float32, shape (..., m, k) and (..., k, n)
+        Expanded A and B.
+    c : ndarray of int32, shape (..., m, n)
+        Accumulator.
+    satfinite : bool
+        Clamp instead of wrapping.
+    """
+    assert a.shape[-1] <= EXACT_F32_TERMS
+    products = np.matmul(a, b)
+    if not satfinite:
+        return products.astype(np.int32) + c
+    total = products.astype(np.int64) + c
+    return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)

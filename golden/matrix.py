@@ -1,0 +1,198 @@
+"""Matrix products as the instruction forms them: matrices of codes in, matrices of codes out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
+from .decode import decode, decode_scale, precision_for
+from .emulated import emulated_instruction, even_and_odd_pairs, widen
+from .fused import fused_step
+from .grouped import grouped_step
+from .integer import accumulate, decode_integer, expand
+from .select import WHOLE_ELEMENT_NIBBLES, kept_rows, splice_candidates
+
+__all__ = ["multiply"]
+
+#: Outputs worked on at once, so that the terms of a step stay in the second-level cache.
+_BLOCK_OUTPUTS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some rows of some tiles: what the K loop needs."""
+
+    instruction: Instruction
+    numerics: Numerics
+    a: NDArray  # (tiles, rows, kept) codes
+    b: NDArray  # (tiles, k, n) codes
+    c: NDArray  # (tiles, rows, n) codes
+    nibbles: NDArray[np.uint8] | None  # (tiles, rows, chunks)
+    scale_a: NDArray[np.uint8] | None  # (tiles, rows, scales)
+    scale_b: NDArray[np.uint8] | None  # (tiles, n, scales)
+
+
+def multiply(
+    instruction: Instruction,
+    arch: str,
+    a: NDArray,
+    b: NDArray,
+    c: NDArray,
+    nibbles: NDArray[np.uint8] | None = None,
+    scale_a: NDArray[np.uint8] | None = None,
+    scale_b: NDArray[np.uint8] | None = None,
+) -> NDArray:
+    """Return D = A B + C, bit for bit as a chain of the instruction computes it.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Its k divides K; each k columns are one instruction whose result is the next one's accumulator. m and n of
+        the matrices are free.
+    arch : str
+        Architecture whose numerics apply.
+    a : ndarray of uint8, uint16 or uint32, shape (batch, m, stored K)
+        Stored elements of A, one a container (4-bit elements in the low half of a byte).
+    b : ndarray, same type, shape (batch, K, n)
+        B.
+    c : ndarray of uint16 or uint32, shape (batch, m, n)
+        Accumulator codes.
+    nibbles : ndarray of uint8, shape (batch, m, K / chunk width), optional
+        Metadata of a sparse instruction; every value is computed as the multiplexers do.
+    scale_a, scale_b : ndarray of uint8, shape (batch, m, K / span) and (batch, n, K / span), optional
+        Block scales.
+
+    Returns
+    -------
+    ndarray, type and shape of `c`
+    """
+    parameters = numerics(instruction, arch)
+    result = np.empty_like(c)
+    batch, m, n = c.shape
+    tiles = max(1, _BLOCK_OUTPUTS // (m * n))
+    rows = m if tiles > 1 else max(1, _BLOCK_OUTPUTS // n)
+    compute = _integer_block if parameters.method is Method.INTEGER else _float_block
+    for tile in range(0, batch, tiles):
+        for row in range(0, m, rows):
+            of_rows = (slice(tile, tile + tiles), slice(row, row + rows))
+            of_tile = of_rows[0]
+            result[of_rows] = compute(
+                _Block(
+                    instruction,
+                    parameters,
+                    a[of_rows],
+                    b[of_tile],
+                    c[of_rows],
+                    None if nibbles is None else nibbles[of_rows],
+                    None if scale_a is None else scale_a[of_rows],
+                    None if scale_b is None else scale_b[of_tile],
+                )
+            )
+    return result
+
+
+def _integer_block(block: _Block) -> NDArray:
+    instruction = block.instruction
+    d = block.c.view(np.int32)
+    a = decode_integer(block.a, instruction.a)
+    b = decode_integer(block.b, instruction.b)
+    for start in range(0, b.shape[1], instruction.k):
+        stored = start // 2 if instruction.sparse else start
+        a_part = a[..., stored : stored + instruction.stored_k]
+        if instruction.granularity:
+            assert block.nibbles is not None
+            chunk = start // instruction.granularity.logical
+            rows = kept_rows(block.nibbles[..., chunk : chunk + instruction.chunks], instruction.granularity)
+            a_part = expand(a_part, rows, instruction.k)
+        d = accumulate(a_part, b[:, start : start + instruction.k], d, instruction.satfinite)
+    return d.view(np.uint32)
+
+
+def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
+    """Return, for every kept slot and row, the row of flattened B that it meets, and B to take it from."""
+    tiles, k, n = block.b.shape
+    granularity = block.instruction.granularity
+    b = block.b
+    if granularity is None:
+        rows = np.broadcast_to(np.arange(k), (tiles, block.a.shape[1], k))
+    else:
+        assert block.nibbles is not None
+        if granularity.stored == 1 and not np.isin(block.nibbles, WHOLE_ELEMENT_NIBBLES).all():
+            b = splice_candidates(b)
+            rows = 16 * np.arange(block.nibbles.shape[-1]) + block.nibbles
+        else:
+            rows = kept_rows(block.nibbles, granularity)
+    rows = rows + np.arange(0, tiles * b.shape[1], b.shape[1])[:, None, None]
+    return np.ascontiguousarray(rows.reshape(-1, rows.shape[-1]).T), b.reshape(-1, n)
+
+
+def _float_block(block: _Block) -> NDArray:
+    instruction, parameters = block.instruction, block.numerics
+    tiles, rows, n = block.c.shape
+    selected, b_codes = _selected_rows(block)
+    a_codes = np.ascontiguousarray(block.a.reshape(tiles * rows, -1).T)[..., None]
+    a_format, b_format = instruction.a, instruction.b
+    if parameters.method is Method.EMULATED:
+        a_codes, b_codes = widen(a_codes, a_format), widen(b_codes, b_format)
+        a_format = b_format = FORMATS["f16"]
+    precision = precision_for(a_format, b_format)
+    a = decode(a_codes, a_format, precision, instruction.low_bit(a_format))
+    b = decode(b_codes, b_format, precision, instruction.low_bit(b_format))
+    if a.classes is not None or b.classes is not None:
+        a, b = a.with_classes(), b.with_classes()
+
+    d = _decode_accumulator(block.c.reshape(tiles * rows, n))
+    for start in range(0, len(selected), instruction.stored_k):
+        slots = np.arange(start, start + instruction.stored_k)
+        if parameters.method is Method.EMULATED:
+            parts = [(a.take(part), b.take(selected[part])) for part in even_and_odd_pairs(slots)]
+            d = emulated_instruction(parts, d, instruction.c, parameters, precision)
+            continue
+        for first in range(0, len(slots), parameters.step):
+            step = slots[first : first + parameters.step]
+            a_step, b_step = a.take(step), b.take(selected[step])
+            if parameters.method is Method.GROUPED:
+                significands, exponents = _group_scales(block, step)
+                d = grouped_step(a_step, b_step, d, instruction.c, parameters, significands, exponents)
+            elif instruction.scale_format:
+                significands, exponents = _group_scales(block, step[:BLOCK_GROUP])
+                scale_exponents = exponents[0].astype(np.int32)
+                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scale_exponents)
+                d[np.isnan(significands[0])] = np.nan
+            else:
+                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision)
+    return _encode_accumulator(d, block.c.dtype).reshape(block.c.shape)
+
+
+def _group_scales(block: _Block, step: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return significand and exponent of the scales of each group of 16 kept products, shape (groups, rows, n)."""
+    instruction = block.instruction
+    assert instruction.scale_format
+    assert instruction.span
+    assert block.scale_a is not None
+    assert block.scale_b is not None
+    logical = step[::BLOCK_GROUP] * (2 if instruction.sparse else 1)
+    spans = logical // instruction.span
+    tiles, rows, n = block.c.shape
+    a_significand, a_exponent = decode_scale(block.scale_a[..., spans], instruction.scale_format)
+    b_significand, b_exponent = decode_scale(block.scale_b[..., spans], instruction.scale_format)
+    shape = (len(spans), tiles * rows, n)
+    significands = a_significand[:, :, None] * b_significand[:, None]
+    exponents = a_exponent[:, :, None] + b_exponent[:, None]
+    return np.moveaxis(significands, -1, 0).reshape(shape), np.moveaxis(exponents, -1, 0).reshape(shape)
+
+
+def _decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
+    return codes.view(np.float16).astype(np.float32) if codes.dtype == np.uint16 else codes.view(np.float32)
+
+
+def _encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
+    """Encode results; every NaN becomes the canonical one."""
+    if dtype == np.uint16:
+        with np.errstate(over="ignore"):
+            codes = values.astype(np.float16).view(np.uint16)
+        return np.where(np.isnan(values), np.uint16(0x7FFF), codes)
+    return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))

@@ -1,0 +1,87 @@
+"""Registers to matrices of codes and back, by the index maps of ``isa.fragments``."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.fragments import Fragment, metadata_map, scale_map
+from ..isa.instructions import Instruction
+
+__all__ = ["CONTAINERS", "pack", "pack_nibbles", "unpack", "unpack_nibbles", "unpack_scales"]
+
+#: numpy type that holds one element, by container width in bits.
+CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
+
+
+def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
+    """Gather a matrix from registers.
+
+    Parameters
+    ----------
+    registers : ndarray of uint32, shape (batch, threads, registers)
+        What the threads hold.
+    fragment : Fragment
+        The map.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
+        One container each; 4-bit elements in the low half of a byte.
+    """
+    batch = len(registers)
+    codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(CONTAINERS[fragment.element_bits])
+    if fragment.element_bits == 4:
+        codes = np.stack([codes & 15, codes >> 4], -1).reshape(batch, -1)
+    return codes.take(fragment.positions, axis=1)
+
+
+def pack(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
+    """Spread a matrix over registers, the inverse of :func:`unpack`.
+
+    Parameters
+    ----------
+    matrix : ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
+        Codes.
+    fragment : Fragment
+        The map.
+
+    Returns
+    -------
+    ndarray of uint32, shape (batch, threads, registers)
+    """
+    batch = len(matrix)
+    where = fragment.rows * fragment.shape[1] + fragment.columns
+    codes = matrix.astype(CONTAINERS[fragment.element_bits], copy=False).reshape(batch, -1).take(where.ravel(), axis=1)
+    if fragment.element_bits == 4:
+        codes = codes[:, ::2] | codes[:, 1::2] << 4
+    return np.ascontiguousarray(codes).view("<u4").reshape(batch, fragment.rows.shape[0], fragment.registers)
+
+
+def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, selector: int) -> NDArray[np.uint8]:
+    """Gather the metadata nibbles, shape (batch, m, chunks), from e, shape (batch, threads)."""
+    where = metadata_map(instruction, selector)
+    octets = np.ascontiguousarray(e).view(np.uint8).take(4 * where.lanes + (where.low_bits >> 3), axis=1)
+    return (octets >> (where.low_bits & 7).astype(np.uint8)) & np.uint8(15)
+
+
+def pack_nibbles(
+    nibbles: NDArray[np.uint8], instruction: Instruction, selector: int, others: NDArray[np.uint32]
+) -> NDArray[np.uint32]:
+    """Put nibbles, shape (batch, m, chunks), into metadata registers, shape (batch, threads).
+
+    Bits that hold no nibble are those of `others`.
+    """
+    where = metadata_map(instruction, selector)
+    cleared, packed = np.zeros(instruction.threads, np.uint32), np.zeros_like(others)
+    for row, chunk in np.ndindex(where.lanes.shape):
+        lane, low_bit = where.lanes[row, chunk], np.uint32(where.low_bits[row, chunk])
+        cleared[lane] |= np.uint32(15) << low_bit
+        packed[:, lane] |= nibbles[:, row, chunk].astype(np.uint32) << low_bit
+    return others & ~cleared | packed
+
+
+def unpack_scales(
+    data: NDArray[np.uint32], instruction: Instruction, operand: str, byte_id: int, thread_id: int
+) -> NDArray[np.uint8]:
+    """Gather the block scales of an operand, shape (batch, m or n, scales), from data, shape (batch, 32)."""
+    where = scale_map(instruction, operand, byte_id, thread_id)
+    return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + where.bytes, axis=1)

@@ -1,0 +1,68 @@
+"""Which B operand every stored element of A meets (numerics, section 2.1; layouts, section 1)."""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.metadata import UNITS_PER_CHUNK, Granularity, indices
+
+__all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "splice_candidates"]
+
+#: The two tf32 nibbles that fetch one whole element: half-slots (0, 1) and (2, 3).
+WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
+
+
+def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
+    """Return the logical row of B that every stored element selects.
+
+    Parameters
+    ----------
+    nibbles : ndarray of uint8, shape (..., chunks)
+        Metadata. For 1:2 only the two nibbles that fetch whole elements mean anything here.
+    granularity : Granularity
+        Structure of the sparsity.
+
+    Returns
+    -------
+    ndarray of intp, shape (..., chunks * granularity.stored)
+    """
+    chunk_start = np.arange(0, nibbles.shape[-1] * granularity.logical, granularity.logical)
+    rows = _offsets(granularity).take(nibbles, axis=0)
+    rows += chunk_start[:, None]
+    return rows.reshape(*nibbles.shape[:-1], -1)
+
+
+@lru_cache(maxsize=4)
+def _offsets(granularity: Granularity) -> NDArray[np.intp]:
+    """Return the logical columns inside a chunk that each nibble stores, shape (16, stored)."""
+    if granularity.stored == 1:
+        return np.array([[nibble >> 3] for nibble in range(16)])
+    unit = granularity.logical // UNITS_PER_CHUNK
+    return np.array(
+        [[unit * index + offset for index in indices(nibble) for offset in range(unit)] for nibble in range(16)]
+    )
+
+
+def splice_candidates(b: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return every element that a tf32 chunk can deliver, by nibble.
+
+    The hardware reads half-slots: the low half of the selected B is half-slot i0 of the chunk, the high half is
+    half-slot i1 (measured on an H200 for all sixteen nibbles).
+
+    Parameters
+    ----------
+    b : ndarray of uint32, shape (batch, k, n)
+        tf32 containers.
+
+    Returns
+    -------
+    ndarray of uint32, shape (batch, k // 2 * 16, n)
+        Row ``16 * chunk + nibble``.
+    """
+    batch, k, n = b.shape
+    chunks = b.reshape(batch, k // 2, 2, n)
+    halves = np.stack([chunks & 0xFFFF, chunks >> 16], 3).reshape(batch, k // 2, UNITS_PER_CHUNK, n)
+    i0, i1 = indices(np.arange(16))
+    spliced = halves[:, :, i0] | halves[:, :, i1] << np.uint32(16)
+    return spliced.reshape(batch, -1, n)

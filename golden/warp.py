@@ -1,0 +1,104 @@
+"""``mma`` and ``wgmma`` on the golden model: registers of the threads in, registers out."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ..isa.instructions import Instruction
+from .matrix import multiply
+from .registers import CONTAINERS, pack, unpack, unpack_nibbles, unpack_scales
+
+__all__ = ["Scales", "mma", "wgmma"]
+
+#: Scale data, uint32 of shape (batch, 32), with its byte id and thread id.
+Scales = tuple[NDArray[np.uint32], int, int]
+
+
+def mma(
+    instruction: Instruction,
+    arch: str,
+    a: NDArray[np.uint32],
+    b: NDArray[np.uint32],
+    c: NDArray[np.uint32],
+    e: NDArray[np.uint32] | None = None,
+    selector: int = 0,
+    scale_a: Scales | None = None,
+    scale_b: Scales | None = None,
+) -> NDArray[np.uint32]:
+    """Compute one instruction for a batch of warps. Operands are taken as valid.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma``.
+    arch : str
+        Architecture whose numerics apply.
+    a, b, c : ndarray of uint32, shape (batch, 32, registers)
+        Operands as the lanes hold them.
+    e : ndarray of uint32, shape (batch, 32), optional
+        Metadata of a sparse instruction.
+    selector : int
+        Sparsity selector.
+    scale_a, scale_b : Scales, optional
+        Block scales.
+
+    Returns
+    -------
+    ndarray of uint32, shape (batch, 32, registers)
+    """
+    accumulators = accumulator_fragment(instruction)
+    d = multiply(
+        instruction,
+        arch,
+        unpack(a, a_fragment(instruction)),
+        unpack(b, b_fragment(instruction)),
+        unpack(c, accumulators),
+        None if e is None else unpack_nibbles(e, instruction, selector),
+        None if scale_a is None else unpack_scales(scale_a[0], instruction, "a", *scale_a[1:]),
+        None if scale_b is None else unpack_scales(scale_b[0], instruction, "b", *scale_b[1:]),
+    )
+    return pack(d, accumulators)
+
+
+def wgmma(
+    instruction: Instruction,
+    d: NDArray[np.uint32],
+    a: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    b_addresses: NDArray[np.intp],
+    e: NDArray[np.uint32],
+    selector: int,
+) -> NDArray[np.uint32]:
+    """Compute one warpgroup instruction for a batch, D = A B + D. Operands are taken as valid.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``wgmma``.
+    d, a : ndarray of uint32, shape (batch, 128, registers)
+        Accumulator and A as the threads hold them.
+    smem : ndarray of uint8, shape (batch, bytes)
+        Shared-memory image.
+    b_addresses : ndarray of intp, shape (k, n)
+        Byte address of every element of B.
+    e : ndarray of uint32, shape (batch, 128)
+        Metadata.
+    selector : int
+        Sparsity selector.
+
+    Returns
+    -------
+    ndarray of uint32, shape (batch, 128, registers)
+    """
+    accumulators = accumulator_fragment(instruction)
+    octets = b_addresses[..., None] + np.arange(instruction.container_bits // 8)
+    b = smem.take(octets, axis=1).view(CONTAINERS[instruction.container_bits])[..., 0]
+    result = multiply(
+        instruction,
+        "sm_90",
+        unpack(a, a_fragment(instruction)),
+        b,
+        unpack(d, accumulators),
+        unpack_nibbles(e, instruction, selector),
+    )
+    return pack(result, accumulators)

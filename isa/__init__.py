@@ -1,0 +1,1 @@
+"""The question: formats, granularities, metadata rules, instructions, layouts and numerics parameters."""

@@ -1,0 +1,133 @@
+"""Number formats of the sparse tensor-core instructions, one record each."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["FORMATS", "Format", "Specials"]
+
+
+class Specials(Enum):
+    """What the top of a format's code space means."""
+
+    IEEE = "ieee"  #: top exponent: fraction 0 is Inf, anything else NaN
+    NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf
+    NONE = "none"  #: every code is finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One number format.
+
+    Attributes
+    ----------
+    name : str
+        PTX type name without the dot.
+    signed : bool
+        A sign bit (float) or two's complement (integer).
+    exponent_bits, fraction_bits : int
+        Field widths; an integer has no exponent and counts its magnitude bits as fraction.
+    bias : int
+        Exponent bias; 0 for integers.
+    specials : Specials
+        Meaning of the top of the code space.
+    subnormals : bool
+        Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
+    ignored_low_bits : int
+        Low bits of the register container that the hardware drops: 13 for tf32.
+
+    Notes
+    -----
+    Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32
+    (a NaN living only in the 13 dropped bits becomes Inf).
+    """
+
+    name: str
+    signed: bool
+    exponent_bits: int = 0
+    fraction_bits: int
+    bias: int = 0
+    specials: Specials = Specials.NONE
+    subnormals: bool = True
+    ignored_low_bits: int = 0
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the codes are plain integers."""
+        return self.exponent_bits == 0
+
+    @property
+    def bits(self) -> int:
+        """Width of a code: sign, exponent and fraction."""
+        return int(self.signed) + self.exponent_bits + self.fraction_bits
+
+    @property
+    def container_bits(self) -> int:
+        """Width of a code with the low bits that are carried but dropped (32 for tf32)."""
+        return self.bits + self.ignored_low_bits
+
+    @property
+    def minimum_exponent(self) -> int:
+        """Exponent of the smallest normal number, shared by the subnormals."""
+        return int(self.subnormals) - self.bias
+
+    @property
+    def maximum_exponent(self) -> int:
+        """Exponent of the largest finite number."""
+        top = (1 << self.exponent_bits) - 1
+        if self.specials is Specials.IEEE or (self.specials is Specials.NAN and self.fraction_bits == 0):
+            top -= 1
+        return top - self.bias
+
+    @property
+    def maximum(self) -> float:
+        """Largest finite value."""
+        if self.is_integer:
+            return float((1 << self.fraction_bits) - 1)
+        fraction = (1 << self.fraction_bits) - 1
+        if self.specials is Specials.NAN and self.fraction_bits:
+            fraction -= 1
+        return (1 + fraction / (1 << self.fraction_bits)) * 2.0**self.maximum_exponent
+
+
+def _float(name: str, exponent_bits: int, fraction_bits: int, specials: Specials, ignored_low_bits: int = 0) -> Format:
+    return Format(
+        name=name,
+        signed=True,
+        exponent_bits=exponent_bits,
+        fraction_bits=fraction_bits,
+        bias=(1 << (exponent_bits - 1)) - 1,
+        specials=specials,
+        ignored_low_bits=ignored_low_bits,
+    )
+
+
+#: Every format by its PTX name.
+FORMATS: dict[str, Format] = {
+    record.name: record
+    for record in (
+        _float("f32", 8, 23, Specials.IEEE),
+        _float("f16", 5, 10, Specials.IEEE),
+        _float("bf16", 8, 7, Specials.IEEE),
+        _float("tf32", 8, 10, Specials.IEEE, ignored_low_bits=13),
+        _float("e4m3", 4, 3, Specials.NAN),
+        _float("e5m2", 5, 2, Specials.IEEE),
+        _float("e3m2", 3, 2, Specials.NONE),
+        _float("e2m3", 2, 3, Specials.NONE),
+        _float("e2m1", 2, 1, Specials.NONE),
+        Format(
+            name="ue8m0",
+            signed=False,
+            exponent_bits=8,
+            fraction_bits=0,
+            bias=127,
+            specials=Specials.NAN,
+            subnormals=False,
+        ),
+        Format(name="ue4m3", signed=False, exponent_bits=4, fraction_bits=3, bias=7, specials=Specials.NAN),
+        Format(name="s32", signed=True, fraction_bits=31),
+        Format(name="s8", signed=True, fraction_bits=7),
+        Format(name="u8", signed=False, fraction_bits=8),
+        Format(name="s4", signed=True, fraction_bits=3),
+        Format(name="u4", signed=False, fraction_bits=4),
+    )
+}

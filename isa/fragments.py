@@ -1,0 +1,209 @@
+"""Where every element of an instruction lives in the registers of its threads: index maps, no values.
+
+One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
+selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
+wgmma, warp ``w`` of the four owns the rows ``16 w`` to ``16 w + 15`` and uses the same formula inside.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .instructions import Instruction
+
+__all__ = [
+    "WARP_LANES",
+    "Fragment",
+    "MetadataMap",
+    "ScaleMap",
+    "a_fragment",
+    "accumulator_fragment",
+    "b_fragment",
+    "metadata_map",
+    "scale_map",
+]
+
+Index = NDArray[np.intp]
+WARP_LANES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """How a matrix is spread over registers.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of intp, shape (threads, registers, E)
+        Matrix coordinates of element j of register r of thread l.
+    shape : (int, int)
+        Matrix shape.
+    element_bits : int
+        Width of an element; element j sits at bits ``[j * element_bits, (j + 1) * element_bits)``.
+    """
+
+    rows: Index
+    columns: Index
+    shape: tuple[int, int]
+    element_bits: int
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread holds."""
+        return self.rows.shape[1]
+
+    @property
+    def positions(self) -> Index:
+        """Flat position ``(thread * registers + register) * E + j`` of every matrix element, shape `shape`."""
+        positions = np.empty(self.shape, np.intp)
+        positions[self.rows, self.columns] = np.arange(self.rows.size).reshape(self.rows.shape)
+        return positions
+
+
+def _grid(instruction: Instruction, registers: int, elements: int) -> tuple[Index, Index, Index, Index, Index]:
+    """Return warp, group g, thread-in-group t, register and element indices, broadcastable to a fragment."""
+    thread = np.arange(instruction.threads).reshape(-1, 1, 1)
+    lane = thread % WARP_LANES
+    register = np.arange(registers).reshape(1, -1, 1)
+    element = np.arange(elements).reshape(1, 1, -1)
+    return thread // WARP_LANES, lane >> 2, lane & 3, register, element
+
+
+def _fragment(rows: Index, columns: Index, shape: tuple[int, int], element_bits: int) -> Fragment:
+    rows, columns = (np.ascontiguousarray(part) for part in np.broadcast_arrays(rows, columns))
+    rows.flags.writeable = columns.flags.writeable = False
+    return Fragment(rows, columns, shape, element_bits)
+
+
+@lru_cache(maxsize=256)
+def a_fragment(instruction: Instruction) -> Fragment:
+    """Map A: rows of A and *stored* columns, K/2 of them for a sparse instruction.
+
+    Notes
+    -----
+    It is the dense fragment of half the K applied to the compressed matrix. For wgmma this is A from registers.
+    """
+    bits = instruction.container_bits
+    per_register = 32 // bits
+    registers = instruction.m * instruction.stored_k // (per_register * instruction.threads)
+    warp, g, t, register, j = _grid(instruction, registers, per_register)
+    rows = 16 * warp + g + 8 * (register & 1) if instruction.m > 8 else g
+    columns = per_register * (t + 4 * (register >> 1)) + j
+    return _fragment(rows, columns, (instruction.m, instruction.stored_k), bits)
+
+
+@lru_cache(maxsize=256)
+def b_fragment(instruction: Instruction) -> Fragment:
+    """Map B of ``mma``: logical rows k and columns n. wgmma reads B from shared memory instead."""
+    if instruction.family != "mma":
+        raise ValueError(f"B of {instruction} is not held in registers")
+    bits = instruction.container_bits
+    per_register = 32 // bits
+    _, g, t, register, j = _grid(instruction, instruction.k // (4 * per_register), per_register)
+    return _fragment(per_register * (t + 4 * register) + j, g, (instruction.k, instruction.n), bits)
+
+
+@lru_cache(maxsize=256)
+def accumulator_fragment(instruction: Instruction) -> Fragment:
+    """Map C and D, which share one layout since their types are equal in every instruction covered here."""
+    bits = instruction.d.bits
+    per_register = 32 // bits
+    registers = instruction.m * instruction.n // (per_register * instruction.threads)
+    warp, g, t, register, j = _grid(instruction, registers, per_register)
+    element = per_register * register + j
+    rows = 16 * warp + g + 8 * (element >> 1 & 1)
+    columns = 8 * (element >> 2) + 2 * t + (element & 1)
+    return _fragment(rows, columns, (instruction.m, instruction.n), bits)
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataMap:
+    """Which register bits hold the nibble of a chunk.
+
+    Attributes
+    ----------
+    lanes, low_bits : ndarray of intp, shape (m, chunks)
+        Thread whose metadata register holds the nibble, and its lowest bit.
+    """
+
+    lanes: Index
+    low_bits: Index
+
+
+@lru_cache(maxsize=512)
+def metadata_map(instruction: Instruction, selector: int) -> MetadataMap:
+    """Map the metadata operand of a sparse instruction.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        A sparse one.
+    selector : int
+        Sparsity selector, below ``instruction.selectors``.
+
+    Notes
+    -----
+    With elements of 16 bits or more a contributing lane holds four chunks of each of two rows; below, eight chunks of
+    one row. Bits of other lanes are ignored.
+    """
+    row = np.arange(instruction.m).reshape(-1, 1)
+    chunk = np.arange(instruction.chunks).reshape(1, -1)
+    warp, row_in_warp = row // 16, row % 16
+    half = row_in_warp >> 3
+    if instruction.container_bits >= 16:
+        quad_lane = selector * (instruction.chunks // 4) + (chunk >> 2) + 0 * half
+        low_bits = 16 * half + 4 * (chunk & 3)
+    else:
+        quad_lane = 2 * selector + 2 * (chunk >> 3) + half
+        low_bits = 4 * (chunk & 7) + 0 * half
+    lanes = WARP_LANES * warp + 4 * (row_in_warp & 7) + quad_lane
+    lanes.flags.writeable = low_bits.flags.writeable = False
+    return MetadataMap(lanes, low_bits)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleMap:
+    """Which register bytes hold the block scales.
+
+    Attributes
+    ----------
+    lanes, bytes : ndarray of intp, shape (m or n, scale_size)
+        Thread whose scale register holds the scale, and the byte in it.
+    """
+
+    lanes: Index
+    bytes: Index
+
+
+@lru_cache(maxsize=256)
+def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> ScaleMap:
+    """Map the block scales of one operand.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        A block-scaled one.
+    operand : str
+        ``"a"`` or ``"b"``.
+    byte_id : int
+        First byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X.
+    thread_id : int
+        Thread pair 0 or 1 for A, thread 0 to 3 for B.
+
+    Notes
+    -----
+    Source: PTX ISA, block scaling for ``mma.sync``; which lane of a pair serves row g is from CUTLASS and a
+    hardware probe on sm_120 published by others.
+    """
+    size = instruction.scale_size
+    assert size is not None
+    block = np.arange(size).reshape(1, -1)
+    if operand == "a":
+        row = np.arange(instruction.m).reshape(-1, 1)
+        lanes = 4 * (row & 7) + 2 * thread_id + (row >> 3)
+    else:
+        lanes = 4 * np.arange(instruction.n).reshape(-1, 1) + thread_id
+    lanes, positions = (np.ascontiguousarray(part) for part in np.broadcast_arrays(lanes, byte_id + block))
+    lanes.flags.writeable = positions.flags.writeable = False
+    return ScaleMap(lanes, positions)

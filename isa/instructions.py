@@ -1,0 +1,526 @@
+"""PTX instruction text to a frozen record: the whole syntax as one table, and a parser that reads it."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from ..errors import InstructionError
+from .formats import FORMATS, Format
+from .metadata import GRANULARITIES, RULES, Granularity, Rule
+
+__all__ = ["ARCHITECTURES", "VARIANTS", "Instruction", "Variant", "every_instruction", "parse", "require_architecture"]
+
+#: Architectures whose numerics are known.
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+_FP8_ARCHITECTURES = ARCHITECTURES[2:]
+
+_DENSE = ("",)
+_PLAIN_AND_ORDERED = ("sp", "sp::ordered_metadata")
+_ORDERED = ("sp::ordered_metadata",)
+_F8 = ("e4m3", "e5m2")
+_F8F6F4 = (*_F8, "e3m2", "e2m3", "e2m1")
+_I8 = ("s8", "u8")
+_I4 = ("s4", "u4")
+_F32 = (("f32", "f32"),)
+_F16_OR_F32 = (("f16", "f16"), ("f32", "f32"))
+_S32 = (("s32", "s32"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One row of the PTX syntax: every combination of its fields is an instruction.
+
+    Attributes
+    ----------
+    family : str
+        ``mma`` or ``wgmma``.
+    sparse : tuple of str
+        Accepted ``.sp`` variants; the empty string is the dense form.
+    shapes : tuple of str
+        Accepted shapes.
+    pairs : tuple of (str, str)
+        Accepted (atype, btype).
+    accumulators : tuple of (str, str)
+        Accepted (dtype, ctype).
+    kind : str
+        ``.kind::`` name, empty without one.
+    scales : tuple of (int, str)
+        Accepted (scale_vec size, stype) of a block-scaled kind.
+    default_scale_size : int or None
+        Size when ``.scale_vec`` is not written; None makes it mandatory.
+    satfinite : bool
+        Whether ``.satfinite`` may be written.
+    architectures : tuple of str
+        Who has it.
+    """
+
+    family: str = "mma"
+    sparse: tuple[str, ...] = _DENSE
+    shapes: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    accumulators: tuple[tuple[str, str], ...]
+    kind: str = ""
+    scales: tuple[tuple[int, str], ...] = ()
+    default_scale_size: int | None = None
+    satfinite: bool = False
+    architectures: tuple[str, ...] = ARCHITECTURES
+
+
+def _same(*types: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in types)
+
+
+def _any(types: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(product(types, types))
+
+
+def _m64(k: int, columns: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"m64n{n}k{k}" for n in columns)
+
+
+_WGMMA_N = range(8, 257, 8)
+_WGMMA_INTEGER_N = (8, 16, 24, *range(32, 257, 16))
+_NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
+
+
+def _wgmma(
+    shapes: tuple[str, ...], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
+) -> Variant:
+    return Variant(
+        family="wgmma",
+        sparse=("sp",),
+        shapes=shapes,
+        pairs=pairs,
+        accumulators=_same(*dtypes.split()),
+        satfinite=satfinite,
+        architectures=("sm_90",),
+    )
+
+
+def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
+    """Build the rows that the sparse and the dense form of ``mma`` share; `k` spells a shape from the stored K."""
+    sm_120 = ("sm_120",)
+    kinds = _ORDERED if any(sparse) else _DENSE
+    return (
+        Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),
+        Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("bf16"), accumulators=_F32),
+        Variant(sparse=sparse, shapes=(k(4), k(8)), pairs=_same("tf32"), accumulators=_F32),
+        Variant(sparse=sparse, shapes=(k(32),), pairs=_any(_F8), accumulators=_F32, architectures=_FP8_ARCHITECTURES),
+        Variant(sparse=sparse, shapes=(k(16), k(32)), pairs=_any(_I8), accumulators=_S32, satfinite=True),
+        Variant(sparse=sparse, shapes=(k(32), k(64)), pairs=_any(_I4), accumulators=_S32, satfinite=True),
+        Variant(
+            sparse=kinds,
+            shapes=(k(32),),
+            pairs=_any(_F8F6F4),
+            accumulators=_F16_OR_F32,
+            kind="f8f6f4",
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(32),),
+            pairs=_any(_F8F6F4),
+            accumulators=_F32,
+            kind="mxf8f6f4",
+            scales=((1, "ue8m0"),),
+            default_scale_size=1,
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(64),),
+            pairs=_same("e2m1"),
+            accumulators=_F32,
+            kind="mxf4",
+            scales=((2, "ue8m0"),),
+            default_scale_size=2,
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(64),),
+            pairs=_same("e2m1"),
+            accumulators=_F32,
+            kind="mxf4nvf4",
+            scales=_NVFP4_SCALES,
+            architectures=sm_120,
+        ),
+    )
+
+
+#: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14) and ``wgmma.mma_async.sp`` (9.7.15.6.3).
+#: Which architecture has which row is as the CUDA 13.0 assembler answers, except that the assembler also takes
+#: ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
+VARIANTS: tuple[Variant, ...] = (
+    *_mma(_PLAIN_AND_ORDERED, lambda stored: f"m16n8k{2 * stored}"),
+    Variant(
+        sparse=_ORDERED,
+        shapes=("m16n8k64",),
+        pairs=_any(_F8),
+        accumulators=_same("f16"),
+        architectures=("sm_120",),
+    ),
+    *_mma(_DENSE, lambda stored: f"m16n8k{stored}"),
+    Variant(shapes=("m16n8k16",), pairs=_any(_F8), accumulators=_F16_OR_F32, architectures=_FP8_ARCHITECTURES),
+    Variant(shapes=("m16n8k32",), pairs=_any(_F8), accumulators=_same("f16"), architectures=_FP8_ARCHITECTURES),
+    Variant(shapes=("m8n8k16",), pairs=_any(_I8), accumulators=_S32, satfinite=True),
+    Variant(shapes=("m8n8k32",), pairs=_any(_I4), accumulators=_S32, satfinite=True),
+    _wgmma(_m64(32, _WGMMA_N), _same("f16"), "f16 f32"),
+    _wgmma(_m64(32, _WGMMA_N), _same("bf16"), "f32"),
+    _wgmma(_m64(16, _WGMMA_N), _same("tf32"), "f32"),
+    _wgmma(_m64(64, _WGMMA_N), _any(_F8), "f16 f32"),
+    _wgmma(_m64(64, _WGMMA_INTEGER_N), _any(_I8), "s32", satfinite=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One instruction, parsed and checked.
+
+    Attributes
+    ----------
+    family : str
+        ``mma`` or ``wgmma``.
+    sparse : str
+        The ``.sp`` variant as written, empty for a dense instruction.
+    m, n, k : int
+        Logical shape.
+    a, b, c, d : Format
+        Element formats. wgmma accumulates into D, so there `c` equals `d`.
+    kind : str
+        ``.kind::`` name or empty.
+    satfinite : bool
+        Integer results clamp instead of wrapping.
+    scale_size : int or None
+        N of ``.scale_vec::NX``, defaults applied; None without block scaling.
+    scale_format : Format or None
+        Format of the block scales.
+    architectures : tuple of str
+        Architectures that have the instruction.
+    """
+
+    family: str
+    sparse: str
+    m: int
+    n: int
+    k: int
+    a: Format
+    b: Format
+    c: Format
+    d: Format
+    kind: str
+    satfinite: bool
+    scale_size: int | None
+    scale_format: Format | None
+    architectures: tuple[str, ...]
+
+    @property
+    def shape(self) -> str:
+        """Shape qualifier, for example ``m16n8k32``."""
+        return f"m{self.m}n{self.n}k{self.k}"
+
+    @property
+    def container_bits(self) -> int:
+        """Bits an element of A or B takes in a register: 4, 8, 16 or 32."""
+        return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
+
+    def low_bit(self, fmt: Format) -> int:
+        """Return where an A or B element starts in its container; the bits around it are ignored.
+
+        Notes
+        -----
+        Source: PTX ISA 9.7.14.6.3. A lone e2m1 sits in bits 5:2 of a byte, six-bit types in bits 5:0, tf32 in the
+        top 19 bits of a word.
+        """
+        return 2 if self.container_bits == 8 and fmt.bits == 4 else fmt.ignored_low_bits
+
+    @property
+    def granularity(self) -> Granularity | None:
+        """Structure of the sparsity; None for a dense instruction."""
+        if not self.sparse:
+            return None
+        return GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.container_bits, "2:4")]
+
+    @property
+    def rule(self) -> Rule | None:
+        """Which metadata nibbles are defined; None for a dense instruction."""
+        if not self.sparse:
+            return None
+        if self.a.name == "tf32":
+            return RULES["tf32"]
+        if self.family == "wgmma":
+            return RULES["wgmma"]
+        return RULES["ordered" if self.sparse == "sp::ordered_metadata" else "plain"]
+
+    @property
+    def stored_k(self) -> int:
+        """Columns of A that registers hold: K/2 sparse, K dense."""
+        return self.k // 2 if self.sparse else self.k
+
+    @property
+    def chunks(self) -> int:
+        """Metadata nibbles of one row of A; 0 for a dense instruction."""
+        return self.k // self.granularity.logical if self.granularity else 0
+
+    @property
+    def selectors(self) -> int:
+        """Number of valid sparsity selectors, counted from 0.
+
+        Notes
+        -----
+        A quad of lanes holds 32 nibbles for its two rows of A; the selector picks the lanes that contribute.
+        """
+        return 16 // self.chunks if self.sparse else 1
+
+    @property
+    def threads(self) -> int:
+        """Threads that hold the registers: 32, or 128 for wgmma."""
+        return 128 if self.family == "wgmma" else 32
+
+    @property
+    def span(self) -> int | None:
+        """Logical k that share one block scale; None without block scaling."""
+        return self.k // self.scale_size if self.scale_size else None
+
+    def __str__(self) -> str:
+        if self.family == "wgmma":
+            words = [f"wgmma.mma_async.{self.sparse}.sync.aligned", self.shape]
+        else:
+            words = [f"mma.{self.sparse}" if self.sparse else "mma", "sync.aligned", self.shape, "row.col"]
+        words += [f"kind::{self.kind}"] if self.kind else []
+        words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
+        words += ["satfinite"] if self.satfinite else []
+        words += [self.d.name, self.a.name, self.b.name]
+        words += [self.c.name] if self.family == "mma" else []
+        words += [self.scale_format.name] if self.scale_format else []
+        return ".".join(words)
+
+
+_SHAPE = re.compile(r"m\d+n\d+k\d+")
+_QUALIFIERS = {
+    "mma": ("sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "kind::…", "block_scale", "scale_vec::…",
+            "satfinite"),
+    "wgmma": ("mma_async", "sp", "sync", "aligned", "satfinite"),
+}  # fmt: skip
+
+
+@dataclass
+class _Words:
+    """The qualifiers of one instruction, sorted by what they are. Order among them is free, as in the assembler."""
+
+    flags: set[str]
+    layouts: list[str]
+    types: list[str]
+    sparse: str = ""
+    shape: str = ""
+    kind: str = ""
+    scale_size: str = ""
+
+    def take(self, field: str, value: str, text: str) -> None:
+        if earlier := getattr(self, field):
+            raise InstructionError(f"'.{value}' in {text!r} repeats '.{earlier}'; one is expected.")
+        setattr(self, field, value)
+
+
+def _sort_words(family: str, words: list[str], text: str) -> _Words:
+    sorted_words = _Words(set(), [], [])
+    for word in words:
+        if word in ("sp", "sp::ordered_metadata"):
+            sorted_words.take("sparse", word, text)
+        elif _SHAPE.fullmatch(word):
+            sorted_words.take("shape", word, text)
+        elif word.startswith("kind::"):
+            sorted_words.take("kind", word, text)
+        elif word.startswith("scale_vec::"):
+            sorted_words.take("scale_size", word, text)
+        elif word in ("row", "col") and family == "mma":
+            sorted_words.layouts.append(word)
+        elif word in FORMATS:
+            sorted_words.types.append(word)
+        elif word in _QUALIFIERS[family]:
+            if word in sorted_words.flags:
+                raise InstructionError(f"'.{word}' stands twice in {text!r}; once is expected.")
+            sorted_words.flags.add(word)
+        else:
+            accepted = ", ".join(f".{qualifier}" for qualifier in _QUALIFIERS[family])
+            types = ", ".join(f".{name}" for name in FORMATS)
+            raise InstructionError(
+                f"'.{word}' in {text!r} is no part of {family}; accepted are the qualifiers {accepted}, "
+                f"a shape such as .m16n8k32, and the types {types}."
+            )
+    return sorted_words
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Instruction:
+    """Parse the opcode and qualifiers of a PTX instruction.
+
+    Parameters
+    ----------
+    text : str
+        For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types keep their
+        order D, A, B, C, scale; other qualifiers may stand anywhere, as the assembler accepts them.
+
+    Returns
+    -------
+    Instruction
+        With the defaults of ``.scale_vec`` applied.
+
+    Raises
+    ------
+    InstructionError
+        Names the part that is wrong and what would be accepted there.
+    """
+    family, *rest = text.strip().removesuffix(";").split(".")
+    if family not in _QUALIFIERS:
+        raise InstructionError(f"'{family}' in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
+    words = _sort_words(family, rest, text)
+    for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
+        if word not in words.flags:
+            raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it.")
+    if family == "mma" and words.layouts != ["row", "col"]:
+        written = "".join(f".{word}" for word in words.layouts) or "no layout"
+        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be .row.col.")
+    if family == "wgmma" and not words.sparse:
+        raise InstructionError(f"'.sp' is missing in {text!r}; of wgmma only the sparse form is covered.")
+    if not words.shape:
+        raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
+
+    block_scale = "block_scale" in words.flags
+    counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
+    if len(words.types) != counts[family]:
+        order = "dtype, atype, btype" + (", ctype" if family == "mma" else "") + (", stype" if block_scale else "")
+        raise InstructionError(
+            f"{text!r} has {len(words.types)} types ({' '.join(words.types) or 'none'}); {family} "
+            f"{'with .block_scale ' if block_scale else ''}takes {counts[family]}: {order}."
+        )
+    d, a, b, *tail = words.types
+    c = tail[0] if family == "mma" else d
+    stype = tail[1] if block_scale else ""
+    kind = words.kind.removeprefix("kind::")
+
+    rows: list[Variant] = [row for row in VARIANTS if row.family == family]
+
+    def narrow(part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
+        nonlocal rows
+        kept = [row for row in rows if value in accepted(row)]
+        if not kept:
+            choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
+            raise InstructionError(
+                f"{_spell(value)} in {text!r} is not a {part} accepted there; expected {_one_of(choices)}."
+            )
+        rows = kept
+
+    narrow("kind", kind, lambda row: [row.kind])
+    narrow("sparsity variant", words.sparse, lambda row: row.sparse)
+    narrow("atype", a, lambda row: [pair[0] for pair in row.pairs])
+    narrow("btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
+    narrow("shape", words.shape, lambda row: row.shapes)
+    narrow("dtype", d, lambda row: [pair[0] for pair in row.accumulators])
+    narrow("ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
+    (row,) = rows
+
+    if "satfinite" in words.flags and not row.satfinite:
+        raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types.")
+    scale_size = _scale_size(row, block_scale, words.scale_size, stype, text)
+    scale = (scale_size, stype) if scale_size else None
+    return _build(row, words.sparse, words.shape, (a, b), (d, c), scale, "satfinite" in words.flags)
+
+
+def _build(
+    row: Variant,
+    sparse: str,
+    shape: str,
+    pair: tuple[str, str],
+    accumulator: tuple[str, str],
+    scale: tuple[int, str] | None,
+    satfinite: bool,
+) -> Instruction:
+    m, n, k = (int(number) for number in re.findall(r"\d+", shape))
+    return Instruction(
+        family=row.family,
+        sparse=sparse,
+        m=m,
+        n=n,
+        k=k,
+        a=FORMATS[pair[0]],
+        b=FORMATS[pair[1]],
+        c=FORMATS[accumulator[1]],
+        d=FORMATS[accumulator[0]],
+        kind=row.kind,
+        satfinite=satfinite,
+        scale_size=scale[0] if scale else None,
+        scale_format=FORMATS[scale[1]] if scale else None,
+        architectures=row.architectures,
+    )
+
+
+def _spell(value: object) -> str:
+    return f"'.{value}'" if value else "nothing"
+
+
+def _one_of(choices: Sequence[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _scale_size(row: Variant, block_scale: bool, word: str, stype: str, text: str) -> int | None:
+    """Check ``.block_scale``, ``.scale_vec`` and the scale type against `row`; return the size that applies."""
+    kind = f".kind::{row.kind}" if row.kind else "an instruction without a block-scaled kind"
+    if not row.scales:
+        if block_scale or word:
+            raise InstructionError(f"'.{word or 'block_scale'}' in {text!r} is not accepted with {kind}.")
+        return None
+    if not block_scale:
+        raise InstructionError(f"'.block_scale' is missing in {text!r}; {kind} requires it.")
+    if not word and row.default_scale_size is None:
+        sizes = _one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
+        raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} must say {sizes}.")
+    for size, name in row.scales:
+        if name == stype and (word == f"scale_vec::{size}X" or (not word and size == row.default_scale_size)):
+            return size
+    combinations = _one_of([f"'.scale_vec::{size}X' with '.{name}'" for size, name in row.scales])
+    written = f"'.{word}' with '.{stype}'" if word else f"'.{stype}'"
+    raise InstructionError(f"{written} in {text!r} is not accepted; {kind} takes {combinations}.")
+
+
+def every_instruction(family: str | None = None) -> Iterator[Instruction]:
+    """Yield every instruction of :data:`VARIANTS`, with and without ``.satfinite``.
+
+    Parameters
+    ----------
+    family : str, optional
+        Only this family.
+    """
+    for row in VARIANTS:
+        if family not in (None, row.family):
+            continue
+        yield from (
+            _build(row, *choice)
+            for choice in product(
+                row.sparse,
+                row.shapes,
+                row.pairs,
+                row.accumulators,
+                row.scales or (None,),
+                (False, True) if row.satfinite else (False,),
+            )
+        )
+
+
+def require_architecture(instruction: Instruction, arch: str) -> None:
+    """Raise unless `arch` has `instruction`.
+
+    Raises
+    ------
+    InstructionError
+        Names the architectures that have it.
+    """
+    if arch not in ARCHITECTURES:
+        raise InstructionError(f"{arch!r} is no known architecture; expected {_one_of([*map(repr, ARCHITECTURES)])}.")
+    if arch not in instruction.architectures:
+        raise InstructionError(
+            f"{arch} does not have {instruction}; {', '.join(instruction.architectures)} "
+            f"{'has' if len(instruction.architectures) == 1 else 'have'} it."
+        )

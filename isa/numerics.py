@@ -1,0 +1,141 @@
+"""How each architecture forms a result: step length, alignment, rounding, and what that is known from.
+
+The parameters are those of one *truncated fused dot-product-add* (T-FDPA): products of a step and the accumulator are
+aligned to the largest exponent, truncated to `alignment_bits` below it, summed exactly and rounded once.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .instructions import Instruction, require_architecture
+
+__all__ = ["BLOCK_GROUP", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics"]
+
+#: Kept products that kinds mxf4 and mxf4nvf4 sum exactly before a block scale is applied.
+BLOCK_GROUP = 16
+
+
+class Method(Enum):
+    """Which equation forms a result."""
+
+    FUSED = "fused"  #: T-FDPA over the kept products of a step
+    GROUPED = "grouped"  #: T-FDPA over groups of 16 products, each with its own block scales
+    EMULATED = "emulated"  #: two T-FDPA steps from zero over even and odd slot pairs, then an IEEE addition of C
+    INTEGER = "integer"  #: exact sum, then one clamp or wrap
+
+
+class Rounding(Enum):
+    """How the exact sum of a step becomes a result."""
+
+    RZ_F32 = "RZ-f32"  #: truncation to f32; overflow gives Inf
+    RZ_E8M13 = "RZ-E8M13"  #: the same with 13 fraction bits, stored in an f32
+    RNE_F16 = "RNE-f16"  #: round to nearest even, f16
+    EXACT = "exact"  #: integers
+
+
+class Evidence(Enum):
+    """What a row rests on."""
+
+    MEASURED = "measured"  #: reproduces every recorded output of a real GPU
+    MODELLED = "modelled"  #: published models of the dense instruction behind a multiplexer; not measured here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numerics:
+    """Parameters of one instruction on one architecture.
+
+    Attributes
+    ----------
+    method : Method
+        Equation.
+    step : int
+        Kept products summed at once (L); K is cut into contiguous ascending groups of so many.
+    alignment_bits : int
+        Bits kept below the largest exponent (F).
+    zero_exponent : int
+        Floor of the largest exponent (e_zero), the exponent of a zero term.
+    rounding : Rounding
+        Rounding of each step.
+    evidence : Evidence
+        Whether measured or modelled.
+    source : str
+        Where it is known from.
+    """
+
+    method: Method
+    step: int
+    alignment_bits: int = 0
+    zero_exponent: int = 0
+    rounding: Rounding
+    evidence: Evidence
+    source: str
+
+
+_MEASURED = "recorded on an NVIDIA H200 (sm_90a, driver 580.159, CUDA 13.0) on 2026-11-20"
+_DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis), multiplexer in front"
+_EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 steps and an f32 addition"
+
+#: Bytes of stored A that a step takes.
+_STEP_BYTES = {"sm_80": 16, "sm_86": 16, "sm_89": 16, "sm_90": 32, "sm_100": 32, "sm_120": 32}
+#: Alignment bits of 16-bit and wider types.
+_ALIGNMENT_BITS = {"sm_80": 24, "sm_86": 24, "sm_89": 24, "sm_90": 25, "sm_100": 25, "sm_120": 25}
+_FP8_ALIGNMENT_BITS = 13
+_BLOCK_ALIGNMENT_BITS = 35
+_BLOCK_ZERO_EXPONENT = -139
+
+
+def numerics(instruction: Instruction, arch: str) -> Numerics:
+    """Return the parameters of an instruction on an architecture.
+
+    Raises
+    ------
+    InstructionError
+        If the architecture does not have the instruction.
+    """
+    require_architecture(instruction, arch)
+    measured = arch == "sm_90"
+    evidence_of_row = Evidence.MEASURED if measured else Evidence.MODELLED
+    source = _MEASURED if measured else _DENSE_MODEL
+    step = _STEP_BYTES[arch] * 8 // instruction.container_bits
+    if instruction.a.is_integer:
+        return Numerics(
+            method=Method.INTEGER, step=step, rounding=Rounding.EXACT, evidence=evidence_of_row, source=source
+        )
+    if instruction.kind in ("mxf4", "mxf4nvf4"):
+        return Numerics(
+            method=Method.GROUPED,
+            step=step,
+            alignment_bits=_BLOCK_ALIGNMENT_BITS,
+            zero_exponent=_BLOCK_ZERO_EXPONENT,
+            rounding=Rounding.RZ_F32,
+            evidence=evidence_of_row,
+            source=source,
+        )
+    half_result = instruction.d.name == "f16"
+    rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
+    method = Method.FUSED
+    alignment_bits = _ALIGNMENT_BITS[arch]
+    # e_zero follows the alignment of the datapath, not that of fp8: its last bit is 2**-46 or 2**-158 throughout.
+    zero_exponent = (4 if half_result else -108) - alignment_bits
+    if instruction.container_bits == 8:
+        if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
+            method = Method.EMULATED
+            step = _STEP_BYTES[arch] * 8 // 16
+            source = source if measured else _EMULATION
+        elif arch in ("sm_89", "sm_90"):
+            alignment_bits = _FP8_ALIGNMENT_BITS
+            rounding = rounding if half_result else Rounding.RZ_E8M13
+    return Numerics(
+        method=method,
+        step=step,
+        alignment_bits=alignment_bits,
+        zero_exponent=zero_exponent,
+        rounding=rounding,
+        evidence=evidence_of_row,
+        source=source,
+    )
+
+
+def evidence(instruction: Instruction, arch: str) -> Evidence:
+    """Say what the numerics of an instruction on an architecture rest on."""
+    return numerics(instruction, arch).evidence

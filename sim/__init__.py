@@ -1,0 +1,1 @@
+"""Running it: operands, register files, replay."""

@@ -1,0 +1,248 @@
+"""Register files: one instruction, a batch of operands and, where known, the result, in an ``.npz``.
+
+Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]), ``E``
+(uint32 [case, thread]) for a sparse instruction, ``D`` if the result is known; optionally ``arch``, ``metadata``,
+``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
+``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (0-d uint64) points into it. Shipped
+recordings add ``recorded`` (where and when) and ``distribution`` (one word a case, comma-separated).
+"""
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError
+from ..isa.instructions import Instruction, parse
+from ..operations import METADATA_POLICIES, mma, wgmma
+
+__all__ = ["RegisterFile", "read", "shipped", "write"]
+
+Registers = NDArray[np.uint32]
+_DEFAULT_ARCH = "sm_90"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegisterFile:
+    """Contents of a register file; see the module for the meaning of the fields.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        What ran.
+    selector : int
+        Sparsity selector; 0 for a dense instruction.
+    a, b, c : ndarray of uint32
+        Operands, one leading case axis.
+    e : ndarray of uint32, shape (cases, threads), or None
+        Metadata.
+    d : ndarray of uint32 or None
+        Known result.
+    arch : str
+        Architecture.
+    metadata : str
+        Policy for undefined nibbles, as in :func:`sptc.mma`.
+    scale_a, scale_b : ndarray of uint32, shape (cases, 32), or None
+        Block scale data.
+    scale_ids : tuple of int
+        byte_a, thread_a, byte_b, thread_b.
+    b_descriptor : int
+        Descriptor of B for ``wgmma``.
+    """
+
+    instruction: Instruction
+    selector: int
+    a: Registers
+    b: Registers
+    c: Registers
+    e: Registers | None = None
+    d: Registers | None = None
+    arch: str = _DEFAULT_ARCH
+    metadata: str = "strict"
+    scale_a: Registers | None = None
+    scale_b: Registers | None = None
+    scale_ids: tuple[int, int, int, int] = field(default=(0, 0, 0, 0))
+    b_descriptor: int = 0
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+        return len(self.c)
+
+    def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
+        """Return the same file with some of its cases."""
+        names = ("a", "b", "c", "e", "d", "scale_a", "scale_b")
+        parts = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
+
+    def run(self, backend: str = "golden") -> Registers:
+        """Compute D on a back end.
+
+        Raises
+        ------
+        Error
+            As :func:`sptc.mma` and :func:`sptc.wgmma`.
+        """
+        if self.instruction.family == "wgmma":
+            assert self.e is not None
+            return wgmma(
+                str(self.instruction),
+                self.c,
+                self.a,
+                self.b_descriptor,
+                self.e,
+                self.selector,
+                smem=np.ascontiguousarray(self.b).view(np.uint8),
+                backend=backend,
+                metadata=self.metadata,
+            )
+        byte_a, thread_a, byte_b, thread_b = self.scale_ids
+        return mma(
+            str(self.instruction),
+            self.a,
+            self.b,
+            self.c,
+            self.e,
+            self.selector,
+            scale_a=None if self.scale_a is None else (self.scale_a, byte_a, thread_a),
+            scale_b=None if self.scale_b is None else (self.scale_b, byte_b, thread_b),
+            arch=self.arch,
+            backend=backend,
+            metadata=self.metadata,
+        )
+
+
+_KEYS = {
+    "A": "a",
+    "B": "b",
+    "C": "c",
+    "D": "d",
+    "E": "e",
+    "scale_a": "scale_a",
+    "scale_b": "scale_b",
+}
+
+
+def read(path: str | Path) -> RegisterFile:
+    """Read a register file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The ``.npz``.
+
+    Raises
+    ------
+    FileError
+        The file is unreadable, truncated, or lacks something; one sentence that names it.
+    InstructionError
+        Its instruction does not parse.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise FileError(f"{path} is a single array, not an .npz register file")
+            contents = {key: archive[key] for key in archive.files}
+    except FileError:
+        raise
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise FileError(f"{path} is not a readable .npz register file ({error})") from None
+    return _interpret(contents, str(path))
+
+
+def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
+    required = ["instruction", "selector", "A", "B", "C"]
+    text = contents.get("instruction")
+    if text is not None:
+        if text.ndim or text.dtype.kind != "U":
+            raise FileError(f"{path}: instruction must be a 0-d string, not {text.dtype} of shape {text.shape}")
+        instruction = parse(str(text))
+        required += ["E"] if instruction.sparse else []
+        required += ["scale_a", "scale_b", "scale_ids"] if instruction.scale_size else []
+        required += ["b_descriptor"] if instruction.family == "wgmma" else []
+    for key in required:
+        if key not in contents:
+            raise FileError(f"{path} lacks the key {key!r}; it holds {', '.join(sorted(contents)) or 'nothing'}")
+
+    def integer(key: str) -> int:
+        value = contents[key]
+        if value.ndim or value.dtype.kind not in "iu":
+            raise FileError(f"{path}: {key} must be a 0-d integer, not {value.dtype} of shape {value.shape}")
+        return int(value)
+
+    def string(key: str, default: str) -> str:
+        value = contents.get(key, np.array(default))
+        if value.ndim or value.dtype.kind != "U":
+            raise FileError(f"{path}: {key} must be a 0-d string, not {value.dtype} of shape {value.shape}")
+        return str(value)
+
+    arrays: dict[str, Registers] = {}
+    for key, name in _KEYS.items():
+        if key in contents and (key != "E" or instruction.sparse):
+            value = contents[key]
+            if value.dtype != np.uint32 or value.ndim < 2:
+                raise FileError(
+                    f"{path}: {key} must be a uint32 array with a leading case axis, "
+                    f"not {value.dtype} of shape {value.shape}"
+                )
+            arrays[name] = value
+    cases = {key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays}
+    if not min(cases.values()):
+        raise FileError(f"{path} holds no cases")
+    if len(set(cases.values())) > 1:
+        listed = ", ".join(f"{key} {count}" for key, count in cases.items())
+        raise FileError(f"{path}: the arrays disagree on the number of cases ({listed})")
+    if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
+        raise FileError(f"{path}: D has shape {arrays['d'].shape}, but C has {arrays['c'].shape}")
+    metadata = string("metadata", "strict")
+    if metadata not in METADATA_POLICIES:
+        raise FileError(f"{path}: metadata must be {' or '.join(map(repr, METADATA_POLICIES))}, not {metadata!r}")
+    scale_ids = contents.get("scale_ids", np.zeros(4, int))
+    if scale_ids.shape != (4,) or scale_ids.dtype.kind not in "iu":
+        raise FileError(f"{path}: scale_ids must be four integers, not {scale_ids.dtype} of shape {scale_ids.shape}")
+    byte_a, thread_a, byte_b, thread_b = (int(number) for number in scale_ids)
+    return RegisterFile(
+        instruction=instruction,
+        selector=integer("selector"),
+        arch=string("arch", _DEFAULT_ARCH),
+        metadata=metadata,
+        scale_ids=(byte_a, thread_a, byte_b, thread_b),
+        b_descriptor=integer("b_descriptor") if "b_descriptor" in contents else 0,
+        **arrays,
+    )
+
+
+def write(path: str | Path, file: RegisterFile) -> None:
+    """Write a register file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to, with its ``.npz`` suffix.
+    file : RegisterFile
+        What.
+    """
+    contents: dict[str, object] = {
+        "instruction": str(file.instruction),
+        "selector": file.selector,
+        "arch": file.arch,
+        "metadata": file.metadata,
+    }
+    contents |= {key: value for key, name in _KEYS.items() if (value := getattr(file, name)) is not None}
+    if file.scale_a is not None:
+        contents["scale_ids"] = np.array(file.scale_ids)
+    if file.instruction.family == "wgmma":
+        contents["b_descriptor"] = np.uint64(file.b_descriptor)
+    np.savez_compressed(path, allow_pickle=False, **contents)  # type: ignore[arg-type]
+
+
+def shipped() -> Iterator[Path]:
+    """Yield the recordings that ship with the package, sorted by name."""
+    with resources.as_file(resources.files("sptc") / "recordings") as folder:
+        yield from sorted(folder.glob("*.npz"))
