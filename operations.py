@@ -1,6 +1,7 @@
 """The instructions as functions: operands are checked here, once, whatever back end computes them."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -312,23 +313,19 @@ def _in_blocks(
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
-    tiles = int(np.prod(batch, dtype=np.int64))
-    flat = {name: value.reshape(-1, *value.shape[len(shapes[name]) :]) for name, value in operands.items()}
-    index = {
-        name: None if shape == batch else np.broadcast_to(np.arange(len(flat[name])).reshape(shape), batch).reshape(-1)
-        for name, shape in shapes.items()
+    axes = batch or (1,)
+    # Stride-0 views: a broadcast operand is never copied whole, only block by block.
+    views = {
+        name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }
+    tiles = math.prod(axes)
     result = np.empty((tiles, *result_tail), np.uint32)
-    for block in _slices(tiles):
-        taken = {name: flat[name][block if rows is None else rows[block]] for name, rows in index.items()}
-        try:
-            result[block] = compute(taken)
-        except MetadataError as error:
-            case = tuple(int(i) for i in np.unravel_index(block.start + error.batch[0], batch)) if batch else ()
-            raise error.at(case) from None
-    return result.reshape(*batch, *result_tail)
-
-
-def _slices(tiles: int) -> Iterator[slice]:
     for start in range(0, tiles, _BLOCK_TILES):
-        yield slice(start, min(start + _BLOCK_TILES, tiles))
+        block = slice(start, min(start + _BLOCK_TILES, tiles))
+        where = block if len(axes) == 1 else np.unravel_index(np.arange(block.start, block.stop), axes)
+        try:
+            result[block] = compute({name: view[where] for name, view in views.items()})
+        except MetadataError as error:
+            case = np.unravel_index(block.start + error.batch[0], axes) if batch else ()
+            raise error.at(tuple(int(index) for index in case)) from None
+    return result.reshape(*batch, *result_tail)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import Error
-from . import run
+from . import instructions, run
 
 __all__ = ["main"]
 
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.add_parser(commands)
+    instructions.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

@@ -10,7 +10,16 @@ from ..errors import InstructionError
 from .formats import FORMATS, Format
 from .metadata import GRANULARITIES, RULES, Granularity, Rule
 
-__all__ = ["ARCHITECTURES", "VARIANTS", "Instruction", "Variant", "every_instruction", "parse", "require_architecture"]
+__all__ = [
+    "ARCHITECTURES",
+    "VARIANTS",
+    "Instruction",
+    "Variant",
+    "every_instruction",
+    "instructions_of",
+    "parse",
+    "require_architecture",
+]
 
 #: Architectures whose numerics are known.
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -485,28 +494,24 @@ def _scale_size(row: Variant, block_scale: bool, word: str, stype: str, text: st
     raise InstructionError(f"{written} in {text!r} is not accepted; {kind} takes {combinations}.")
 
 
-def every_instruction(family: str | None = None) -> Iterator[Instruction]:
-    """Yield every instruction of :data:`VARIANTS`, with and without ``.satfinite``.
+def instructions_of(row: Variant) -> Iterator[Instruction]:
+    """Yield every instruction of one row of the syntax, with and without ``.satfinite``."""
+    choices = product(
+        row.sparse,
+        row.shapes,
+        row.pairs,
+        row.accumulators,
+        row.scales or (None,),
+        (False, True) if row.satfinite else (False,),
+    )
+    return (_build(row, *choice) for choice in choices)
 
-    Parameters
-    ----------
-    family : str, optional
-        Only this family.
-    """
+
+def every_instruction(family: str | None = None) -> Iterator[Instruction]:
+    """Yield every instruction of :data:`VARIANTS`, of one family if given."""
     for row in VARIANTS:
-        if family not in (None, row.family):
-            continue
-        yield from (
-            _build(row, *choice)
-            for choice in product(
-                row.sparse,
-                row.shapes,
-                row.pairs,
-                row.accumulators,
-                row.scales or (None,),
-                (False, True) if row.satfinite else (False,),
-            )
-        )
+        if family in (None, row.family):
+            yield from instructions_of(row)
 
 
 def require_architecture(instruction: Instruction, arch: str) -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 
 from .instructions import Instruction, require_architecture
 
-__all__ = ["BLOCK_GROUP", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics"]
+__all__ = ["BLOCK_GROUP", "zero_exponent_for", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics"]
 
 #: Kept products that kinds mxf4 and mxf4nvf4 sum exactly before a block scale is applied.
 BLOCK_GROUP = 16
@@ -81,7 +81,11 @@ _STEP_BYTES = {"sm_80": 16, "sm_86": 16, "sm_89": 16, "sm_90": 32, "sm_100": 32,
 _ALIGNMENT_BITS = {"sm_80": 24, "sm_86": 24, "sm_89": 24, "sm_90": 25, "sm_100": 25, "sm_120": 25}
 _FP8_ALIGNMENT_BITS = 13
 _BLOCK_ALIGNMENT_BITS = 35
-_BLOCK_ZERO_EXPONENT = -139
+
+
+def zero_exponent_for(alignment_bits: int, *, half_result: bool = False, grouped: bool = False) -> int:
+    """Return e_zero of a datapath that keeps `alignment_bits` below the largest exponent."""
+    return (4 if half_result else -104 if grouped else -108) - alignment_bits
 
 
 def numerics(instruction: Instruction, arch: str) -> Numerics:
@@ -106,7 +110,7 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
             method=Method.GROUPED,
             step=step,
             alignment_bits=_BLOCK_ALIGNMENT_BITS,
-            zero_exponent=_BLOCK_ZERO_EXPONENT,
+            zero_exponent=zero_exponent_for(_BLOCK_ALIGNMENT_BITS, grouped=True),
             rounding=Rounding.RZ_F32,
             evidence=evidence_of_row,
             source=source,
@@ -116,7 +120,7 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     method = Method.FUSED
     alignment_bits = _ALIGNMENT_BITS[arch]
     # e_zero follows the alignment of the datapath, not that of fp8: its last bit is 2**-46 or 2**-158 throughout.
-    zero_exponent = (4 if half_result else -108) - alignment_bits
+    zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
             method = Method.EMULATED

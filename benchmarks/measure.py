@@ -1,0 +1,57 @@
+"""What the benchmarks share: best-of timing on one core, and a table or JSON rows {name, unit, value}."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Row", "best_seconds", "one_core", "options", "show"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: what, in which unit, how much, and what is promised of it in words."""
+
+    name: str
+    unit: str
+    value: float
+    promise: str = ""
+
+
+def one_core() -> None:
+    """Keep this process and the libraries it loads later on one core. Call before importing numpy."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def best_seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """Return the shortest of several timed calls, after one to warm up."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
+    return parser
+
+
+def show(rows: list[Row], as_json: bool) -> None:
+    """Print the rows."""
+    if as_json:
+        print(json.dumps([{"name": row.name, "unit": row.unit, "value": row.value} for row in rows], indent=1))
+        return
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        promise = f"  ({row.promise})" if row.promise else ""
+        print(f"{row.name:{width}}  {row.value:10.2f} {row.unit}{promise}")
