@@ -382,7 +382,7 @@ def parse(text: str) -> Instruction:
     InstructionError
         Names the part that is wrong and what would be accepted there.
     """
-    family, *rest = text.strip().removesuffix(";").split(".")
+    family, *rest = text.strip().removesuffix(";").rstrip().split(".")
     if family not in _QUALIFIERS:
         raise InstructionError(f"'{family}' in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
     words = _sort_words(family, rest, text)
@@ -390,14 +390,35 @@ def parse(text: str) -> Instruction:
         if word not in words.flags:
             raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it.")
     if family == "mma" and words.layouts != ["row", "col"]:
-        written = "".join(f".{word}" for word in words.layouts) or "no layout"
-        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be .row.col.")
+        written = f"'.{'.'.join(words.layouts)}'" if words.layouts else "no layout"
+        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'.")
     if family == "wgmma" and not words.sparse:
         raise InstructionError(f"'.sp' is missing in {text!r}; of wgmma only the sparse form is covered.")
     if not words.shape:
         raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
 
+    rows: list[Variant] = [row for row in VARIANTS if row.family == family]
+
+    def narrow(part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
+        nonlocal rows
+        kept = [row for row in rows if value in accepted(row)]
+        if not kept:
+            choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
+            raise InstructionError(
+                f"{_spell(value)} in {text!r} is not accepted as {part}; expected {_one_of(choices)}."
+            )
+        rows = kept
+
+    narrow("kind", words.kind, lambda row: [f"kind::{row.kind}" if row.kind else ""])
     block_scale = "block_scale" in words.flags
+    if not block_scale and rows[0].scales:
+        raise InstructionError(f"'.block_scale' is missing in {text!r}; '.{words.kind}' requires it.")
+    if (block_scale or words.scale_size) and not rows[0].scales:
+        scaled = _one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
+        raise InstructionError(
+            f"'.{'block_scale' if block_scale else words.scale_size}' in {text!r} is not accepted there; "
+            f"it belongs to {scaled}."
+        )
     counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
     if len(words.types) != counts[family]:
         order = "dtype, atype, btype" + (", ctype" if family == "mma" else "") + (", stype" if block_scale else "")
@@ -408,21 +429,7 @@ def parse(text: str) -> Instruction:
     d, a, b, *tail = words.types
     c = tail[0] if family == "mma" else d
     stype = tail[1] if block_scale else ""
-    kind = words.kind.removeprefix("kind::")
 
-    rows: list[Variant] = [row for row in VARIANTS if row.family == family]
-
-    def narrow(part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        nonlocal rows
-        kept = [row for row in rows if value in accepted(row)]
-        if not kept:
-            choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
-            raise InstructionError(
-                f"{_spell(value)} in {text!r} is not a {part} accepted there; expected {_one_of(choices)}."
-            )
-        rows = kept
-
-    narrow("kind", kind, lambda row: [row.kind])
     narrow("sparsity variant", words.sparse, lambda row: row.sparse)
     narrow("atype", a, lambda row: [pair[0] for pair in row.pairs])
     narrow("btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
@@ -433,7 +440,7 @@ def parse(text: str) -> Instruction:
 
     if "satfinite" in words.flags and not row.satfinite:
         raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types.")
-    scale_size = _scale_size(row, block_scale, words.scale_size, stype, text)
+    scale_size = _scale_size(row, words.scale_size, stype, text)
     scale = (scale_size, stype) if scale_size else None
     return _build(row, words.sparse, words.shape, (a, b), (d, c), scale, "satfinite" in words.flags)
 
@@ -474,15 +481,11 @@ def _one_of(choices: Sequence[str]) -> str:
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def _scale_size(row: Variant, block_scale: bool, word: str, stype: str, text: str) -> int | None:
-    """Check ``.block_scale``, ``.scale_vec`` and the scale type against `row`; return the size that applies."""
-    kind = f".kind::{row.kind}" if row.kind else "an instruction without a block-scaled kind"
+def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
+    """Check ``.scale_vec`` and the scale type against `row`; return the size that applies."""
     if not row.scales:
-        if block_scale or word:
-            raise InstructionError(f"'.{word or 'block_scale'}' in {text!r} is not accepted with {kind}.")
         return None
-    if not block_scale:
-        raise InstructionError(f"'.block_scale' is missing in {text!r}; {kind} requires it.")
+    kind = f"'.kind::{row.kind}'"
     if not word and row.default_scale_size is None:
         sizes = _one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
         raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} must say {sizes}.")

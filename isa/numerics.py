@@ -9,7 +9,7 @@ from enum import Enum
 
 from .instructions import Instruction, require_architecture
 
-__all__ = ["BLOCK_GROUP", "zero_exponent_for", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics"]
+__all__ = ["BLOCK_GROUP", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics", "zero_exponent_for"]
 
 #: Kept products that kinds mxf4 and mxf4nvf4 sum exactly before a block scale is applied.
 BLOCK_GROUP = 16

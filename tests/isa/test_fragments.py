@@ -1,0 +1,261 @@
+"""Register maps: one-to-one, and equal to the per-shape formulas of the PTX ISA manual."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.isa.fragments import (
+    Fragment,
+    a_fragment,
+    accumulator_fragment,
+    b_fragment,
+    metadata_map,
+    scale_map,
+)
+from sptc.isa.instructions import Instruction, every_instruction, parse
+
+EVERY = list(every_instruction())
+MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
+WGMMA = [instruction for instruction in EVERY if instruction.family == "wgmma"]
+SPARSE = [instruction for instruction in EVERY if instruction.sparse]
+DENSE = [instruction for instruction in EVERY if not instruction.sparse]
+SCALED = [instruction for instruction in EVERY if instruction.scale_size]
+
+Index = NDArray[np.intp]
+
+
+def _assert_one_to_one(fragment: Fragment, shape: tuple[int, int], registers: int, bits: int, threads: int) -> None:
+    assert fragment.shape == shape
+    assert fragment.element_bits == bits
+    assert fragment.registers == registers
+    assert fragment.rows.shape == fragment.columns.shape == (threads, registers, 32 // bits)
+    for index, size in zip((fragment.rows, fragment.columns), shape, strict=True):
+        assert index.min() == 0
+        assert index.max() == size - 1
+    held = np.bincount((fragment.rows * shape[1] + fragment.columns).ravel(), minlength=shape[0] * shape[1])
+    assert (held == 1).all()
+    thread, register, element = np.unravel_index(fragment.positions, fragment.rows.shape)
+    assert fragment.positions.shape == shape
+    assert (fragment.rows[thread, register, element] == np.arange(shape[0])[:, None]).all()
+    assert (fragment.columns[thread, register, element] == np.arange(shape[1])).all()
+
+
+# k, container bits: registers of A and B of a sparse instruction
+SPARSE_REGISTERS = {
+    (16, 16): (2, 2),
+    (32, 16): (4, 4),
+    (8, 32): (2, 2),
+    (16, 32): (4, 4),
+    (32, 8): (2, 2),
+    (64, 8): (4, 4),
+    (64, 4): (2, 2),
+    (128, 4): (4, 4),
+}
+# m, k, container bits: registers of A and B of a dense instruction
+DENSE_REGISTERS = {
+    (8, 16, 8): (1, 1),
+    (8, 32, 4): (1, 1),
+    (16, 4, 32): (2, 1),
+    (16, 8, 32): (4, 2),
+    (16, 8, 16): (2, 1),
+    (16, 16, 16): (4, 2),
+    (16, 16, 8): (2, 1),
+    (16, 32, 8): (4, 2),
+    (16, 32, 4): (2, 1),
+    (16, 64, 4): (4, 2),
+}
+
+
+def _registers(instruction: Instruction) -> tuple[int, int]:
+    if instruction.sparse:
+        return SPARSE_REGISTERS[instruction.k, instruction.container_bits]
+    return DENSE_REGISTERS[instruction.m, instruction.k, instruction.container_bits]
+
+
+@pytest.mark.parametrize("instruction", EVERY, ids=str)
+def test_a_is_one_to_one(instruction: Instruction) -> None:
+    columns = instruction.k // 2 if instruction.sparse else instruction.k
+    registers, bits, threads = _registers(instruction)[0], instruction.container_bits, instruction.threads
+    _assert_one_to_one(a_fragment(instruction), (instruction.m, columns), registers, bits, threads)
+
+
+@pytest.mark.parametrize("instruction", MMA, ids=str)
+def test_b_is_one_to_one(instruction: Instruction) -> None:
+    registers, bits = _registers(instruction)[1], instruction.container_bits
+    _assert_one_to_one(b_fragment(instruction), (instruction.k, instruction.n), registers, bits, 32)
+
+
+@pytest.mark.parametrize("instruction", EVERY, ids=str)
+def test_accumulator_is_one_to_one(instruction: Instruction) -> None:
+    bits = 16 if instruction.d.name == "f16" else 32
+    per_thread = instruction.n // 2 if instruction.family == "wgmma" else {8: 2, 16: 4}[instruction.m]
+    registers, shape = per_thread * bits // 32, (instruction.m, instruction.n)
+    _assert_one_to_one(accumulator_fragment(instruction), shape, registers, bits, instruction.threads)
+
+
+def test_wgmma_has_no_b_fragment() -> None:
+    with pytest.raises(ValueError, match=r"^B of wgmma\.mma_async\.sp\..* is not held in registers$"):
+        b_fragment(WGMMA[0])
+
+
+def test_maps_cannot_be_written() -> None:
+    """They are shared by everyone who asks for the same instruction."""
+    instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED[0], "a", 0, 0)
+    for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.bytes):
+        with pytest.raises(ValueError, match="read-only"):
+            index[...] = 0
+
+
+# Sparse A: row of element a_i and first logical column of its window, from PTX ISA 9.7.14.6.2.1 to .8. Windows are as
+# wide as the logical columns of one register.
+
+
+def _m16n8k16_f16(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    return np.where((i == 0) | (i == 1), g, g + 8), t * 4 + 0 * i, 4
+
+
+def _m16n8k32_f16(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    row = np.where(((i >= 0) & (i < 2)) | ((i >= 4) & (i < 6)), g, g + 8)
+    return row, np.where(i < 4, t * 4, t * 4 + 16), 4
+
+
+def _m16n8k16_tf32(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    return np.where((i == 0) | (i == 2), g, g + 8), np.where((i == 0) | (i == 1), t * 2, t * 2 + 8), 2
+
+
+def _m16n8k8_tf32(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    return np.where(i == 0, g, g + 8), t * 2 + 0 * i, 2
+
+
+def _m16n8k32_s8(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    return np.where((i >= 0) & (i < 4), g, g + 8), t * 8 + 0 * i, 8
+
+
+def _m16n8k64_s8(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    row = np.where(((i >= 0) & (i < 4)) | ((i >= 8) & (i < 12)), g, g + 8)
+    return row, np.where(i < 8, t * 8, t * 8 + 32), 8
+
+
+def _m16n8k64_s4(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    return np.where((i >= 0) & (i < 8), g, g + 8), t * 16 + 0 * i, 16
+
+
+def _m16n8k128_s4(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
+    row = np.where(((i >= 0) & (i < 8)) | ((i >= 16) & (i < 24)), g, g + 8)
+    return row, np.where(i < 16, t * 16, t * 16 + 64), 16
+
+
+SPARSE_A = {
+    (16, 16): _m16n8k16_f16,
+    (32, 16): _m16n8k32_f16,
+    (8, 32): _m16n8k8_tf32,
+    (16, 32): _m16n8k16_tf32,
+    (32, 8): _m16n8k32_s8,
+    (64, 8): _m16n8k64_s8,
+    (64, 4): _m16n8k64_s4,
+    (128, 4): _m16n8k128_s4,
+}
+
+
+@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+def test_sparse_a_against_the_manual(instruction: Instruction) -> None:
+    """wgmma has the same formula in each warp, which owns sixteen rows."""
+    fragment = a_fragment(instruction)
+    thread = np.arange(instruction.threads)[:, None]
+    i = np.arange(fragment.rows[0].size)
+    formula = SPARSE_A[instruction.k, instruction.container_bits]
+    row, first, width = formula(i, thread % 32 >> 2, thread % 4)
+    last = first + width - 1
+    rows, stored = (index.reshape(row.shape) for index in (fragment.rows, fragment.columns))
+    assert (rows == row + 16 * (thread // 32)).all()
+    assert instruction.granularity is not None
+    chunk = stored // instruction.granularity.stored
+    logical = instruction.granularity.logical
+    assert (chunk * logical >= first).all()
+    assert (chunk * logical + logical - 1 <= last).all()
+    # Low bits first: the window's stored elements fill the register in order.
+    assert (stored == first // 2 + i % (width // 2)).all()
+
+
+# Dense A: row and column of a_i, from PTX ISA 9.7.14.5.
+
+
+def _halves(i: Index, g: Index, low: list[range]) -> Index:
+    return np.where(np.isin(i, [index for part in low for index in part]), g, g + 8)
+
+
+def _dense_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[Index, Index]:
+    match m, k, bits:
+        case 8, 16, 8:
+            return g + 0 * i, t * 4 + i
+        case 8, 32, 4:
+            return g + 0 * i, t * 8 + i
+        case 16, 4, 32:
+            return _halves(i, g, [range(1)]), t + 0 * i
+        case 16, 8, 32:
+            return _halves(i, g, [range(1), range(2, 3)]), np.where(i < 2, t, t + 4)
+        case 16, 8, 16:
+            return _halves(i, g, [range(2)]), t * 2 + (i & 1)
+        case 16, 16, 16:
+            return _halves(i, g, [range(2), range(4, 6)]), np.where(i < 4, t * 2 + (i & 1), t * 2 + (i & 1) + 8)
+        case 16, 16, 8:
+            return _halves(i, g, [range(4)]), t * 4 + (i & 3)
+        case 16, 32, 8:
+            return _halves(i, g, [range(4), range(8, 12)]), np.where(i < 8, t * 4 + (i & 3), t * 4 + (i & 3) + 16)
+        case 16, 32, 4:
+            return _halves(i, g, [range(8)]), t * 8 + (i & 7)
+        case 16, 64, 4:
+            return _halves(i, g, [range(8), range(16, 24)]), np.where(i < 16, t * 8 + (i & 7), t * 8 + (i & 7) + 32)
+    raise AssertionError((m, k, bits))
+
+
+@pytest.mark.parametrize("instruction", DENSE, ids=str)
+def test_dense_a_against_the_manual(instruction: Instruction) -> None:
+    fragment = a_fragment(instruction)
+    lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
+    row, column = _dense_a(instruction.m, instruction.k, instruction.container_bits, i, lane >> 2, lane % 4)
+    assert (fragment.rows.reshape(row.shape) == row).all()
+    assert (fragment.columns.reshape(row.shape) == column).all()
+
+
+# k, container bits: row of b_i. The manual's pictures of the four-register forms show one register for each 8 (16-bit),
+# 4 (tf32), 16 (8-bit) or 32 (4-bit) rows.
+B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
+    (16, 8): lambda i, t: t * 4 + i,
+    (32, 4): lambda i, t: t * 8 + i,
+    (4, 32): lambda i, t: t + 0 * i,
+    (8, 32): lambda i, t: np.where(i == 0, t, t + 4),
+    (8, 16): lambda i, t: t * 2 + i,
+    (16, 16): lambda i, t: np.where(i < 2, t * 2 + (i & 1), t * 2 + (i & 1) + 8),
+    (32, 8): lambda i, t: np.where(i < 4, t * 4 + (i & 3), t * 4 + (i & 3) + 16),
+    (64, 4): lambda i, t: np.where(i < 8, t * 8 + (i & 7), t * 8 + (i & 7) + 32),
+    (32, 16): lambda i, t: np.choose(i // 2, [0, 8, 16, 24]) + t * 2 + (i & 1),
+    (16, 32): lambda i, t: np.choose(i, [0, 4, 8, 12]) + t,
+    (64, 8): lambda i, t: np.choose(i // 4, [0, 16, 32, 48]) + t * 4 + (i & 3),
+    (128, 4): lambda i, t: np.choose(i // 8, [0, 32, 64, 96]) + t * 8 + (i & 7),
+}
+
+
+@pytest.mark.parametrize("instruction", MMA, ids=str)
+def test_b_against_the_manual(instruction: Instruction) -> None:
+    fragment = b_fragment(instruction)
+    lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
+    rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
+    assert (fragment.rows.reshape(rows.shape) == rows).all()
+    assert (fragment.columns == (lane >> 2)[..., None]).all()
+
+
+@pytest.mark.parametrize("instruction", EVERY, ids=str)
+def test_accumulator_against_the_manual(instruction: Instruction) -> None:
+    """Eight columns at a time, rows g then g + 8, two neighbouring columns each; f16 packs two elements a register."""
+    halves = (0, 8) if instruction.m > 8 else (0,)
+    places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
+    thread = np.arange(instruction.threads)[:, None]
+    block, half, column = (np.array(part) for part in zip(*places, strict=True))
+    fragment = accumulator_fragment(instruction)
+    held = (instruction.threads, len(places))
+    assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
+    assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
