@@ -65,6 +65,11 @@ class MetadataError(Error):
             f"(lane {lane}, bits {low_bit + 3}:{low_bit}): nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}"
         )
 
+    def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
+        """Rebuild from the fields, so that worker processes can send it."""
+        fields = (self.batch, self.row, self.chunk, self.lane, self.low_bit, self.nibble, self.rule, self.meaning)
+        return MetadataError, fields
+
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
         """Return the same error at another batch index."""
         return MetadataError(batch, self.row, self.chunk, self.lane, self.low_bit, self.nibble, self.rule, self.meaning)

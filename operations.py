@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ Registers = NDArray[np.uint32]
 #: Scale data with byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
 
-BACKENDS = ("golden",)
+BACKENDS = ("golden", "rtl", "pysim")
 METADATA_POLICIES = ("strict", "software", "silicon")
 #: Tiles worked on at once; bounds the memory of a call beside its operands and result.
 _BLOCK_TILES = 1024
@@ -77,7 +78,8 @@ def mma(
     arch : str
         ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
     backend : str
-        ``"golden"``: the numpy model.
+        ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
+        Amaranth's simulator, which is slow and needs no compiler.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -127,7 +129,7 @@ def mma(
         if parsed.sparse:
             _check_metadata(parsed, block["e"], selector, block["a"], metadata)
         scales = {name: (block[name], *ids) for name, ids in scale_ids.items()}
-        return golden.mma(
+        return _mma_on(backend)(
             parsed,
             arch,
             block["a"],
@@ -211,9 +213,27 @@ def wgmma(
 
     def compute(block: dict[str, Any]) -> Registers:
         _check_metadata(parsed, block["e"], selector, block["a"], metadata)
-        return golden.wgmma(parsed, block["d"], block["a"], block["smem"], addresses, block["e"], selector)
+        return _wgmma_on(backend)(parsed, block["d"], block["a"], block["smem"], addresses, block["e"], selector)
 
     return _in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def _mma_on(backend: str) -> Callable[..., Registers]:
+    """Return what computes ``mma`` on a back end; the hardware is imported only when asked for."""
+    if backend == "golden":
+        return golden.mma
+    from .sim import engine
+
+    return partial(engine.mma, backend)
+
+
+def _wgmma_on(backend: str) -> Callable[..., Registers]:
+    """Return what computes ``wgmma`` on a back end."""
+    if backend == "golden":
+        return golden.wgmma
+    from .sim import engine
+
+    return partial(engine.wgmma, backend)
 
 
 def _check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:

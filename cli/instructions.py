@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from typing import Any
 
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.numerics import evidence
@@ -9,7 +10,7 @@ from ..isa.numerics import evidence
 __all__ = ["add_parser", "markdown_table"]
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "instructions",

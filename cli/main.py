@@ -3,12 +3,20 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
 from . import instructions, run
 
 __all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """One sentence for bad words, without the usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="sptc", description="Bit-exact models of sparse tensor cores, held against recordings of real ones."
     )
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")

@@ -3,8 +3,9 @@
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -17,14 +18,16 @@ from ..sim.replay import Outcome, as_number, replay
 __all__ = ["add_parser"]
 
 
-def _natural(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(word: str) -> int:
+        if not word.removeprefix("-").isdecimal() or int(word) < least:
+            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {word!r}")
+        return int(word)
+
+    return read
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "run",
@@ -36,8 +39,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help="what computes (default %(default)s)")
     parser.add_argument("--arch", choices=ARCHITECTURES, help="numerics to apply instead of what the files say")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
-    parser.add_argument("--limit", type=_natural, metavar="N", help="at most N tiles of each file")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw of --limit (default %(default)s)")
+    parser.add_argument("--limit", type=_at_least(1), metavar="N", help="at most N tiles of each file")
+    parser.add_argument(
+        "--seed", type=_at_least(0), default=0, help="seed of the draw of --limit (default %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 

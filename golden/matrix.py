@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..isa.metadata import SELECTOR_OF_ARCHITECTURE
 from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
 from .decode import decode, decode_scale, precision_for
 from .emulated import emulated_instruction, even_and_odd_pairs, widen
 from .fused import fused_step
 from .grouped import grouped_step
 from .integer import accumulate, decode_integer, expand
-from .select import WHOLE_ELEMENT_NIBBLES, kept_rows, splice_candidates
+from .select import WHOLE_ELEMENT_NIBBLES, kept_rows, splice_candidates, undelivered
 
 __all__ = ["multiply"]
 
@@ -27,6 +28,7 @@ class _Block:
 
     instruction: Instruction
     numerics: Numerics
+    selector: str
     a: NDArray  # (tiles, rows, kept) codes
     b: NDArray  # (tiles, k, n) codes
     c: NDArray  # (tiles, rows, n) codes
@@ -83,6 +85,7 @@ def multiply(
                 _Block(
                     instruction,
                     parameters,
+                    SELECTOR_OF_ARCHITECTURE[arch],
                     a[of_rows],
                     b[of_tile],
                     c[of_rows],
@@ -105,10 +108,20 @@ def _integer_block(block: _Block) -> NDArray:
         if instruction.granularity:
             assert block.nibbles is not None
             chunk = start // instruction.granularity.logical
-            rows = kept_rows(block.nibbles[..., chunk : chunk + instruction.chunks], instruction.granularity)
-            a_part = expand(a_part, rows, instruction.k)
+            nibbles = block.nibbles[..., chunk : chunk + instruction.chunks]
+            missing = _undelivered(block, nibbles)
+            if missing is not None:
+                a_part = np.where(missing, np.float32(0), a_part)
+            a_part = expand(a_part, kept_rows(nibbles, instruction.granularity), instruction.k)
         d = accumulate(a_part, b[:, start : start + instruction.k], d, instruction.satfinite)
     return d.view(np.uint32)
+
+
+def _undelivered(block: _Block, nibbles: NDArray[np.uint8]) -> NDArray[np.bool_] | None:
+    rule, granularity = block.instruction.rule, block.instruction.granularity
+    assert rule
+    assert granularity
+    return undelivered(nibbles, granularity, rule.name, block.selector)
 
 
 def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
@@ -121,10 +134,14 @@ def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
     else:
         assert block.nibbles is not None
         if granularity.stored == 1 and not np.isin(block.nibbles, WHOLE_ELEMENT_NIBBLES).all():
-            b = splice_candidates(b)
+            b = splice_candidates(b, block.selector)
             rows = 16 * np.arange(block.nibbles.shape[-1]) + block.nibbles
         else:
             rows = kept_rows(block.nibbles, granularity)
+            missing = _undelivered(block, block.nibbles) if granularity.stored > 1 else None
+            if missing is not None:
+                b = np.concatenate([b, np.zeros_like(b[:, :1])], axis=1)
+                rows = np.where(missing, k, rows)
     rows = rows + np.arange(0, tiles * b.shape[1], b.shape[1])[:, None, None]
     return np.ascontiguousarray(rows.reshape(-1, rows.shape[-1]).T), b.reshape(-1, n)
 

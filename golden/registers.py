@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..isa.fragments import Fragment, metadata_map, scale_map
 from ..isa.instructions import Instruction
 
-__all__ = ["CONTAINERS", "pack", "pack_nibbles", "unpack", "unpack_nibbles", "unpack_scales"]
+__all__ = ["CONTAINERS", "gather_shared", "pack", "pack_nibbles", "unpack", "unpack_nibbles", "unpack_scales"]
 
 #: numpy type that holds one element, by container width in bits.
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
@@ -77,6 +77,12 @@ def pack_nibbles(
         cleared[lane] |= np.uint32(15) << low_bit
         packed[:, lane] |= nibbles[:, row, chunk].astype(np.uint32) << low_bit
     return others & ~cleared | packed
+
+
+def gather_shared(smem: NDArray[np.uint8], addresses: NDArray[np.intp], container_bits: int) -> NDArray:
+    """Gather containers from shared-memory images, shape (batch, bytes), at byte addresses of any shape."""
+    octets = addresses[..., None] + np.arange(container_bits // 8)
+    return smem.take(octets, axis=1).view(CONTAINERS[container_bits])[..., 0]
 
 
 def unpack_scales(

@@ -5,9 +5,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.metadata import UNITS_PER_CHUNK, Granularity, indices
+from ..isa.metadata import UNITS_PER_CHUNK, Granularity, indices, reachable
 
-__all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "splice_candidates"]
+__all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "splice_candidates", "undelivered"]
 
 #: The two tf32 nibbles that fetch one whole element: half-slots (0, 1) and (2, 3).
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
@@ -44,7 +44,33 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
     )
 
 
-def splice_candidates(b: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def undelivered(
+    nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, selector: str
+) -> NDArray[np.bool_] | None:
+    """Return which stored elements the multiplexers give no B operand, so that they meet zero.
+
+    Parameters
+    ----------
+    nibbles : ndarray of uint8, shape (..., chunks)
+        Metadata of any granularity but 1:2.
+    granularity : Granularity
+        Structure of the sparsity.
+    rule, selector : str
+        As for :func:`sptc.isa.metadata.reachable`.
+
+    Returns
+    -------
+    ndarray of bool, shape (..., chunks * granularity.stored), or None
+        None if every element gets one.
+    """
+    missing = ~np.array([reachable(nibble, rule, selector) for nibble in range(16)])
+    if not missing.any():
+        return None
+    per_element = missing.repeat(granularity.stored // 2, axis=1).take(nibbles, axis=0)
+    return per_element.reshape(*nibbles.shape[:-1], -1) if per_element.any() else None
+
+
+def splice_candidates(b: NDArray[np.uint32], selector: str) -> NDArray[np.uint32]:
     """Return every element that a tf32 chunk can deliver, by nibble.
 
     The hardware reads half-slots: the low half of the selected B is half-slot i0 of the chunk, the high half is
@@ -54,6 +80,8 @@ def splice_candidates(b: NDArray[np.uint32]) -> NDArray[np.uint32]:
     ----------
     b : ndarray of uint32, shape (batch, k, n)
         tf32 containers.
+    selector : str
+        ``mux4`` or ``mux3``; a half that 3:1 multiplexers do not reach is zero.
 
     Returns
     -------
@@ -64,5 +92,6 @@ def splice_candidates(b: NDArray[np.uint32]) -> NDArray[np.uint32]:
     chunks = b.reshape(batch, k // 2, 2, n)
     halves = np.stack([chunks & 0xFFFF, chunks >> 16], 3).reshape(batch, k // 2, UNITS_PER_CHUNK, n)
     i0, i1 = indices(np.arange(16))
-    spliced = halves[:, :, i0] | halves[:, :, i1] << np.uint32(16)
+    low, high = np.array([reachable(nibble, "tf32", selector) for nibble in range(16)]).T
+    spliced = halves[:, :, i0] * low[:, None] | (halves[:, :, i1] * high[:, None]) << np.uint32(16)
     return spliced.reshape(batch, -1, n)

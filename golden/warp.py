@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from .matrix import multiply
-from .registers import CONTAINERS, pack, unpack, unpack_nibbles, unpack_scales
+from .registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
 
 __all__ = ["Scales", "mma", "wgmma"]
 
@@ -91,8 +91,7 @@ def wgmma(
     ndarray of uint32, shape (batch, 128, registers)
     """
     accumulators = accumulator_fragment(instruction)
-    octets = b_addresses[..., None] + np.arange(instruction.container_bits // 8)
-    b = smem.take(octets, axis=1).view(CONTAINERS[instruction.container_bits])[..., 0]
+    b = gather_shared(smem, b_addresses, instruction.container_bits)
     result = multiply(
         instruction,
         "sm_90",

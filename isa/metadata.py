@@ -11,7 +11,18 @@ from typing import TypeVar
 
 from numpy.typing import NDArray
 
-__all__ = ["GRANULARITIES", "RULES", "UNITS_PER_CHUNK", "Granularity", "Rule", "indices", "nibble", "swap_for_mux3"]
+__all__ = [
+    "GRANULARITIES",
+    "RULES",
+    "SELECTOR_OF_ARCHITECTURE",
+    "UNITS_PER_CHUNK",
+    "Granularity",
+    "Rule",
+    "indices",
+    "nibble",
+    "reachable",
+    "swap_for_mux3",
+]
 
 UNITS_PER_CHUNK = 4
 
@@ -89,6 +100,31 @@ def swap_for_mux3(value: int) -> bool:
     """
     n0, n1, n2, n3 = (value >> bit & 1 for bit in range(4))
     return bool(n0 & ~n3 | n1 & ~n2)
+
+
+#: Operand selector of each architecture: two 4:1 multiplexers, or two 3:1 ones.
+SELECTOR_OF_ARCHITECTURE = {
+    "sm_80": "mux4",
+    "sm_86": "mux4",
+    "sm_89": "mux4",
+    "sm_90": "mux4",
+    "sm_100": "mux3",
+    "sm_120": "mux3",
+}
+
+
+def reachable(value: int, rule: str, selector: str) -> tuple[bool, bool]:
+    """Return whether the multiplexers deliver a unit to stored slots 0 and 1; a slot without one meets zero.
+
+    Every nibble that `rule` defines is delivered whole. With 3:1 multiplexers some undefined ones are not: slot 0
+    does not reach unit 3, nor slot 1 unit 0. That is our inference from the seven nibbles of tcgen05, unmeasured.
+    """
+    if selector == "mux4":
+        return True, True
+    i0, i1 = indices(value)
+    if rule == "plain" and swap_for_mux3(value):
+        return i0 > 0, i1 < UNITS_PER_CHUNK - 1
+    return i0 < UNITS_PER_CHUNK - 1, i1 > 0
 
 
 def _where(keep: Callable[[int, int], bool]) -> frozenset[int]:

@@ -24,6 +24,7 @@ __all__ = ["RegisterFile", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
+_ARRAY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,17 +143,23 @@ def read(path: str | Path) -> RegisterFile:
     InstructionError
         Its instruction does not parse.
     """
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"{path} does not exist")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+        with path.open("rb") as stream:
+            if stream.read(6) == _ARRAY_MAGIC:
                 raise FileError(f"{path} is a single array, not an .npz register file")
-            contents = {key: archive[key] for key in archive.files}
+            if not zipfile.is_zipfile(stream):
+                raise FileError(f"{path} is not a readable .npz register file (it is no zip archive)")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as archive:
+                contents = {key: archive[key] for key in archive.files}
     except FileError:
         raise
-    except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise FileError(f"{path} is not a readable .npz register file ({error})") from None
+    except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and numpy have
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FileError(f"{path} is not a readable .npz register file ({reason})") from None
     return _interpret(contents, str(path))
 
 
@@ -168,7 +175,8 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
         required += ["b_descriptor"] if instruction.family == "wgmma" else []
     for key in required:
         if key not in contents:
-            raise FileError(f"{path} lacks the key {key!r}; it holds {', '.join(sorted(contents)) or 'nothing'}")
+            held = ", ".join(name if name.isprintable() else repr(name) for name in sorted(contents)) or "nothing"
+            raise FileError(f"{path} lacks the key {key!r}; it holds {held}")
 
     def integer(key: str) -> int:
         value = contents[key]
@@ -186,10 +194,12 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
     for key, name in _KEYS.items():
         if key in contents and (key != "E" or instruction.sparse):
             value = contents[key]
-            if value.dtype != np.uint32 or value.ndim < 2:
+            axes = 2 if key in ("E", "scale_a", "scale_b") or (key == "B" and instruction.family == "wgmma") else 3
+            if value.dtype != np.uint32 or value.ndim != axes:
+                wanted = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
                 raise FileError(
                     f"{path}: {key} must be a uint32 array with a leading case axis, "
-                    f"not {value.dtype} of shape {value.shape}"
+                    f"not {value.dtype} of shape {value.shape}; wanted {wanted}"
                 )
             arrays[name] = value
     cases = {key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays}

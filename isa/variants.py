@@ -1,0 +1,169 @@
+"""The PTX syntax of the instructions covered, as one table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+__all__ = ["ARCHITECTURES", "VARIANTS", "Variant"]
+
+#: Architectures whose numerics are known.
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+_FP8_ARCHITECTURES = ARCHITECTURES[2:]
+
+_DENSE = ("",)
+_PLAIN_AND_ORDERED = ("sp", "sp::ordered_metadata")
+_ORDERED = ("sp::ordered_metadata",)
+_F8 = ("e4m3", "e5m2")
+_F8F6F4 = (*_F8, "e3m2", "e2m3", "e2m1")
+_I8 = ("s8", "u8")
+_I4 = ("s4", "u4")
+_F32 = (("f32", "f32"),)
+_F16_OR_F32 = (("f16", "f16"), ("f32", "f32"))
+_S32 = (("s32", "s32"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One row of the PTX syntax: every combination of its fields is an instruction.
+
+    Attributes
+    ----------
+    family : str
+        ``mma`` or ``wgmma``.
+    sparse : tuple of str
+        Accepted ``.sp`` variants; the empty string is the dense form.
+    shapes : tuple of str
+        Accepted shapes.
+    pairs : tuple of (str, str)
+        Accepted (atype, btype).
+    accumulators : tuple of (str, str)
+        Accepted (dtype, ctype).
+    kind : str
+        ``.kind::`` name, empty without one.
+    scales : tuple of (int, str)
+        Accepted (scale_vec size, stype) of a block-scaled kind.
+    default_scale_size : int or None
+        Size when ``.scale_vec`` is not written; None makes it mandatory.
+    satfinite : bool
+        Whether ``.satfinite`` may be written.
+    architectures : tuple of str
+        Who has it.
+    """
+
+    family: str = "mma"
+    sparse: tuple[str, ...] = _DENSE
+    shapes: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    accumulators: tuple[tuple[str, str], ...]
+    kind: str = ""
+    scales: tuple[tuple[int, str], ...] = ()
+    default_scale_size: int | None = None
+    satfinite: bool = False
+    architectures: tuple[str, ...] = ARCHITECTURES
+
+
+def _same(*types: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in types)
+
+
+def _any(types: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(product(types, types))
+
+
+def _m64(k: int, columns: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"m64n{n}k{k}" for n in columns)
+
+
+_WGMMA_N = range(8, 257, 8)
+_WGMMA_INTEGER_N = (8, 16, 24, *range(32, 257, 16))
+_NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
+
+
+def _wgmma(
+    shapes: tuple[str, ...], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
+) -> Variant:
+    return Variant(
+        family="wgmma",
+        sparse=("sp",),
+        shapes=shapes,
+        pairs=pairs,
+        accumulators=_same(*dtypes.split()),
+        satfinite=satfinite,
+        architectures=("sm_90",),
+    )
+
+
+def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
+    """Build the rows that the sparse and the dense form of ``mma`` share; `k` spells a shape from the stored K."""
+    sm_120 = ("sm_120",)
+    kinds = _ORDERED if any(sparse) else _DENSE
+    return (
+        Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),
+        Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("bf16"), accumulators=_F32),
+        Variant(sparse=sparse, shapes=(k(4), k(8)), pairs=_same("tf32"), accumulators=_F32),
+        Variant(sparse=sparse, shapes=(k(32),), pairs=_any(_F8), accumulators=_F32, architectures=_FP8_ARCHITECTURES),
+        Variant(sparse=sparse, shapes=(k(16), k(32)), pairs=_any(_I8), accumulators=_S32, satfinite=True),
+        Variant(sparse=sparse, shapes=(k(32), k(64)), pairs=_any(_I4), accumulators=_S32, satfinite=True),
+        Variant(
+            sparse=kinds,
+            shapes=(k(32),),
+            pairs=_any(_F8F6F4),
+            accumulators=_F16_OR_F32,
+            kind="f8f6f4",
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(32),),
+            pairs=_any(_F8F6F4),
+            accumulators=_F32,
+            kind="mxf8f6f4",
+            scales=((1, "ue8m0"),),
+            default_scale_size=1,
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(64),),
+            pairs=_same("e2m1"),
+            accumulators=_F32,
+            kind="mxf4",
+            scales=((2, "ue8m0"),),
+            default_scale_size=2,
+            architectures=sm_120,
+        ),
+        Variant(
+            sparse=kinds,
+            shapes=(k(64),),
+            pairs=_same("e2m1"),
+            accumulators=_F32,
+            kind="mxf4nvf4",
+            scales=_NVFP4_SCALES,
+            architectures=sm_120,
+        ),
+    )
+
+
+#: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14) and ``wgmma.mma_async.sp`` (9.7.15.6.3).
+#: Which architecture has which row is as the CUDA 13.0 assembler answers, except that the assembler also takes
+#: ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
+VARIANTS: tuple[Variant, ...] = (
+    *_mma(_PLAIN_AND_ORDERED, lambda stored: f"m16n8k{2 * stored}"),
+    Variant(
+        sparse=_ORDERED,
+        shapes=("m16n8k64",),
+        pairs=_any(_F8),
+        accumulators=_same("f16"),
+        architectures=("sm_120",),
+    ),
+    *_mma(_DENSE, lambda stored: f"m16n8k{stored}"),
+    Variant(shapes=("m16n8k16",), pairs=_any(_F8), accumulators=_F16_OR_F32, architectures=_FP8_ARCHITECTURES),
+    Variant(shapes=("m16n8k32",), pairs=_any(_F8), accumulators=_same("f16"), architectures=_FP8_ARCHITECTURES),
+    Variant(shapes=("m8n8k16",), pairs=_any(_I8), accumulators=_S32, satfinite=True),
+    Variant(shapes=("m8n8k32",), pairs=_any(_I4), accumulators=_S32, satfinite=True),
+    _wgmma(_m64(32, _WGMMA_N), _same("f16"), "f16 f32"),
+    _wgmma(_m64(32, _WGMMA_N), _same("bf16"), "f32"),
+    _wgmma(_m64(16, _WGMMA_N), _same("tf32"), "f32"),
+    _wgmma(_m64(64, _WGMMA_N), _any(_F8), "f16 f32"),
+    _wgmma(_m64(64, _WGMMA_INTEGER_N), _any(_I8), "s32", satfinite=True),
+)

@@ -1,0 +1,254 @@
+"""What a datapath holds: a frozen configuration, validated, and the presets."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import Error
+from ..isa.formats import FORMATS, Format
+from ..isa.instructions import Instruction
+
+__all__ = ["BLOCK_SCALES", "CUTS", "PRESETS", "SELECTORS", "ConfigError", "CoreConfig", "Element"]
+
+#: Places where a pipeline register may stand, in the order that data meets them.
+CUTS = ("select", "multiply", "align", "reduce", "round")
+#: Operand selectors: two 4:1 multiplexers, or two 3:1 ones.
+SELECTORS = ("mux4", "mux3")
+#: Block scale formats.
+BLOCK_SCALES = ("ue8m0", "ue4m3")
+_CONTAINERS = (4, 8, 16, 32)
+
+
+class ConfigError(Error):
+    """A configuration that makes no sense; the message names the field."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element format in a container.
+
+    Attributes
+    ----------
+    format : Format
+        How its bits are read.
+    container_bits : int
+        Bits it takes in an operand: e2m1 is held in 8 bits by some kinds and in 4 by others.
+    """
+
+    format: Format
+    container_bits: int
+
+    @classmethod
+    def parse(cls, word: str) -> "Element":
+        """Read a word such as ``f16`` or ``e2m1/4`` (e2m1, two in a byte)."""
+        name, _, width = word.partition("/")
+        fmt = FORMATS.get(name)
+        if fmt is None or fmt.name in ("f32", "s32", *BLOCK_SCALES):
+            raise ConfigError(f"formats: {word!r} is no element format")
+        natural = 8 if fmt.bits in (6,) or fmt.name == "e2m1" else fmt.container_bits
+        if width and (not width.isdecimal() or int(width) not in (natural, fmt.bits)):
+            raise ConfigError(f"formats: {word!r} asks for a container that {name} never takes")
+        return cls(fmt, int(width) if width else natural)
+
+    @property
+    def packed_float(self) -> bool:
+        """Whether this is e2m1 two in a byte, which is summed in groups of 16 as an integer of halves."""
+        return self.container_bits == 4 and not self.format.is_integer
+
+    @property
+    def counts(self) -> bool:
+        """Whether its significand is an integer: true integers, and packed e2m1 in units of one half."""
+        return self.format.is_integer or self.packed_float
+
+    @property
+    def significand_bits(self) -> int:
+        """Bits of the unsigned significand: with the hidden bit, or the magnitude of an integer."""
+        if self.packed_float:
+            return 4
+        if self.format.is_integer:
+            return self.format.bits
+        return self.format.fraction_bits + 1
+
+    @property
+    def low_bit(self) -> int:
+        """Where it starts in its container."""
+        return 2 if self.container_bits == 8 and self.format.bits == 4 else self.format.ignored_low_bits
+
+    def __str__(self) -> str:
+        return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreConfig:
+    """One datapath.
+
+    Attributes
+    ----------
+    name : str
+        For headers and messages.
+    formats : tuple of str
+        Element formats held, as :meth:`Element.parse` reads them.
+    scales : tuple of str
+        Block scale formats held: ``ue8m0``, ``ue4m3``.
+    step_bytes : int
+        Stored A that a unit takes each cycle: 16 or 32 on known architectures.
+    alignment_bits : int
+        Bits kept below the largest exponent (F).
+    fp8_alignment_bits : int
+        The same for 8-bit floats, where it is less.
+    block_alignment_bits : int
+        The same for packed e2m1.
+    selector : str
+        ``mux4`` or ``mux3``.
+    rows, columns : int
+        Units of the array.
+    cuts : tuple of str
+        Pipeline registers, a subset of :data:`CUTS`; their number is the latency in cycles.
+    """
+
+    name: str
+    formats: tuple[str, ...]
+    scales: tuple[str, ...] = ()
+    step_bytes: int = 32
+    alignment_bits: int = 25
+    fp8_alignment_bits: int = 25
+    block_alignment_bits: int = 35
+    selector: str = "mux4"
+    rows: int = 4
+    columns: int = 4
+    cuts: tuple[str, ...] = CUTS
+
+    def __post_init__(self) -> None:
+        def need(condition: bool, field: str, wanted: str) -> None:
+            if not condition:
+                raise ConfigError(f"{field} must be {wanted}, not {getattr(self, field)!r}")
+
+        need(isinstance(self.formats, tuple) and len(self.formats) > 0, "formats", "a tuple of at least one format")
+        need(len(set(self.formats)) == len(self.formats), "formats", "a tuple without repetitions")
+        elements = tuple(Element.parse(word) for word in self.formats)
+        need(set(self.scales) <= set(BLOCK_SCALES), "scales", f"among {', '.join(BLOCK_SCALES)}")
+        for field in ("step_bytes", "rows", "columns"):
+            value = getattr(self, field)
+            need(isinstance(value, int) and value > 0, field, "a positive integer")
+        need(self.step_bytes % 4 == 0, "step_bytes", "a multiple of 4")
+        need(self.selector in SELECTORS, "selector", " or ".join(map(repr, SELECTORS)))
+        need(tuple(cut for cut in CUTS if cut in self.cuts) == self.cuts, "cuts", f"a subset of {CUTS} in that order")
+        packed = any(element.packed_float for element in elements)
+        need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
+        need(not packed or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
+        floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
+        need(
+            not self.scales or packed or floats8,
+            "scales",
+            "empty without a format that is block-scaled (fp8 or e2m1/4)",
+        )
+        need("ue4m3" not in self.scales or packed, "scales", "without 'ue4m3' unless e2m1/4 is held")
+        for field in ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits"):
+            value = getattr(self, field)
+            need(isinstance(value, int) and 8 <= value <= 40, field, "an integer from 8 to 40")
+        need(
+            not packed or self.block_alignment_bits >= self.alignment_bits,
+            "block_alignment_bits",
+            "at least alignment_bits",
+        )
+        widest = max(element.significand_bits for element in elements)
+        has_float = any(not element.counts for element in elements)
+        need(
+            not has_float or self.alignment_bits >= 2 * (widest - 1),
+            "alignment_bits",
+            f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats",
+        )
+        need(self.fp8_alignment_bits <= self.alignment_bits, "fp8_alignment_bits", "at most alignment_bits")
+
+    @cached_property
+    def elements(self) -> tuple[Element, ...]:
+        """The element formats, parsed; an element's place is its code in the control word."""
+        return tuple(Element.parse(word) for word in self.formats)
+
+    def element_code(self, fmt: Format, container_bits: int) -> int:
+        """Return the control code of an element.
+
+        Raises
+        ------
+        ConfigError
+            If this datapath does not hold it.
+        """
+        wanted = Element(fmt, container_bits)
+        if wanted not in self.elements:
+            raise ConfigError(f"formats of {self.name} ({', '.join(self.formats)}) do not include {wanted}")
+        return self.elements.index(wanted)
+
+    def slots_of(self, element: Element) -> int:
+        """Return how many products of an element a step holds."""
+        return self.step_bytes * 8 // element.container_bits
+
+    @property
+    def chunks(self) -> int:
+        """Metadata nibbles of a step at the finest granularity: 8-bit units, two bytes of A a chunk."""
+        return self.step_bytes // 2
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step's operands to its result."""
+        return len(self.cuts)
+
+    def elements_of_slot(self, slot: int) -> tuple[Element, ...]:
+        """Return the elements that a product slot serves."""
+        return tuple(element for element in self.elements if slot < self.slots_of(element))
+
+    @property
+    def slots(self) -> int:
+        """Product slots of a unit."""
+        return max(self.slots_of(element) for element in self.elements)
+
+    @property
+    def term_slots(self) -> int:
+        """Slots whose products are aligned, or summed as 8-bit integers: all but those of 4-bit elements alone."""
+        return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
+
+    def holds(self, instruction: Instruction) -> bool:
+        """Whether the datapath has the formats of an instruction."""
+        elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
+        scale = instruction.scale_format
+        return all(element in self.elements for element in elements) and (scale is None or scale.name in self.scales)
+
+
+_FP8_AND_SMALLER = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+_BLACKWELL = ("f16", "bf16", "tf32", "s8", "u8", *_FP8_AND_SMALLER, "e2m1/4")
+
+#: Datapaths by name. `hopper` has the throughput measured on an H200: m16n8k32 f16 every eight cycles.
+PRESETS: dict[str, CoreConfig] = {
+    config.name: config
+    for config in (
+        CoreConfig(
+            name="ampere",
+            formats=("f16", "bf16", "tf32", "s8", "u8", "s4", "u4"),
+            step_bytes=16,
+            alignment_bits=24,
+            fp8_alignment_bits=24,
+        ),
+        CoreConfig(
+            name="ada",
+            formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4"),
+            step_bytes=16,
+            alignment_bits=24,
+            fp8_alignment_bits=13,
+        ),
+        CoreConfig(
+            name="hopper",
+            formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"),
+            fp8_alignment_bits=13,
+        ),
+        CoreConfig(name="blackwell", formats=_BLACKWELL, scales=BLOCK_SCALES, selector="mux3"),
+        CoreConfig(name="rtx-blackwell", formats=_BLACKWELL, scales=BLOCK_SCALES, selector="mux3"),
+        CoreConfig(
+            name="tiny",
+            formats=("f16", "s8"),
+            step_bytes=16,
+            alignment_bits=24,
+            fp8_alignment_bits=24,
+            rows=1,
+            columns=2,
+            cuts=("multiply", "reduce"),
+        ),
+    )
+}

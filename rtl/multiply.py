@@ -1,0 +1,83 @@
+"""Exact products of unpacked operands."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .unpack import EXPONENT_BITS, raw_signature
+
+__all__ = ["Multiply", "product_signature"]
+
+
+def product_signature(significand: int) -> wiring.Signature:
+    """Return a product of two operands with significands of `significand` bits, as its producer sees it.
+
+    Members
+    -------
+    sign : Out(1)
+        Set for negative.
+    exponent : Out(9)
+        Sum of the biased exponents.
+    significand : Out(2 * significand)
+        Exact product, not normalised; floats with the binary point after the second bit from the top.
+    zero, inf, nan : Out(1)
+        What the product is.
+    """
+    return wiring.Signature(
+        {
+            "sign": Out(1),
+            "exponent": Out(EXPONENT_BITS + 1),
+            "significand": Out(2 * significand),
+            "zero": Out(1),
+            "inf": Out(1),
+            "nan": Out(1),
+        }
+    )
+
+
+class Multiply(wiring.Component):
+    """Multiply two operands exactly. Combinational.
+
+    ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
+    One array multiplier serves every format of the slot: narrow formats use its top or bottom rows.
+
+    Parameters
+    ----------
+    significand : int
+        Width of the operands' significands.
+
+    Members
+    -------
+    a, b : In(raw_signature(significand))
+        Operands.
+    product : Out(product_signature(significand))
+        Their product.
+
+    Notes
+    -----
+    Source: products are exact and not normalised (measured on an H200).
+    """
+
+    def __init__(self, significand: int) -> None:
+        self.significand = significand
+        super().__init__(
+            {
+                "a": In(raw_signature(significand)),
+                "b": In(raw_signature(significand)),
+                "product": Out(product_signature(significand)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the multiplier."""
+        m = Module()
+        a, b, product = self.a, self.b, self.product
+        m.d.comb += [
+            product.sign.eq(a.sign ^ b.sign),
+            product.exponent.eq(a.exponent + b.exponent),
+            product.significand.eq(a.significand * b.significand),
+            product.nan.eq(a.nan | b.nan | (a.inf & b.zero) | (a.zero & b.inf)),
+            product.inf.eq(a.inf | b.inf),
+            product.zero.eq(~product.significand.any()),
+        ]
+        return m

@@ -1,0 +1,477 @@
+"""One dot-product unit: a step of stored A, B, metadata and accumulator in, a rounded result out."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TypeVar
+
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, ValueLike, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, PureInterface
+
+from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
+from .align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
+from .config import CoreConfig, Element
+from .group import GROUP_SUM_BITS, MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from .metadata import RuleCode
+from .multiply import Multiply
+from .reduce import SumTree
+from .round import ResultCode, Round
+from .scale import ExponentOffset, ScaleCode
+from .select import OperandSelect
+from .unpack import (
+    ACCUMULATOR_SIGNIFICAND_BITS,
+    ELEMENT_CODE_BITS,
+    FormatDecoder,
+    Unpack,
+    UnpackAccumulator,
+    significand_bits,
+)
+
+__all__ = ["Unit", "control_layout", "result_layout", "step_layout"]
+
+_T = TypeVar("_T", bound=ValueLike)
+#: Below every real exponent: the exponent of a term that does not count.
+_NO_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
+
+
+def control_layout() -> data.StructLayout:
+    """Return the layout of a step's control word.
+
+    Fields
+    ------
+    a, b : 4
+        Element codes, their places in the configuration's formats.
+    result : ResultCode
+        Result format.
+    saturate : 1
+        Clamp an integer result.
+    sparse : 1
+        Select B by metadata; otherwise the low half of B meets A as it stands.
+    rule : RuleCode
+        Rule that the metadata is held against.
+    scale : ScaleCode
+        Block scaling.
+    """
+    return data.StructLayout(
+        {
+            "a": ELEMENT_CODE_BITS,
+            "b": ELEMENT_CODE_BITS,
+            "result": ResultCode,
+            "saturate": 1,
+            "sparse": 1,
+            "rule": RuleCode,
+            "scale": ScaleCode,
+        }
+    )
+
+
+def step_layout(config: CoreConfig) -> data.StructLayout:
+    """Return the layout of what a unit takes each cycle.
+
+    Fields
+    ------
+    a : 8 * step_bytes
+        Stored elements of one row of A, lowest first.
+    b : 16 * step_bytes
+        The same stretch of one column of B, twice as many bytes.
+    metadata : 4 * chunks
+        Nibbles, chunk 0 lowest; elements of 16 bits and more use the lower half.
+    c : 32
+        Accumulator.
+    scale_a, scale_b : 32
+        Block scales: byte 0, or one byte for each group of 16 packed products.
+    control : control_layout()
+        What to do.
+    overflow : 1
+        From the previous step of an integer instruction: its sum left 32 bits, so the sign is not that of bit 31.
+    """
+    return data.StructLayout(
+        {
+            "a": 8 * config.step_bytes,
+            "b": 16 * config.step_bytes,
+            "metadata": 4 * config.chunks,
+            "c": 32,
+            "scale_a": 32,
+            "scale_b": 32,
+            "control": control_layout(),
+            "overflow": 1,
+        }
+    )
+
+
+def result_layout(config: CoreConfig) -> data.StructLayout:
+    """Return the layout of a unit's result.
+
+    Fields
+    ------
+    d : 32
+        Result register; f16 in its low half.
+    overflow : 1
+        An integer sum left 32 bits and was not clamped: pass it on with `d`, since only the last step may clamp.
+    illegal : chunks
+        Chunks whose nibble the rule does not define. It never changes `d`.
+    """
+    return data.StructLayout({"d": 32, "overflow": 1, "illegal": config.chunks})
+
+
+@dataclass
+class _Aligned:
+    """What the align stage hands on."""
+
+    terms: list[Value]  # signed, in units of the alignment grid; 8-bit integers in units of 1
+    group_sums: list[Value]  # signed integers: exact sums of 16 products of 4-bit elements
+    group_terms: list[Value]  # signed, in units of the block grid
+    c_term: Value
+    exponent: Value
+    nan: Value
+    positive_inf: Value
+    negative_inf: Value
+
+
+class Unit(wiring.Component):
+    """A dot-product unit.
+
+    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
+    ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Formats, widths, selector and pipeline cuts. Logic of formats that it lacks is not built.
+
+    Members
+    -------
+    step : In(step_layout(config))
+        Operands and control.
+    result : Out(result_layout(config))
+        The step of `config.latency` cycles ago.
+
+    Notes
+    -----
+    Source: measured on an H200; block-scaled kinds after published models (modelled).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        elements = config.elements
+        self._floats = [e for e in elements if not e.counts]
+        self._packed = [e for e in elements if e.packed_float]
+        self._wide_integers = [e for e in elements if e.format.is_integer and e.container_bits == 8]
+        self._narrow = [e for e in elements if e.container_bits == 4]
+        self._fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(
+            e.container_bits == 8 for e in self._floats
+        )
+        self.grid_bits = max(config.alignment_bits, config.block_alignment_bits if self._packed else 0)
+        super().__init__({"step": In(step_layout(config)), "result": Out(result_layout(config))})
+
+    @property
+    def results(self) -> set[ResultCode]:
+        """Result formats that the configuration's elements can give."""
+        results: set[ResultCode] = set()
+        if any(e.format.is_integer for e in self.config.elements):
+            results.add(ResultCode.S32)
+        if self._floats or self._packed:
+            results.add(ResultCode.F32)
+        if any(e.format.name == "f16" or e.container_bits == 8 for e in self._floats):
+            results.add(ResultCode.F16)
+        if self._fp8_is_shorter:
+            results.add(ResultCode.E8M13)
+        return results
+
+    @property
+    def integer_bits(self) -> int:
+        """Bits of the exact sum below the integer unit."""
+        return self.grid_bits - self.config.alignment_bits if self._floats or self._packed else 0
+
+    @property
+    def total_bits(self) -> int:
+        """Signed width that holds every exact sum."""
+        config, bound = self.config, 0
+        for element in self.config.elements:
+            slots, top = config.slots_of(element), (1 << element.significand_bits) - 1
+            if element.packed_float:
+                grid = config.block_alignment_bits
+                groups = slots // BLOCK_GROUP * MAXIMUM_SCALED_GROUP
+                largest = (groups << grid - SCALED_GROUP_FRACTION_BITS) + (2 << grid)
+            elif element.format.is_integer:
+                largest = (slots * top * top + (1 << 32)) << self.integer_bits
+            else:
+                unit = config.alignment_bits - 2 * element.format.fraction_bits
+                largest = (slots * (top * top << unit) + (2 << config.alignment_bits)) << (
+                    self.grid_bits - config.alignment_bits
+                )
+            bound = max(bound, largest)
+        return bound.bit_length() + 1
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the stages and the registers between them."""
+        m = Module()
+        config, control, step = self.config, self.step.control, self.step
+        m.submodules.select = select = OperandSelect(config)
+        m.d.comb += [
+            select.a.eq(step.a),
+            select.b.eq(step.b),
+            select.nibbles.eq(step.metadata),
+            select.wide.eq(self._is(step.control.a, [e for e in config.elements if e.container_bits >= 16])),
+            select.sparse.eq(step.control.sparse),
+            select.rule.eq(step.control.rule),
+        ]
+        a, b, illegal = select.stored, select.selected, select.illegal
+        c = Cat(step.c, step.c[-1] ^ step.overflow)
+        control, a, b, c, scale_a, scale_b, illegal = (
+            self._cut(m, "select", value) for value in (control, a, b, c, step.scale_a, step.scale_b, illegal)
+        )
+        products = [self._cut_product(m, product) for product in self._multiply(m, control, a, b)]
+        control, c, scale_a, scale_b, illegal = (
+            self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b, illegal)
+        )
+        aligned = self._align(m, control, products, c, scale_a, scale_b)
+        for name in ("terms", "group_sums", "group_terms"):
+            setattr(aligned, name, [self._cut(m, "align", value) for value in getattr(aligned, name)])
+        for name in ("c_term", "exponent", "nan", "positive_inf", "negative_inf"):
+            setattr(aligned, name, self._cut(m, "align", getattr(aligned, name)))
+        control, illegal = (self._cut(m, "align", value) for value in (control, illegal))
+
+        total = self._cut(m, "reduce", self._reduce(m, control, aligned))
+        exponent, nan, positive_inf, negative_inf = (
+            self._cut(m, "reduce", value)
+            for value in (aligned.exponent, aligned.nan, aligned.positive_inf, aligned.negative_inf)
+        )
+        control, illegal = (self._cut(m, "reduce", value) for value in (control, illegal))
+
+        m.submodules.round = rounder = Round(self.total_bits, self.grid_bits, self.integer_bits, self.results)
+        m.d.comb += [
+            rounder.total.eq(total),
+            rounder.exponent.eq(exponent),
+            rounder.result.eq(control.result),
+            rounder.saturate.eq(control.saturate),
+            rounder.nan.eq(nan),
+            rounder.positive_inf.eq(positive_inf),
+            rounder.negative_inf.eq(negative_inf),
+            self.result.d.eq(self._cut(m, "round", rounder.output)),
+            self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),
+            self.result.illegal.eq(self._cut(m, "round", illegal)),
+        ]
+        return m
+
+    def _cut(self, m: Module, name: str, value: _T) -> _T:
+        """Return `value` registered if the configuration cuts there. Payload registers need no reset."""
+        if name not in self.config.cuts:
+            return value
+        register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
+        m.d.sync += register.eq(value)
+        return register
+
+    def _cut_product(self, m: Module, product: PureInterface) -> PureInterface:
+        """Return a product behind the multiply cut, field by field."""
+        if "multiply" not in self.config.cuts:
+            return product
+        register = product.signature.create(path=("product_register",))
+        for name in product.signature.members:
+            signal = self._cut(m, "multiply", getattr(product, name))
+            m.d.comb += getattr(register, name).eq(signal)
+        return register
+
+    def _is(self, code: Value, elements: list[Element]) -> Value:
+        """Return whether an element code names one of `elements`."""
+        codes = [self.config.elements.index(element) for element in elements]
+        return Cat(code == c for c in codes).any() if codes else Const(0)
+
+    def _multiply(self, m: Module, control: data.View, a: Value, b: Value) -> list[PureInterface]:
+        """Unpack the operands of every slot and multiply them."""
+        elements = self.config.elements
+        products = []
+        formats = {}
+        for name, code in (("a", control.a), ("b", control.b)):
+            m.submodules[f"format_{name}"] = formats[name] = FormatDecoder(elements)
+            m.d.comb += formats[name].element.eq(code)
+        for slot in range(self.config.slots):
+            served = self.config.elements_of_slot(slot)
+            coded = [(elements.index(element), element) for element in served]
+            width = significand_bits(served)
+            m.submodules[f"multiply{slot}"] = multiply = Multiply(width)
+            for name, operand, code, port in (("a", a, control.a, multiply.a), ("b", b, control.b, multiply.b)):
+                m.submodules[f"unpack_{name}{slot}"] = unpack = Unpack(slot, coded, width, len(operand))
+                m.d.comb += [
+                    unpack.operand.eq(operand),
+                    unpack.element.eq(code),
+                    unpack.specials.eq(formats[name].specials),
+                ]
+                wiring.connect(m, unpack.raw, port)
+            products.append(multiply.product)
+        return products
+
+    def _align(
+        self, m: Module, control: data.View, products: list[PureInterface], c: Value, scale_a: Value, scale_b: Value
+    ) -> _Aligned:
+        """Find the largest exponent and align every term to it."""
+        config = self.config
+        packed = self._is(control.a, self._packed)
+        narrow = self._is(control.a, self._narrow)
+        groups = self._groups(m, control, products, scale_a, scale_b)
+        if not self._floats and not self._packed:
+            terms = [self._integer_term(m, product, narrow) for product in products[: config.term_slots]]
+            return _Aligned(terms, [group.total for group in groups], [], c.as_signed(), *_NO_FLOAT)
+
+        counts = self._is(control.a, [e for e in config.elements if e.counts])
+        integer = counts & ~packed
+        fp8 = self._is(control.a, [e for e in self._floats if e.container_bits == 8])
+        half = (control.result == ResultCode.F16) if ResultCode.F16 in self.results else Const(0)
+        m.submodules.accumulator = accumulator = UnpackAccumulator()
+        m.submodules.offset = offset = ExponentOffset(config)
+        m.d.comb += [
+            accumulator.word.eq(c[:32]),
+            accumulator.half.eq(half),
+            offset.a.eq(control.a),
+            offset.b.eq(control.b),
+            offset.enable.eq((control.scale == ScaleCode.UE8M0) & ~packed),
+            offset.scale_a.eq(scale_a[:8]),
+            offset.scale_b.eq(scale_b[:8]),
+        ]
+
+        floats = products[: max((config.slots_of(e) for e in self._floats), default=0)]
+        scaled = groups if self._packed else []
+        m.submodules.largest = largest = MaxExponent(len(floats) + len(scaled) + 2)
+        c_exponent = self._named(m, accumulator.exponent + offset.offset, signed(ALIGNED_EXPONENT_BITS))
+        exponents = [
+            *(Mux(product.zero | counts, _NO_EXPONENT, product.exponent) for product in floats),
+            *(Mux(packed & group.counts, group.exponent, _NO_EXPONENT) for group in scaled),
+            Mux(accumulator.zero, _NO_EXPONENT, c_exponent),
+            self._zero_exponent(half, packed) + offset.offset,
+        ]
+        m.d.comb += [port.eq(value) for port, value in zip(largest.exponents, exponents, strict=True)]
+
+        short_fp8 = (config.alignment_bits - config.fp8_alignment_bits,) if self._fp8_is_shorter else ()
+        terms = []
+        for slot, product in enumerate(products[: config.term_slots]):
+            if slot >= len(floats):
+                terms.append(self._integer_term(m, product, narrow))
+                continue
+            bits = len(product.significand)
+            m.submodules[f"align{slot}"] = align = Align(bits, config.alignment_bits + 2 - bits, short_fp8)
+            m.d.comb += [
+                align.magnitude.eq(Mux(narrow, 0, product.significand)),
+                # An integer keeps its place: what padding put below it, the shift takes away.
+                align.distance.eq(Mux(integer, align.padding, largest.largest - product.exponent)),
+                align.shorten.eq(fp8),
+            ]
+            terms.append(self._named(m, _with_sign(product.sign, align.output), signed(align.output_bits + 1)))
+
+        group_terms = []
+        padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        for index, group in enumerate(scaled):
+            m.submodules[f"align_group{index}"] = align = Align(SCALED_GROUP_BITS, padding)
+            m.d.comb += [
+                align.magnitude.eq(Mux(packed, group.magnitude, 0)),
+                align.distance.eq(largest.largest - group.exponent),
+            ]
+            term = self._named(m, _with_sign(group.sign, align.output), signed(align.output_bits + 1))
+            group_terms.append(term)
+
+        modes = [(~packed, config.alignment_bits)] if self._packed else []
+        modes += [(fp8, config.fp8_alignment_bits)] if self._fp8_is_shorter else []
+        m.submodules.align_c = align = Align(
+            ACCUMULATOR_SIGNIFICAND_BITS,
+            self.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS,
+            [self.grid_bits - bits for _, bits in modes],
+        )
+        m.d.comb += [
+            align.magnitude.eq(accumulator.significand),
+            align.distance.eq(largest.largest - c_exponent),
+            align.shorten.eq(Cat(active for active, _ in modes)),
+        ]
+        c_float = _with_sign(accumulator.sign, align.output)
+        c_integer = Cat(Const(0, self.integer_bits), c).as_signed()
+        c_term = self._named(m, Mux(integer, c_integer, c_float), signed(self.total_bits))
+
+        infinite = [product.inf & ~product.nan & ~counts for product in floats]
+        positive = [i & ~product.sign for i, product in zip(infinite, floats, strict=True)]
+        negative = [i & product.sign for i, product in zip(infinite, floats, strict=True)]
+        nans = [*(product.nan for product in floats), accumulator.nan, offset.nan]
+        nans += [packed & group.nan for group in scaled]
+        return _Aligned(
+            terms,
+            [group.total for group in groups],
+            group_terms,
+            c_term,
+            self._named(m, largest.largest - offset.offset, signed(ALIGNED_EXPONENT_BITS)),
+            self._named(m, _any(nans), 1),
+            self._named(m, _any([*positive, accumulator.inf & ~accumulator.sign]), 1),
+            self._named(m, _any([*negative, accumulator.inf & accumulator.sign]), 1),
+        )
+
+    def _zero_exponent(self, half: Value, packed: Value) -> Value:
+        """Return e_zero of the running step."""
+        bits = self.config.alignment_bits
+        value: Value = Const(zero_exponent_for(bits), signed(ALIGNED_EXPONENT_BITS))
+        if ResultCode.F16 in self.results:
+            value = Mux(half, zero_exponent_for(bits, half_result=True), value)
+        if self._packed:
+            value = Mux(packed, zero_exponent_for(self.config.block_alignment_bits, grouped=True), value)
+        return value
+
+    def _groups(
+        self, m: Module, control: data.View, products: list[PureInterface], scale_a: Value, scale_b: Value
+    ) -> list[Group]:
+        """Sum the 4-bit products in groups of 16."""
+        groups = []
+        slots = max((self.config.slots_of(e) for e in self._narrow), default=0)
+        for index in range(slots // BLOCK_GROUP):
+            m.submodules[f"group{index}"] = group = Group(self.config)
+            for position in range(BLOCK_GROUP):
+                product = products[index * BLOCK_GROUP + position]
+                m.d.comb += [
+                    group.signs[position].eq(product.sign),
+                    group.magnitudes[position].eq(product.significand),
+                ]
+            m.d.comb += [
+                group.scale.eq(control.scale),
+                group.scale_a.eq(scale_a.word_select(index, 8)),
+                group.scale_b.eq(scale_b.word_select(index, 8)),
+            ]
+            groups.append(group)
+        return groups
+
+    def _reduce(self, m: Module, control: data.View, aligned: _Aligned) -> Value:
+        """Add every aligned term and the accumulator."""
+        total: Value = aligned.c_term
+        integer_total: list[Value] = []
+        if aligned.terms:
+            m.submodules.tree = tree = SumTree(len(aligned.terms), max(len(term) for term in aligned.terms))
+            m.d.comb += [port.eq(term) for port, term in zip(tree.terms, aligned.terms, strict=True)]
+            integer_total.append(tree.total)
+        if aligned.group_sums:
+            m.submodules.group_tree = tree = SumTree(len(aligned.group_sums), GROUP_SUM_BITS)
+            integers = [e for e in self._narrow if e.format.is_integer]
+            m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_sums, strict=True)]
+            integer_total.append(Mux(self._is(control.a, integers), tree.total, 0))
+        if integer_total:
+            total = total + (sum(integer_total, Const(0, signed(1))) << self.integer_bits)
+        if aligned.group_terms:
+            m.submodules.block_tree = tree = SumTree(len(aligned.group_terms), len(aligned.group_terms[0]))
+            m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_terms, strict=True)]
+            total = total + tree.total
+        return self._named(m, total, signed(self.total_bits))
+
+    def _named(self, m: Module, value: Value, shape: ShapeLike) -> Value:
+        signal = Signal(shape)
+        m.d.comb += signal.eq(value)
+        return signal
+
+    def _integer_term(self, m: Module, product: PureInterface, narrow: Value) -> Value:
+        """Return an integer product with its sign; nothing for 4-bit elements, whose groups add up apart."""
+        magnitude = Mux(narrow, 0, product.significand)
+        return self._named(m, _with_sign(product.sign, magnitude), signed(len(product.significand) + 1))
+
+
+def _any(bits: list[Value]) -> Value:
+    return reduce(or_, bits)
+
+
+def _with_sign(sign: Value, magnitude: Value) -> Value:
+    return Mux(sign, -magnitude, magnitude)
+
+
+#: Exponent and special flags of a datapath without floats.
+_NO_FLOAT = (Const(0, signed(ALIGNED_EXPONENT_BITS)), Const(0), Const(0), Const(0))

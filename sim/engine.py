@@ -1,0 +1,234 @@
+"""The elaborated hardware as a back end: batches of numpy arrays through a compiled unit, or Amaranth's simulator."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
+from ..golden.warp import Scales
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ..isa.instructions import Instruction
+from ..isa.numerics import Method, numerics
+from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.unit import result_layout
+from . import emulation
+from .steps import Matrices, step_words, steps_of
+
+__all__ = ["PRESET_OF_ARCHITECTURE", "Engine", "Execution", "engine", "mma", "wgmma"]
+
+#: Which datapath an architecture's instructions run on.
+PRESET_OF_ARCHITECTURE = {
+    "sm_80": "ampere",
+    "sm_86": "ampere",
+    "sm_89": "ada",
+    "sm_90": "hopper",
+    "sm_100": "blackwell",
+    "sm_120": "rtx-blackwell",
+}
+#: Outputs pushed through a model at once; bounds the memory of the step words.
+_BLOCK_OUTPUTS = 1 << 14
+
+
+class Model(Protocol):
+    """Something that computes unit steps."""
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Compute steps, shape (count, words); return result words, shape (count,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """What a batch of instructions gave.
+
+    Attributes
+    ----------
+    d : ndarray of uint32 or uint16, shape (tiles, m, n)
+        Result codes.
+    illegal : ndarray of bool, shape (tiles, m, chunks)
+        Chunks whose nibble the instruction's rule does not define, as the hardware flags them.
+    steps : int
+        Unit steps computed.
+    """
+
+    d: NDArray
+    illegal: NDArray[np.bool_]
+    steps: int
+
+
+class Engine:
+    """A datapath ready to compute.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath.
+    simulator : str
+        ``"verilator"`` (compiled, fast) or ``"amaranth"`` (needs no compiler, slow).
+    """
+
+    def __init__(self, config: CoreConfig, simulator: str = "verilator") -> None:
+        self.config = config
+        self._words = step_words(config)
+        self._model: Model
+        if simulator == "verilator":
+            from .verilate import CompiledUnit
+
+            self._model = CompiledUnit(config, self._words.total)
+        else:
+            from .python_simulator import SimulatedUnit
+
+            self._model = SimulatedUnit(config)
+
+    def multiply(
+        self,
+        instruction: Instruction,
+        a: NDArray,
+        b: NDArray,
+        c: NDArray,
+        nibbles: NDArray[np.uint8] | None = None,
+        scale_a: NDArray[np.uint8] | None = None,
+        scale_b: NDArray[np.uint8] | None = None,
+    ) -> Execution:
+        """Compute a batch of instructions that the datapath holds.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            What to compute.
+        a : ndarray of uint8, uint16 or uint32, shape (tiles, m, stored k)
+            Stored elements of A, one a container (4-bit elements in the low half of a byte).
+        b : ndarray, same type, shape (tiles, k, n)
+            B.
+        c : ndarray of uint16 or uint32, shape (tiles, m, n)
+            Accumulator codes.
+        nibbles : ndarray of uint8, shape (tiles, m, chunks), optional
+            Metadata.
+        scale_a, scale_b : ndarray of uint8, shape (tiles, m or n, scales), optional
+            Block scales.
+
+        Raises
+        ------
+        ConfigError
+            The datapath lacks a format.
+        """
+        bits = instruction.container_bits
+        columns = np.ascontiguousarray(b.transpose(0, 2, 1))
+        matrices = Matrices(_octets(a, bits), _octets(columns, bits), nibbles, scale_a, scale_b)
+        d = np.empty_like(c)
+        tiles, m, n = c.shape
+        illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
+        count = 0
+        block = max(1, _BLOCK_OUTPUTS // (m * n))
+        for start in range(0, tiles, block):
+            part = slice(start, start + block)
+            d[part], illegal[part], steps = self._block(instruction, matrices.take(part), c[part])
+            count += steps
+        return Execution(d, illegal, count)
+
+    def _block(
+        self, instruction: Instruction, matrices: Matrices, c: NDArray
+    ) -> tuple[NDArray, NDArray[np.bool_], int]:
+        illegal = []
+        overflow = np.zeros(c.shape, np.uint32)
+        layout = result_layout(self.config)
+        steps = steps_of(self.config, instruction, matrices)
+        for step in steps:
+            step[..., self._words.c] = c[..., None]
+            step[..., self._words.control] |= overflow[..., None] << np.uint32(self._words.overflow_bit)
+            results = self._model.run(step.reshape(-1, self._words.total)).reshape(c.shape)
+            c = results.astype(np.uint32).astype(c.dtype)
+            overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
+            # Every column of a row sees the same metadata; its flags stand above the result.
+            first_flag = layout["illegal"].offset
+            flags = results[:, :, 0, None] >> np.arange(first_flag, first_flag + self.config.chunks, dtype=np.uint64)
+            illegal.append((flags & np.uint64(1)).astype(np.bool_))
+            if instruction.chunk_bytes:
+                illegal[-1] = illegal[-1][..., : self.config.step_bytes // instruction.chunk_bytes]
+        flagged = np.concatenate(illegal, axis=-1)[..., : instruction.chunks]
+        return c, flagged, len(steps) * c.size
+
+
+@lru_cache(maxsize=16)
+def engine(config: CoreConfig, simulator: str = "verilator") -> Engine:
+    """Return the engine of a configuration, built once a process."""
+    return Engine(config, simulator)
+
+
+def _engine_for(arch: str, backend: str) -> Engine:
+    return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], {"rtl": "verilator", "pysim": "amaranth"}[backend])
+
+
+def _octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
+    """Return rows of containers, shape (tiles, rows, elements), as bytes."""
+    if container_bits == 4:
+        return codes[..., ::2] | codes[..., 1::2] << 4
+    return np.ascontiguousarray(codes).view(np.uint8)
+
+
+def _multiply(
+    arch: str,
+    backend: str,
+    instruction: Instruction,
+    a: NDArray,
+    b: NDArray,
+    c: NDArray,
+    nibbles: NDArray[np.uint8] | None,
+    scale_a: NDArray[np.uint8] | None = None,
+    scale_b: NDArray[np.uint8] | None = None,
+) -> NDArray:
+    """Compute D on an architecture's datapath, through the assembler's emulation where it has no such formats."""
+    unit = _engine_for(arch, backend)
+    if unit.config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED:
+        return unit.multiply(instruction, a, b, c, nibbles, scale_a, scale_b).d
+    return emulation.run(lambda *operands: unit.multiply(*operands).d, instruction, a, b, c, nibbles)
+
+
+def mma(
+    backend: str,
+    instruction: Instruction,
+    arch: str,
+    a: NDArray[np.uint32],
+    b: NDArray[np.uint32],
+    c: NDArray[np.uint32],
+    e: NDArray[np.uint32] | None = None,
+    selector: int = 0,
+    scale_a: Scales | None = None,
+    scale_b: Scales | None = None,
+) -> NDArray[np.uint32]:
+    """Compute ``mma`` for a batch of warps, as :func:`sptc.golden.mma` does, on ``"rtl"`` or ``"pysim"``."""
+    accumulators = accumulator_fragment(instruction)
+    d = _multiply(
+        arch,
+        backend,
+        instruction,
+        unpack(a, a_fragment(instruction)),
+        unpack(b, b_fragment(instruction)),
+        unpack(c, accumulators),
+        None if e is None else unpack_nibbles(e, instruction, selector),
+        None if scale_a is None else unpack_scales(scale_a[0], instruction, "a", *scale_a[1:]),
+        None if scale_b is None else unpack_scales(scale_b[0], instruction, "b", *scale_b[1:]),
+    )
+    return pack(d, accumulators)
+
+
+def wgmma(
+    backend: str,
+    instruction: Instruction,
+    d: NDArray[np.uint32],
+    a: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    b_addresses: NDArray[np.intp],
+    e: NDArray[np.uint32],
+    selector: int,
+) -> NDArray[np.uint32]:
+    """Compute ``wgmma`` for a batch of warpgroups, as :func:`sptc.golden.wgmma` does."""
+    accumulators = accumulator_fragment(instruction)
+    b = gather_shared(smem, b_addresses, instruction.container_bits)
+    nibbles = unpack_nibbles(e, instruction, selector)
+    result = _multiply(
+        "sm_90", backend, instruction, unpack(a, a_fragment(instruction)), b, unpack(d, accumulators), nibbles
+    )
+    return pack(result, accumulators)

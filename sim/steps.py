@@ -1,0 +1,175 @@
+"""Instructions to unit steps: which bytes, nibbles, scales and control a unit gets for every output."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.instructions import Instruction
+from ..isa.numerics import BLOCK_GROUP
+from ..rtl.config import CoreConfig
+from ..rtl.metadata import RuleCode
+from ..rtl.round import ResultCode
+from ..rtl.scale import ScaleCode
+from ..rtl.unit import control_layout, step_layout
+
+__all__ = ["Matrices", "StepWords", "step_words", "steps_of"]
+
+_BYTE = 8
+_WORD = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """Operands of a batch of instructions as a datapath sees them.
+
+    Attributes
+    ----------
+    a : ndarray of uint8, shape (tiles, m, bytes)
+        Rows of stored A.
+    b : ndarray of uint8, shape (tiles, n, bytes)
+        Columns of B.
+    nibbles : ndarray of uint8, shape (tiles, m, chunks), or None
+        Metadata; None for a dense instruction.
+    scale_a, scale_b : ndarray of uint8, shape (tiles, m or n, scales), or None
+        Block scales.
+    """
+
+    a: NDArray[np.uint8]
+    b: NDArray[np.uint8]
+    nibbles: NDArray[np.uint8] | None
+    scale_a: NDArray[np.uint8] | None
+    scale_b: NDArray[np.uint8] | None
+
+    def take(self, tiles: slice) -> "Matrices":
+        """Return some of the tiles."""
+        return Matrices(
+            self.a[tiles],
+            self.b[tiles],
+            None if self.nibbles is None else self.nibbles[tiles],
+            None if self.scale_a is None else self.scale_a[tiles],
+            None if self.scale_b is None else self.scale_b[tiles],
+        )
+
+
+@dataclass(frozen=True)
+class StepWords:
+    """Where the fields of a step lie in its 32-bit words: first word and count of each.
+
+    Attributes
+    ----------
+    a, b, metadata, c, scale_a, scale_b, control : slice
+        Words of the field.
+    overflow_bit : int
+        Bit of the control words that holds the overflow of the previous step.
+    total : int
+        Words of a step.
+    """
+
+    a: slice
+    b: slice
+    metadata: slice
+    c: slice
+    scale_a: slice
+    scale_b: slice
+    control: slice
+    overflow_bit: int
+    total: int
+
+
+def step_words(config: CoreConfig) -> StepWords:
+    """Return the word layout of a configuration's step."""
+    layout = step_layout(config)
+    assert config.step_bytes % 16 == 0, "the simulators pack whole words"
+    fields = {
+        name: slice(field.offset // _WORD, -(-(field.offset + field.width) // _WORD))
+        for name, field in layout
+        if name != "overflow"
+    }
+    overflow = layout["overflow"].offset - fields["control"].start * _WORD
+    return StepWords(**fields, overflow_bit=overflow, total=-(-layout.size // _WORD))
+
+
+def _control(config: CoreConfig, instruction: Instruction, last: bool) -> int:
+    """Return the control word of one step of an instruction; only the last one may clamp."""
+    elements = [config.element_code(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
+    result = {"s32": ResultCode.S32, "f16": ResultCode.F16, "f32": ResultCode.F32}[instruction.d.name]
+    short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
+    if result is ResultCode.F32 and short:
+        result = ResultCode.E8M13
+    scale = ScaleCode[instruction.scale_format.name.upper()] if instruction.scale_format else ScaleCode.NONE
+    fields = {
+        "a": elements[0],
+        "b": elements[1],
+        "result": result,
+        "saturate": instruction.satfinite and last,
+        "sparse": bool(instruction.sparse),
+        "rule": RuleCode[instruction.rule.name.upper()] if instruction.rule else RuleCode.PLAIN,
+        "scale": scale,
+    }
+    return int(control_layout().const(fields).as_value().value)
+
+
+def steps_of(config: CoreConfig, instruction: Instruction, matrices: Matrices) -> list[NDArray[np.uint32]]:
+    """Return the words of every step of a batch of instructions, the accumulator left empty.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath.
+    instruction : Instruction
+        What to compute; the datapath must hold its formats.
+    matrices : Matrices
+        Operands.
+
+    Returns
+    -------
+    list of ndarray of uint32, each of shape (tiles, m, n, words)
+        One array for each step of K; the result of a step is the accumulator of the next.
+    """
+    words = step_words(config)
+    tiles, m, stored = matrices.a.shape
+    n = matrices.b.shape[1]
+    ratio = 2 if instruction.sparse else 1
+    steps = []
+    for first in range(0, stored, config.step_bytes):
+        step = np.zeros((tiles, m, n, words.total), np.uint32)
+        _put(step[..., words.a], matrices.a[:, :, None, first : first + config.step_bytes])
+        b_first, b_last = ratio * first, ratio * (first + config.step_bytes)
+        _put(step[..., words.b], matrices.b[:, None, :, b_first:b_last])
+        if instruction.granularity:
+            assert matrices.nibbles is not None
+            size = instruction.chunk_bytes
+            chunks = slice(first // size, (first + config.step_bytes) // size)
+            _put(step[..., words.metadata], _pack_nibbles(matrices.nibbles[:, :, None, chunks]))
+        if instruction.scale_size:
+            assert matrices.scale_a is not None
+            assert matrices.scale_b is not None
+            spans = _spans(instruction, first, config.step_bytes)
+            _put(step[..., words.scale_a], matrices.scale_a[:, :, None, spans])
+            _put(step[..., words.scale_b], matrices.scale_b[:, None, :, spans])
+        step[..., words.control] = _control(config, instruction, first + config.step_bytes >= stored)
+        steps.append(step)
+    return steps
+
+
+def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
+    """Return which scale each group of 16 kept products of a step uses; one for all of a step's products unpacked."""
+    assert instruction.span
+    per_byte = _BYTE // instruction.container_bits
+    groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
+    kept = first * per_byte + BLOCK_GROUP * np.arange(groups)
+    return kept * (2 if instruction.sparse else 1) // instruction.span
+
+
+def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
+    """Write bytes, broadcast over the outputs, to the start of a field; bytes beyond them stay zero."""
+    size = -(-octets.shape[-1] // 4) * 4
+    padded = np.zeros((*octets.shape[:-1], size), np.uint8)
+    padded[..., : octets.shape[-1]] = octets
+    words[..., : size // 4] = padded.view("<u4")
+
+
+def _pack_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    packed: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] << np.uint8(4)
+    return packed

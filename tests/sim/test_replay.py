@@ -1,0 +1,196 @@
+"""Replaying register files: what is compared, where a difference is reported, and which tiles a limit draws."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.isa.formats import FORMATS
+from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.instructions import parse
+from sptc.isa.numerics import Evidence
+from sptc.sim.register_file import RegisterFile, read, shipped, write
+from sptc.sim.replay import as_number, replay
+from sptc.sim.stimulus import random_operands
+
+F32 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+F16 = "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+S32 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+
+Random = np.random.Generator
+
+
+def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -> RegisterFile:
+    """A file whose D is what the model computes."""
+    instruction = parse(text)
+    if instruction.family == "wgmma":
+        path = next(path for path in shipped() if path.name == "wgmma.sp.m64n8k32.f32.f16.f16.selector0.npz")
+        return read(path).take(slice(cases))
+    distribution = "uniform" if instruction.a.is_integer else "mid"
+    drawn = random_operands(instruction, distribution, cases, rng, any_nibble=any_nibble)
+    policy = "silicon" if any_nibble else "strict"
+    file = RegisterFile(
+        instruction=instruction, selector=0, a=drawn.a, b=drawn.b, c=drawn.c, e=drawn.e, metadata=policy
+    )
+    return replace(file, d=file.run())
+
+
+def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterFile:
+    """The same file with one bit of D flipped at every (case, thread, register, bit)."""
+    assert file.d is not None
+    d = file.d.copy()
+    for case, thread, register, bit in places:
+        d[case, thread, register] ^= np.uint32(1 << bit)
+    return replace(file, d=d)
+
+
+@pytest.mark.parametrize("text", [F32, F16, S32, WGMMA])
+def test_agreement(text: str, tmp_path: Path, rng: Random) -> None:
+    path = tmp_path / "file.npz"
+    write(path, recording(text, 3, rng))
+    outcome = replay(path)
+    instruction = parse(text)
+    assert (outcome.path, outcome.instruction, outcome.arch) == (path, instruction, "sm_90")
+    assert outcome.evidence is Evidence.MEASURED
+    assert (outcome.tiles, outcome.outputs) == (3, 3 * instruction.m * instruction.n)
+    assert (outcome.mismatches, outcome.first) == (0, None)
+
+
+# Thread, register and bit of D, and the row, column and bit of the element there. Lane 13 is thread 1 of group 3.
+PLACES = {
+    "f32 register 0": (F32, 13, 0, 0, 3, 2, 0),
+    "f32 register 3": (F32, 13, 3, 31, 11, 3, 31),
+    "f16 low half": (F16, 13, 1, 5, 11, 2, 5),
+    "f16 high half": (F16, 13, 0, 16 + 15, 3, 3, 15),
+    "s32": (S32, 13, 1, 7, 3, 3, 7),
+    "last lane": (F32, 31, 3, 1, 15, 7, 1),
+    "wgmma": (WGMMA, 2 * 32 + 13, 2, 9, 2 * 16 + 11, 2, 9),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "thread", "register", "bit", "row", "column", "element_bit"), PLACES.values(), ids=PLACES.keys()
+)
+def test_a_flipped_bit_is_found(
+    text: str,
+    thread: int,
+    register: int,
+    bit: int,
+    row: int,
+    column: int,
+    element_bit: int,
+    tmp_path: Path,
+    rng: Random,
+) -> None:
+    file = recording(text, 3, rng)
+    write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
+    outcome = replay(tmp_path / "file.npz")
+    first = outcome.first
+    assert first is not None
+    assert outcome.mismatches == 1
+    assert (first.case, first.row, first.column) == (1, row, column)
+    assert first.computed ^ first.recorded == 1 << element_bit
+    assert file.d is not None
+    width = file.instruction.d.bits
+    assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1
+    fragment = accumulator_fragment(file.instruction)
+    element = bit // width
+    assert (row, column) == (fragment.rows[thread, register, element], fragment.columns[thread, register, element])
+
+
+def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
+    """Outputs are counted, not bits; the first is that of the lowest case, row and column."""
+    places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
+    write(tmp_path / "file.npz", flipped(recording(F32, 4, rng), *places))
+    outcome = replay(tmp_path / "file.npz")
+    assert outcome.mismatches == 4
+    assert outcome.first is not None
+    assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
+
+
+def test_without_a_recorded_result(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", replace(recording(F32, 3, rng), d=None))
+    outcome = replay(tmp_path / "file.npz")
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (3, 0, 0, None)
+
+
+@pytest.fixture
+def marked(tmp_path: Path, rng: Random) -> Path:
+    """Seven tiles, of which tile i has 2**i wrong outputs: the mismatches of a replay tell which tiles ran."""
+    file = recording(F32, 7, rng)
+    registers = [(thread, register) for thread in range(32) for register in range(4)]
+    places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
+    write(tmp_path / "marked.npz", flipped(file, *places))
+    return tmp_path / "marked.npz"
+
+
+def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
+    for limit in range(1, 7):
+        for seed in range(5):
+            outcome = replay(marked, limit=limit, seed=seed)
+            assert (outcome.tiles, outcome.outputs) == (limit, limit * 128)
+            assert outcome.mismatches.bit_count() == limit
+            assert outcome.first is not None
+            assert outcome.first.case == 0
+
+
+def test_a_limit_beyond_the_file_changes_nothing(marked: Path) -> None:
+    assert replay(marked, limit=7, seed=3) == replay(marked, limit=100) == replay(marked)
+    assert replay(marked).mismatches == 127
+
+
+def test_a_seed_decides_the_draw(marked: Path) -> None:
+    drawn = [[replay(marked, limit=3, seed=seed).mismatches for seed in range(8)] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) > 1
+    assert replay(marked, limit=3).mismatches == drawn[0][0]
+
+
+def test_the_case_of_a_mismatch_counts_the_tiles_that_ran(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", flipped(recording(F32, 6, rng), (5, 0, 0, 0)))
+    cases = [replay(tmp_path / "file.npz", limit=3, seed=seed).first for seed in range(20)]
+    assert {first.case for first in cases if first} == {2}
+    assert None in cases
+
+
+def test_another_architecture(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(F32, 50, rng))
+    outcome = replay(tmp_path / "file.npz", arch="sm_80")
+    assert (outcome.arch, outcome.evidence) == ("sm_80", Evidence.MODELLED)
+    assert 0 < outcome.mismatches < outcome.outputs
+
+
+def test_an_architecture_that_lacks_the_instruction(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(FP8, 2, rng))
+    with pytest.raises(sptc.InstructionError, match=r"^sm_86 does not have "):
+        replay(tmp_path / "file.npz", arch="sm_86")
+
+
+def test_the_policy_of_the_file_and_another(tmp_path: Path, rng: Random) -> None:
+    file = recording(F32, 4, rng, any_nibble=True)
+    write(tmp_path / "silicon.npz", file)
+    write(tmp_path / "strict.npz", replace(file, metadata="strict"))
+    assert replay(tmp_path / "silicon.npz").mismatches == 0
+    assert replay(tmp_path / "strict.npz", metadata="silicon").mismatches == 0
+    for name, policy in (("silicon", "strict"), ("silicon", "software"), ("strict", None)):
+        with pytest.raises(sptc.MetadataError, match="breaks the ordered rule"):
+            replay(tmp_path / f"{name}.npz", metadata=policy)
+
+
+def test_an_unknown_backend(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(F32, 1, rng))
+    with pytest.raises(sptc.BackendError, match="not 'abacus'"):
+        replay(tmp_path / "file.npz", backend="abacus")
+
+
+def test_codes_as_numbers() -> None:
+    assert as_number(0x3C01, FORMATS["f16"]) == 1 + 2**-10
+    assert as_number(0xFC00, FORMATS["f16"]) == -math.inf
+    assert as_number(0xC0490FDB, FORMATS["f32"]) == -3.1415927410125732
+    assert math.isnan(as_number(0x7FC00000, FORMATS["f32"]))
+    assert as_number(0xFFFFFFFE, FORMATS["s32"]) == -2
+    assert isinstance(as_number(0x7FFFFFFF, FORMATS["s32"]), int)

@@ -1,0 +1,146 @@
+"""What a user installs: source archive, wheel from it, and the command of that wheel in an environment of its own."""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+import sptc
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10, where `build` brings tomli
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+PROJECT = tomllib.loads(PYPROJECT)
+BESIDES = {"tests", "build", "dist"}
+FLOORS = {"cli", "formal", "golden", "isa", "recordings", "rtl", "sim", "synth", "tests", "benchmarks"}
+
+
+def call(*command: object, cwd: Path) -> str:
+    """Run a command and return its standard output; its complaints are the failure's text."""
+    words = [str(word) for word in command]
+    process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode == 0, f"{' '.join(words)}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
+
+
+def packages() -> set[str]:
+    """Folders that Python takes for packages, as dotted names."""
+    folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("__init__.py")}
+    own = {folder for folder in folders if not any(part.startswith(".") or part in BESIDES for part in folder.parts)}
+    return {".".join(("sptc", *folder.parts)) for folder in own}
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Source archive of a copy of this tree, and the wheel built from what that archive unpacks to."""
+    here = tmp_path_factory.mktemp("archives")
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    shutil.copytree(ROOT, here / "sources", ignore=ignored)
+    (here / "empty").mkdir()
+    major = int(importlib.metadata.version("setuptools").split(".")[0]) if has_setuptools() else 0
+    build = (sys.executable, "-m", "build", *(["--no-isolation"] if major >= 77 else []), "--outdir", here)
+    call(*build, "--sdist", here / "sources", cwd=here / "empty")
+    (source,) = here.glob("*.tar.gz")
+    shutil.unpack_archive(source, here / "unpacked", filter="data")
+    (unpacked,) = (here / "unpacked").iterdir()
+    call(*build, "--wheel", unpacked, cwd=here / "empty")
+    (wheel,) = here.glob("*.whl")
+    return source, wheel
+
+
+def has_setuptools() -> bool:
+    try:
+        importlib.metadata.version("setuptools")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_names_carry_the_version(archives: tuple[Path, Path]) -> None:
+    source, wheel = archives
+    assert source.name == f"sptc-{sptc.__version__}.tar.gz"
+    assert wheel.name == f"sptc-{sptc.__version__}-py3-none-any.whl"
+
+
+def test_the_wheel_holds_one_package(archives: tuple[Path, Path]) -> None:
+    assert {name.split("/")[0] for name in names_in(archives[1])} == {"sptc", f"sptc-{sptc.__version__}.dist-info"}
+
+
+def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
+    """Every module, the recordings, the type marker; no tests."""
+    names = names_in(archives[1])
+    for package in packages():
+        folder = Path(*package.split(".")[1:])
+        modules = {f"sptc/{(folder / path.name).as_posix()}" for path in (ROOT / folder).glob("*.py")}
+        assert modules
+        assert modules <= names
+    recordings = {f"sptc/recordings/{path.name}" for path in (ROOT / "recordings").iterdir()}
+    assert len(recordings) > 400
+    assert recordings <= names
+    assert {"sptc/py.typed", f"sptc-{sptc.__version__}.dist-info/licenses/LICENSE"} <= names
+    assert not any(name.startswith(("sptc/tests", "sptc/benchmarks")) for name in names)
+
+
+def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(archives[1]) as archive:
+        text = archive.read(f"sptc-{sptc.__version__}.dist-info/METADATA").decode()
+    metadata = HeaderParser().parsestr(text)
+    assert metadata["Version"] == sptc.__version__
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
+
+
+def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    """In a fresh environment that has the wheel and what it names, from a directory without sources."""
+    environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    venv.create(environment, with_pip=True, symlinks=True)
+    bin_folder = environment / "bin"
+    call(bin_folder / "python", "-m", "pip", "install", "--quiet", archives[1], cwd=elsewhere)
+    (site,) = environment.glob("lib/python*/site-packages")
+    assert not FLOORS & {path.name for path in site.iterdir()}
+    assert (site / "sptc" / "py.typed").is_file()
+    where = call(bin_folder / "python", "-c", "import sptc; print(sptc.__file__)", cwd=elsewhere)
+    assert Path(where.strip()) == site / "sptc" / "__init__.py"
+    assert call(bin_folder / "sptc", "--version", cwd=elsewhere) == f"sptc {sptc.__version__}\n"
+    total = call(bin_folder / "sptc", "run", "--limit", "1", cwd=elsewhere).splitlines()[-1].split()
+    files = len(list((ROOT / "recordings").glob("*.npz")))
+    assert (total[0], total[1], total[3], total[6]) == ("total", str(files), "0", str(files))
+
+
+def test_the_package_list_is_whole() -> None:
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages()
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "sptc.__version__"}
+    assert importlib.metadata.version("sptc") == sptc.__version__
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """A comment stands on the line of every requirement."""
+    required = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
+    for extra in PROJECT["project"]["optional-dependencies"].values():
+        required += extra
+    for requirement in set(required):
+        lines = [line for line in PYPROJECT.splitlines() if f'"{requirement}"' in line]
+        assert len(lines) == required.count(requirement), f"{requirement} does not have a line of its own"
+        for line in lines:
+            assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no reason beside {requirement}: {line}"
+            assert re.search(r"[<>=]=", requirement), f"{requirement} has no bound"
