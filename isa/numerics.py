@@ -119,7 +119,7 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = _ALIGNMENT_BITS[arch]
-    # e_zero follows the alignment of the datapath, not that of fp8: its last bit is 2**-46 or 2**-158 throughout.
+    # e_zero follows the alignment of the datapath, not the shorter one of its fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):

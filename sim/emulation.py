@@ -62,8 +62,8 @@ def _widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     # Read as f16, the shifted code is 2**-8 times too small: the biases differ by 8.
     scaled = (magnitude << 7).view(np.float16) * np.float16(256)
     bits = np.where(magnitude == 0x7F, np.uint16(0x7FFF), scaled.view(np.uint16))
-    sign: NDArray[np.uint16] = (codes.astype(np.uint16) & np.uint16(0x80)) << np.uint16(8)
-    return bits | sign
+    widened: NDArray[np.uint16] = bits | (codes.astype(np.uint16) & np.uint16(0x80)) << np.uint16(8)
+    return widened
 
 
 def _fp8(

@@ -1,0 +1,332 @@
+"""A warp's instruction: registers of 32 lanes in, fragments gathered, steps issued to a core, registers out."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import ConfigError, CoreConfig
+from .core import Core
+from .round import ResultCode
+from .unit import control_layout
+
+__all__ = ["ScaleSizeCode", "Warp", "warp_operands_layout", "warp_result_layout"]
+
+ROWS, COLUMNS, LANES, REGISTERS, CHUNKS = 16, 8, 32, 4, 16
+#: Bytes of a row of A that one register of each lane of a quad holds.
+_SEGMENT_BYTES = 16
+#: What a block's result must know of its instruction by the time it leaves the core.
+_TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
+
+
+class ScaleSizeCode(enum.Enum, shape=2):
+    """N of ``.scale_vec::NX``."""
+
+    X1 = 0
+    X2 = 1
+    X4 = 2
+
+
+def warp_operands_layout() -> data.StructLayout:
+    """Return the layout of one instruction and the registers it reads.
+
+    Fields
+    ------
+    a, b, c : 32 lanes of 4 registers of 32 bits
+        Operand registers; those that the instruction does not have are ignored.
+    e, scale_a, scale_b : 32 lanes of 32 bits
+        Metadata and block scale registers.
+    control : control_layout()
+        Formats, rule and result.
+    long : 1
+        A takes four registers, not two.
+    selector : 2
+        Sparsity selector.
+    scale_size : ScaleSizeCode
+        Block scales of a row.
+    byte_a, thread_a, byte_b, thread_b : 2, 1, 2, 2
+        Where the block scales are.
+    """
+    fragment = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
+    lanes = data.ArrayLayout(32, LANES)
+    return data.StructLayout(
+        {
+            "a": fragment,
+            "b": fragment,
+            "c": fragment,
+            "e": lanes,
+            "scale_a": lanes,
+            "scale_b": lanes,
+            "control": control_layout(),
+            "long": 1,
+            "selector": 2,
+            "scale_size": ScaleSizeCode,
+            "byte_a": 2,
+            "thread_a": 1,
+            "byte_b": 2,
+            "thread_b": 2,
+        }
+    )
+
+
+def warp_result_layout() -> data.StructLayout:
+    """Return the layout of an instruction's result.
+
+    Fields
+    ------
+    d : 32 lanes of 4 registers of 32 bits
+        Result registers; f16 results fill the first two.
+    illegal : 16 rows of 16 bits
+        Chunks of each row whose nibble the instruction does not define.
+    """
+    return data.StructLayout(
+        {
+            "d": data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES),
+            "illegal": data.ArrayLayout(CHUNKS, ROWS),
+        }
+    )
+
+
+class Warp(wiring.Component):
+    """Execute ``mma`` and ``mma.sp`` of shape m16n8 from registers.
+
+    The fragments of every shape and type are one byte map (PTX ISA 9.7.14.6.2, measured on an H200), so gathering is
+    wiring. The 16 x 8 outputs are cut into blocks of the core's rows x columns, one block issued each cycle, block by
+    block for each step of K. A following instruction is accepted while the last block is issued, so the interval is
+    ``blocks * steps`` cycles; the latency from acceptance to a valid result is that plus ``config.latency + 1``.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Rows must divide 16 and columns 8; steps of 16 or 32 bytes.
+
+    Members
+    -------
+    i : In(stream of warp_operands_layout())
+        Instructions with their registers.
+    o : Out(stream of warp_result_layout())
+        Results, in order.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        if ROWS % config.rows or COLUMNS % config.columns:
+            raise ConfigError(
+                f"rows and columns must divide {ROWS} and {COLUMNS} to serve a warp, "
+                f"not {config.rows} and {config.columns}"
+            )
+        if config.step_bytes not in (_SEGMENT_BYTES, 2 * _SEGMENT_BYTES):
+            raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {config.step_bytes}")
+        self.config = config
+        self.row_blocks = ROWS // config.rows
+        self.column_blocks = COLUMNS // config.columns
+        super().__init__(
+            {"i": In(stream.Signature(warp_operands_layout())), "o": Out(stream.Signature(warp_result_layout()))}
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of outputs, that is cycles of one step of K."""
+        return self.row_blocks * self.column_blocks
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the operand buffer, the gathering, the issue and the collection."""
+        m = Module()
+        config = self.config
+        m.submodules.core = core = Core(config, tag_shape=_TAG)
+        held = Signal(warp_operands_layout(), reset_less=True)
+        busy = Signal()
+        results = [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)]
+        overflows = [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)]
+
+        # Issue: block by block, step by step.
+        row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
+        step = Signal()
+        last_step = held.long if config.step_bytes == _SEGMENT_BYTES else Const(0)
+        last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
+        outstanding = Signal(range(self.blocks + config.latency + 2))
+        issue, collect = Signal(), Signal()
+        # A later step of K waits for the result of the same block of the step before.
+        m.d.comb += [
+            core.i.valid.eq(busy & ((step == 0) | (outstanding < self.blocks))),
+            issue.eq(core.i.valid & core.i.ready),
+            collect.eq(core.o.valid & core.o.ready),
+            self.i.ready.eq(~busy | (issue & last_block & (step == last_step))),
+        ]
+        m.d.sync += outstanding.eq(outstanding + issue - collect)
+        with m.If(issue):
+            self._advance(m, row_block, column_block)
+            with m.If(last_block):
+                m.d.sync += step.eq(step != last_step)
+        with m.If(self.i.ready):
+            m.d.sync += busy.eq(self.i.valid)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += held.eq(self.i.payload)
+        tag = core.i.payload.tag
+        m.d.comb += [
+            tag.half.eq(held.control.result == ResultCode.F16),
+            tag.wide.eq(self._is_wide(held.control.a)),
+            tag.step.eq(step),
+            tag.last.eq(last_block & (step == last_step)),
+        ]
+        self._feed(m, core, held, step, last_step, row_block, column_block, results, overflows)
+        self._collect(m, core, collect, results, overflows)
+        return m
+
+    def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
+        """Step through the blocks, columns first."""
+        with m.If(column_block == self.column_blocks - 1):
+            m.d.sync += column_block.eq(0)
+            m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
+        with m.Else():
+            m.d.sync += column_block.eq(column_block + 1)
+
+    def _feed(
+        self,
+        m: Module,
+        core: Core,
+        held: data.View,
+        step: Value,
+        last_step: Value,
+        row_block: Value,
+        column_block: Value,
+        results: Sequence[Signal],
+        overflows: Sequence[Signal],
+    ) -> None:
+        """Gather the operands of one block."""
+        config, tile = self.config, core.i.payload
+        m.d.comb += [
+            tile.control.eq(held.control),
+            tile.control.saturate.eq(held.control.saturate & (step == last_step)),
+        ]
+        a_rows = [self._a_row(held, row, step) for row in range(ROWS)]
+        metadata = [self._metadata_row(held, row, step) for row in range(ROWS)]
+        b_columns = [self._b_column(held, column, step) for column in range(COLUMNS)]
+        scales_a = [self._scales(held, "a", row) for row in range(ROWS)]
+        scales_b = [self._scales(held, "b", column) for column in range(COLUMNS)]
+        for i in range(config.rows):
+            rows = [block * config.rows + i for block in range(self.row_blocks)]
+            m.d.comb += [
+                tile.a[i].eq(Array(a_rows[row] for row in rows)[row_block]),
+                tile.metadata[i].eq(Array(metadata[row] for row in rows)[row_block]),
+                tile.scale_a[i].eq(Array(scales_a[row] for row in rows)[row_block]),
+            ]
+        for j in range(config.columns):
+            columns = [block * config.columns + j for block in range(self.column_blocks)]
+            m.d.comb += [
+                tile.b[j].eq(Array(b_columns[column] for column in columns)[column_block]),
+                tile.scale_b[j].eq(Array(scales_b[column] for column in columns)[column_block]),
+            ]
+        half = held.control.result == ResultCode.F16
+        for i in range(config.rows):
+            for j in range(config.columns):
+                output = i * config.columns + j
+                places = [
+                    (r * config.rows + i, c * config.columns + j)
+                    for r in range(self.row_blocks)
+                    for c in range(self.column_blocks)
+                ]
+                block = row_block * self.column_blocks + column_block
+                initial = Array(self._accumulator(held, half, row, column) for row, column in places)[block]
+                earlier = Array(results[row * COLUMNS + column] for row, column in places)[block]
+                overflow = Array(overflows[row * COLUMNS + column] for row, column in places)[block]
+                m.d.comb += [
+                    tile.c[output].eq(Mux(step == 0, initial, earlier)),
+                    tile.overflow[output].eq(Mux(step == 0, 0, overflow)),
+                ]
+
+    def _a_row(self, held: data.View, row: int, step: Value) -> Value:
+        """Bytes 16 h to 16 h + 15 of a row are register 2 h + (row >= 8) of its quad."""
+        lanes = [4 * (row % 8) + t for t in range(4)]
+        first, second = (Cat(held.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
+        if self.config.step_bytes == _SEGMENT_BYTES:
+            return Mux(step, second, first)
+        return Cat(first, Mux(held.long, second, 0))
+
+    def _b_column(self, held: data.View, column: int, step: Value) -> Value:
+        """Bytes 16 r to 16 r + 15 of a column are register r of its quad."""
+        quad = [held.b[4 * column + t] for t in range(4)]
+        words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
+        sparse, long = held.control.sparse, held.long
+        low, high = Cat(words[0], words[1]), Mux(long, Cat(words[2], words[3]), 0)
+        if self.config.step_bytes == _SEGMENT_BYTES:
+            return Mux(sparse, Mux(step, high, low), Mux(step, words[1], words[0]))
+        return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
+
+    def _metadata_row(self, held: data.View, row: int, step: Value) -> Value:
+        """Collect a row's nibbles from its quad; chunks that the instruction does not have get a legal one."""
+        quad = [held.e[4 * (row % 8) + t] for t in range(4)]
+        upper = row // 8
+        half_words = Array(word.word_select(upper, 16) for word in quad)
+        f = held.selector
+        unused = Const(0x44444444, 32)
+        wide_long = Cat(half_words[Cat(Const(0, 1), f[0])], half_words[Cat(Const(1, 1), f[0])])
+        wide = Mux(held.long, wide_long, Cat(half_words[f], unused[:16]))
+        narrow_short = Cat(Array(quad)[Cat(Const(upper, 1), f[0])], unused)
+        narrow = Mux(held.long, Cat(quad[upper], quad[2 + upper]), narrow_short)
+        is_wide = self._is_wide(held.control.a)
+        if self.config.step_bytes == _SEGMENT_BYTES:
+            return Mux(is_wide, Mux(step, wide[16:], wide[:16]), Mux(step, narrow[32:], narrow[:32]))
+        return Mux(is_wide, wide, narrow)
+
+    def _is_wide(self, element: Value) -> Value:
+        codes = [code for code, e in enumerate(self.config.elements) if e.container_bits >= 16]
+        return Cat(element == code for code in codes).any() if codes else Const(0)
+
+    def _scales(self, held: data.View, operand: str, index: int) -> Value:
+        """Return one scale byte for each group of 16 products of a row of A or a column of B."""
+        if not self.config.scales:
+            return Const(0, 32)
+        if operand == "a":
+            base = 4 * (index % 8) + index // 8
+            word = Mux(held.thread_a, held.scale_a[base + 2], held.scale_a[base])
+            shifted = (word >> Cat(Const(0, 3), held.byte_a))[:32]
+        else:
+            word = Array(held.scale_b[4 * index + t] for t in range(4))[held.thread_b]
+            shifted = (word >> Cat(Const(0, 3), held.byte_b))[:32]
+        pairs = Cat(shifted[:8], shifted[:8], shifted[8:16], shifted[8:16])
+        return Mux(held.scale_size == ScaleSizeCode.X2, pairs, shifted)
+
+    def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
+        """Return C of one output: f32 and s32 fill a register, f16 half of one."""
+        lane = held.c[4 * (row % 8) + column // 2]
+        return Mux(half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
+
+    def _collect(
+        self, m: Module, core: Core, collect: Value, results: Sequence[Signal], overflows: Sequence[Signal]
+    ) -> None:
+        """Store results by block and present the registers once the last one is in."""
+        config, result = self.config, core.o.payload
+        row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
+        full, half = Signal(), Signal(reset_less=True)
+        illegal = [Signal(CHUNKS, name=f"illegal_{row}", reset_less=True) for row in range(ROWS)]
+        m.d.comb += [core.o.ready.eq(~full | self.o.ready), self.o.valid.eq(full)]
+        with m.If(self.o.ready):
+            m.d.sync += full.eq(0)
+        with m.If(collect):
+            self._advance(m, row_block, column_block)
+            with m.If(result.tag.last):
+                m.d.sync += [full.eq(1), half.eq(result.tag.half)]
+        for row in range(ROWS):
+            of_block = collect & (row_block == row // config.rows)
+            flags = result.illegal[row % config.rows]
+            later = Mux(result.tag.wide, flags << config.chunks // 2, flags << config.chunks)
+            with m.If(of_block):
+                m.d.sync += illegal[row].eq(Mux(result.tag.step, illegal[row] | later, flags))
+            for column in range(COLUMNS):
+                output = row % config.rows * config.columns + column % config.columns
+                with m.If(of_block & (column_block == column // config.columns)):
+                    m.d.sync += [
+                        results[row * COLUMNS + column].eq(result.d[output]),
+                        overflows[row * COLUMNS + column].eq(result.overflow[output]),
+                    ]
+        registers = self.o.payload
+        m.d.comb += [registers.illegal[row].eq(illegal[row]) for row in range(ROWS)]
+        for lane in range(LANES):
+            g, t = lane // 4, lane % 4
+            for register in range(REGISTERS):
+                row = g + 8 * (register // 2)
+                whole = results[row * COLUMNS + 2 * t + register % 2]
+                pair = [results[(g + 8 * (register % 2)) * COLUMNS + 2 * t + side][:16] for side in range(2)]
+                packed = Cat(*pair) if register < 2 else Const(0)
+                m.d.comb += registers.d[lane][register].eq(Mux(half, packed, whole))
