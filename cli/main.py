@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import instructions, run
+from . import hardware, instructions, run
 
 __all__ = ["main"]
 
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.add_parser(commands)
     instructions.add_parser(commands)
+    hardware.add_parsers(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

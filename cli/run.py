@@ -4,6 +4,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from tqdm import tqdm
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
 from ..operations import BACKENDS, METADATA_POLICIES
-from ..sim.register_file import shipped
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
+from ..sim.register_file import read, shipped
 from ..sim.replay import Outcome, as_number, replay
+from ..sim.timing import Cycles, measured, modelled
 
 __all__ = ["add_parser"]
 
@@ -32,25 +35,44 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "run",
         help="replay register files and compare with the recorded results",
-        description="Replay register files on the golden model and compare with the D they record. Without a file, "
-        "replay the recordings of an NVIDIA H200 that ship with the package.",
+        description="Replay register files on the hardware and on the golden model, and compare them with each other "
+        "and with the D that the files record. Without a file, replay the recordings of an NVIDIA H200 that ship with "
+        "the package. Cycles are interval/latency of one instruction of a warp.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
-    parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help="what computes (default %(default)s)")
+    parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
     parser.add_argument("--arch", choices=ARCHITECTURES, help="numerics to apply instead of what the files say")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
     parser.add_argument("--limit", type=_at_least(1), metavar="N", help="at most N tiles of each file")
     parser.add_argument(
         "--seed", type=_at_least(0), default=0, help="seed of the draw of --limit (default %(default)s)"
     )
+    parser.add_argument(
+        "--waves", type=Path, metavar="FILE.vcd", help="write the waves of one tile of one register file (uses pysim)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    outcomes = list(_outcomes(options))
+    outcomes = _with_waves(options) if options.waves else list(_outcomes(options))
     print(_as_json(outcomes) if options.json else _as_text(outcomes, options.limit))
     return int(any(outcome.mismatches for outcome in outcomes))
+
+
+def _with_waves(options: argparse.Namespace) -> list[Outcome]:
+    """Replay one tile in Amaranth's simulator while it writes waves."""
+    from ..sim.engine import engine_for
+
+    if len(options.files) != 1:
+        raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
+    options.backend, options.limit = "pysim", 1
+    arch = options.arch or read(options.files[0]).arch
+    try:
+        with engine_for(arch, options.backend).waves(options.waves):
+            return list(_outcomes(options))
+    except OSError as error:
+        raise FileError(f"{options.waves} cannot be written ({error.strerror})") from None
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
@@ -82,10 +104,20 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "tiles": sum(outcome.tiles for outcome in group),
             "outputs": sum(outcome.outputs for outcome in group),
             "mismatches": sum(outcome.mismatches for outcome in group),
+            "cycles": modelled(_config(arch), group[0].instruction, arch),
+            "silicon_cycles": measured(group[0].instruction, arch),
             "evidence": group[0].evidence.value,
         }
         for (instruction, arch), group in groups.items()
     ]
+
+
+def _config(arch: str) -> CoreConfig:
+    return PRESETS[PRESET_OF_ARCHITECTURE[arch]]
+
+
+def _cycles(cycles: object) -> str:
+    return f"{cycles.interval:g}/{cycles.latency}" if isinstance(cycles, Cycles) else "-"
 
 
 def _total(outcomes: list[Outcome]) -> dict[str, int]:
@@ -108,25 +140,30 @@ def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
                 "row": first.row,
                 "column": first.column,
                 "computed": f"0x{first.computed:0{digits}x}",
-                "recorded": f"0x{first.recorded:0{digits}x}",
+                "expected": f"0x{first.expected:0{digits}x}",
+                "reference": first.reference,
                 "computed_number": repr(as_number(first.computed, outcome.instruction.d)),
-                "recorded_number": repr(as_number(first.recorded, outcome.instruction.d)),
+                "expected_number": repr(as_number(first.expected, outcome.instruction.d)),
             }
     return None
 
 
 def _as_json(outcomes: list[Outcome]) -> str:
     rows, total, first = _by_instruction(outcomes), _total(outcomes), _first_mismatch(outcomes)
-    return json.dumps({"instructions": rows, "total": total, "first_mismatch": first}, indent=1)
+    return json.dumps({"instructions": rows, "total": total, "first_mismatch": first}, indent=1, default=asdict)
 
 
 def _as_text(outcomes: list[Outcome], limit: int | None) -> str:
     rows = _by_instruction(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)
-    lines = [f"{'instruction':{width}}  arch    {'tiles':>8} {'outputs':>9} {'mismatches':>10}  evidence"]
+    lines = [
+        f"{'instruction':{width}}  arch    {'tiles':>8} {'outputs':>9} {'mismatches':>10}  "
+        f"{'cycles':>7} {'silicon':>7}  evidence"
+    ]
     lines += [
         f"{row['instruction']:{width}}  {row['arch']:6}  {row['tiles']:>8} {row['outputs']:>9} "
-        f"{row['mismatches']:>10}  {row['evidence']}"
+        f"{row['mismatches']:>10}  {_cycles(row['cycles']):>7} {_cycles(row['silicon_cycles']):>7}  "
+        f"{row['evidence']}"
         for row in rows
     ]
     total = _total(outcomes)
@@ -139,6 +176,6 @@ def _as_text(outcomes: list[Outcome], limit: int | None) -> str:
             f"first mismatch: {first['instruction']}, {first['file']}, "
             f"case {first['case']}{' of those drawn' if limit else ''}, row {first['row']}, column {first['column']}: "
             f"computed {first['computed']} ({first['computed_number']}), "
-            f"recorded {first['recorded']} ({first['recorded_number']})"
+            f"{first['reference']} {first['expected']} ({first['expected_number']})"
         )
     return "\n".join(lines)

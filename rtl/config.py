@@ -7,7 +7,16 @@ from ..errors import Error
 from ..isa.formats import FORMATS, Format
 from ..isa.instructions import Instruction
 
-__all__ = ["BLOCK_SCALES", "CUTS", "PRESETS", "SELECTORS", "ConfigError", "CoreConfig", "Element"]
+__all__ = [
+    "BLOCK_SCALES",
+    "CUTS",
+    "PRESETS",
+    "PRESET_OF_ARCHITECTURE",
+    "SELECTORS",
+    "ConfigError",
+    "CoreConfig",
+    "Element",
+]
 
 #: Places where a pipeline register may stand, in the order that data meets them.
 CUTS = ("select", "multiply", "align", "reduce", "round")
@@ -251,4 +260,14 @@ PRESETS: dict[str, CoreConfig] = {
             cuts=("multiply", "reduce"),
         ),
     )
+}
+
+#: Which datapath an architecture's instructions run on.
+PRESET_OF_ARCHITECTURE = {
+    "sm_80": "ampere",
+    "sm_86": "ampere",
+    "sm_89": "ada",
+    "sm_90": "hopper",
+    "sm_100": "blackwell",
+    "sm_120": "rtx-blackwell",
 }

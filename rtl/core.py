@@ -1,6 +1,6 @@
 """An array of dot-product units behind streams."""
 
-from amaranth.hdl import Cat, EnableInserter, Module, ShapeLike, Signal
+from amaranth.hdl import Cat, Module, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -78,6 +78,9 @@ class Core(wiring.Component):
     tag_shape : shape-like
         Of a tag that accompanies each tile to its result.
 
+    unit_class : type
+        What is repeated: :class:`~sptc.rtl.unit.Unit`, or a component with the same ports that stands for it.
+
     Members
     -------
     i : In(stream of tile_layout(config))
@@ -86,8 +89,9 @@ class Core(wiring.Component):
         Results.
     """
 
-    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0) -> None:
+    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[Unit] = Unit) -> None:
         self.config = config
+        self.unit_class = unit_class
         self.tag_shape = tag_shape
         super().__init__(
             {
@@ -103,8 +107,8 @@ class Core(wiring.Component):
         advance = Signal()
         for row in range(config.rows):
             for column in range(config.columns):
-                unit = Unit(config)
-                m.submodules[f"unit_{row}_{column}"] = EnableInserter(advance)(unit)
+                m.submodules[f"unit_{row}_{column}"] = unit = self.unit_class(config)
+                m.d.comb += unit.enable.eq(advance)
                 self._connect(m, unit, row, column)
         if not config.latency:
             m.d.comb += [

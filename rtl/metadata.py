@@ -1,6 +1,6 @@
 """Metadata decode: a nibble to the selects of two multiplexers, and whether the running instruction defines it."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,12 +87,12 @@ class MetadataDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
+        defined = Signal(16)
         with m.Switch(self.rule):
             for code in RuleCode:
                 with m.Case(code):
-                    legal = isa.RULES[code.name.lower()].legal
-                    table = sum(1 << value for value in legal)
-                    m.d.comb += self.legal.eq(Const(table, 16).bit_select(n, 1))
+                    m.d.comb += defined.eq(sum(1 << value for value in isa.RULES[code.name.lower()].legal))
+        m.d.comb += self.legal.eq(defined.bit_select(n, 1))
         return m
 
 

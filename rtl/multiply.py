@@ -20,8 +20,8 @@ def product_signature(significand: int) -> wiring.Signature:
         Sum of the biased exponents.
     significand : Out(2 * significand)
         Exact product, not normalised; floats with the binary point after the second bit from the top.
-    zero, inf, nan : Out(1)
-        What the product is.
+    zero, special, inf, nan : Out(1)
+        What the product is; `special` is Inf or NaN, and `zero` says nothing of a NaN.
     """
     return wiring.Signature(
         {
@@ -29,6 +29,7 @@ def product_signature(significand: int) -> wiring.Signature:
             "exponent": Out(EXPONENT_BITS + 1),
             "significand": Out(2 * significand),
             "zero": Out(1),
+            "special": Out(1),
             "inf": Out(1),
             "nan": Out(1),
         }
@@ -76,8 +77,9 @@ class Multiply(wiring.Component):
             product.sign.eq(a.sign ^ b.sign),
             product.exponent.eq(a.exponent + b.exponent),
             product.significand.eq(a.significand * b.significand),
-            product.nan.eq(a.nan | b.nan | (a.inf & b.zero) | (a.zero & b.inf)),
-            product.inf.eq(a.inf | b.inf),
-            product.zero.eq(~product.significand.any()),
+            product.special.eq(a.special | b.special),
+            product.nan.eq((a.special & (a.nan | b.zero)) | (b.special & (b.nan | a.zero))),
+            product.inf.eq(product.special & ~product.nan),
+            product.zero.eq(a.zero | b.zero),
         ]
         return m

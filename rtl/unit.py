@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, PureInterface
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
 from .config import CoreConfig, Element
-from .group import GROUP_SUM_BITS, MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from .group import GROUP_SUM_BITS, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
 from .metadata import RuleCode
 from .multiply import Multiply
 from .reduce import SumTree
@@ -27,6 +27,7 @@ from .unpack import (
     UnpackAccumulator,
     significand_bits,
 )
+from .widths import Widths
 
 __all__ = ["Unit", "control_layout", "result_layout", "step_layout"]
 
@@ -115,6 +116,16 @@ def result_layout(config: CoreConfig) -> data.StructLayout:
     return data.StructLayout({"d": 32, "overflow": 1, "illegal": config.chunks})
 
 
+@dataclass(frozen=True)
+class _Product:
+    """The finite part of a product, as the align stage takes it."""
+
+    sign: Value
+    exponent: Value
+    significand: Value
+    zero: Value
+
+
 @dataclass
 class _Aligned:
     """What the align stage hands on."""
@@ -144,8 +155,10 @@ class Unit(wiring.Component):
     -------
     step : In(step_layout(config))
         Operands and control.
+    enable : In(1)
+        The pipeline advances.
     result : Out(result_layout(config))
-        The step of `config.latency` cycles ago.
+        The step of `config.latency` enabled cycles ago.
 
     Notes
     -----
@@ -154,55 +167,10 @@ class Unit(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        elements = config.elements
-        self._floats = [e for e in elements if not e.counts]
-        self._packed = [e for e in elements if e.packed_float]
-        self._wide_integers = [e for e in elements if e.format.is_integer and e.container_bits == 8]
-        self._narrow = [e for e in elements if e.container_bits == 4]
-        self._fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(
-            e.container_bits == 8 for e in self._floats
+        self.widths = Widths(config)
+        super().__init__(
+            {"step": In(step_layout(config)), "enable": In(1, init=1), "result": Out(result_layout(config))}
         )
-        self.grid_bits = max(config.alignment_bits, config.block_alignment_bits if self._packed else 0)
-        super().__init__({"step": In(step_layout(config)), "result": Out(result_layout(config))})
-
-    @property
-    def results(self) -> set[ResultCode]:
-        """Result formats that the configuration's elements can give."""
-        results: set[ResultCode] = set()
-        if any(e.format.is_integer for e in self.config.elements):
-            results.add(ResultCode.S32)
-        if self._floats or self._packed:
-            results.add(ResultCode.F32)
-        if any(e.format.name == "f16" or e.container_bits == 8 for e in self._floats):
-            results.add(ResultCode.F16)
-        if self._fp8_is_shorter:
-            results.add(ResultCode.E8M13)
-        return results
-
-    @property
-    def integer_bits(self) -> int:
-        """Bits of the exact sum below the integer unit."""
-        return self.grid_bits - self.config.alignment_bits if self._floats or self._packed else 0
-
-    @property
-    def total_bits(self) -> int:
-        """Signed width that holds every exact sum."""
-        config, bound = self.config, 0
-        for element in self.config.elements:
-            slots, top = config.slots_of(element), (1 << element.significand_bits) - 1
-            if element.packed_float:
-                grid = config.block_alignment_bits
-                groups = slots // BLOCK_GROUP * MAXIMUM_SCALED_GROUP
-                largest = (groups << grid - SCALED_GROUP_FRACTION_BITS) + (2 << grid)
-            elif element.format.is_integer:
-                largest = (slots * top * top + (1 << 32)) << self.integer_bits
-            else:
-                unit = config.alignment_bits - 2 * element.format.fraction_bits
-                largest = (slots * (top * top << unit) + (2 << config.alignment_bits)) << (
-                    self.grid_bits - config.alignment_bits
-                )
-            bound = max(bound, largest)
-        return bound.bit_length() + 1
 
     def elaborate(self, platform: object) -> Module:
         """Build the stages and the registers between them."""
@@ -222,11 +190,13 @@ class Unit(wiring.Component):
         control, a, b, c, scale_a, scale_b, illegal = (
             self._cut(m, "select", value) for value in (control, a, b, c, step.scale_a, step.scale_b, illegal)
         )
-        products = [self._cut_product(m, product) for product in self._multiply(m, control, a, b)]
+        multiplied = self._multiply(m, control, a, b)
+        products = [self._cut_product(m, product) for product in multiplied]
+        specials = tuple(self._cut(m, "multiply", flag) for flag in self._specials(m, multiplied))
         control, c, scale_a, scale_b, illegal = (
             self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b, illegal)
         )
-        aligned = self._align(m, control, products, c, scale_a, scale_b)
+        aligned = self._align(m, control, products, specials, c, scale_a, scale_b)
         for name in ("terms", "group_sums", "group_terms"):
             setattr(aligned, name, [self._cut(m, "align", value) for value in getattr(aligned, name)])
         for name in ("c_term", "exponent", "nan", "positive_inf", "negative_inf"):
@@ -240,7 +210,9 @@ class Unit(wiring.Component):
         )
         control, illegal = (self._cut(m, "reduce", value) for value in (control, illegal))
 
-        m.submodules.round = rounder = Round(self.total_bits, self.grid_bits, self.integer_bits, self.results)
+        m.submodules.round = rounder = Round(
+            self.widths.total_bits, self.widths.grid_bits, self.widths.integer_bits, self.widths.results
+        )
         m.d.comb += [
             rounder.total.eq(total),
             rounder.exponent.eq(exponent),
@@ -260,18 +232,29 @@ class Unit(wiring.Component):
         if name not in self.config.cuts:
             return value
         register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
-        m.d.sync += register.eq(value)
+        with m.If(self.enable):
+            m.d.sync += register.eq(value)
         return register
 
-    def _cut_product(self, m: Module, product: PureInterface) -> PureInterface:
-        """Return a product behind the multiply cut, field by field."""
-        if "multiply" not in self.config.cuts:
-            return product
-        register = product.signature.create(path=("product_register",))
-        for name in product.signature.members:
-            signal = self._cut(m, "multiply", getattr(product, name))
-            m.d.comb += getattr(register, name).eq(signal)
-        return register
+    def _cut_product(self, m: Module, product: PureInterface) -> _Product:
+        """Return the finite part of a product behind the multiply cut."""
+        fields = (product.sign, product.exponent, product.significand, product.zero)
+        return _Product(*(self._cut(m, "multiply", field) for field in fields))
+
+    def _specials(self, m: Module, products: list[PureInterface]) -> tuple[Value, Value, Value]:
+        """Return whether any product is NaN, +Inf and -Inf; a NaN may count as either, since it wins anyway."""
+        floats = products[: self._float_slots]
+        flags = [
+            [product.nan for product in floats],
+            [product.special & ~product.sign for product in floats],
+            [product.special & product.sign for product in floats],
+        ]
+        nan, positive, negative = (self._named(m, _any([Const(0), *part]), 1) for part in flags)
+        return nan, positive, negative
+
+    @property
+    def _float_slots(self) -> int:
+        return max((self.config.slots_of(element) for element in self.widths.floats), default=0)
 
     def _is(self, code: Value, elements: list[Element]) -> Value:
         """Return whether an element code names one of `elements`."""
@@ -303,21 +286,28 @@ class Unit(wiring.Component):
         return products
 
     def _align(
-        self, m: Module, control: data.View, products: list[PureInterface], c: Value, scale_a: Value, scale_b: Value
+        self,
+        m: Module,
+        control: data.View,
+        products: list[_Product],
+        specials: tuple[Value, ...],
+        c: Value,
+        scale_a: Value,
+        scale_b: Value,
     ) -> _Aligned:
         """Find the largest exponent and align every term to it."""
         config = self.config
-        packed = self._is(control.a, self._packed)
-        narrow = self._is(control.a, self._narrow)
+        packed = self._is(control.a, self.widths.packed)
+        narrow = self._is(control.a, self.widths.narrow)
         groups = self._groups(m, control, products, scale_a, scale_b)
-        if not self._floats and not self._packed:
+        if not self.widths.floats and not self.widths.packed:
             terms = [self._integer_term(m, product, narrow) for product in products[: config.term_slots]]
             return _Aligned(terms, [group.total for group in groups], [], c.as_signed(), *_NO_FLOAT)
 
         counts = self._is(control.a, [e for e in config.elements if e.counts])
         integer = counts & ~packed
-        fp8 = self._is(control.a, [e for e in self._floats if e.container_bits == 8])
-        half = (control.result == ResultCode.F16) if ResultCode.F16 in self.results else Const(0)
+        fp8 = self._is(control.a, [e for e in self.widths.floats if e.container_bits == 8])
+        half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
         m.submodules.accumulator = accumulator = UnpackAccumulator()
         m.submodules.offset = offset = ExponentOffset(config)
         m.d.comb += [
@@ -330,19 +320,19 @@ class Unit(wiring.Component):
             offset.scale_b.eq(scale_b[:8]),
         ]
 
-        floats = products[: max((config.slots_of(e) for e in self._floats), default=0)]
-        scaled = groups if self._packed else []
+        floats = products[: self._float_slots]
+        scaled = groups if self.widths.packed else []
         m.submodules.largest = largest = MaxExponent(len(floats) + len(scaled) + 2)
         c_exponent = self._named(m, accumulator.exponent + offset.offset, signed(ALIGNED_EXPONENT_BITS))
         exponents = [
-            *(Mux(product.zero | counts, _NO_EXPONENT, product.exponent) for product in floats),
+            *(Mux(product.zero | packed, _NO_EXPONENT, product.exponent) for product in floats),
             *(Mux(packed & group.counts, group.exponent, _NO_EXPONENT) for group in scaled),
             Mux(accumulator.zero, _NO_EXPONENT, c_exponent),
             self._zero_exponent(half, packed) + offset.offset,
         ]
         m.d.comb += [port.eq(value) for port, value in zip(largest.exponents, exponents, strict=True)]
 
-        short_fp8 = (config.alignment_bits - config.fp8_alignment_bits,) if self._fp8_is_shorter else ()
+        short_fp8 = (config.alignment_bits - config.fp8_alignment_bits,) if self.widths.fp8_is_shorter else ()
         terms = []
         for slot, product in enumerate(products[: config.term_slots]):
             if slot >= len(floats):
@@ -353,7 +343,7 @@ class Unit(wiring.Component):
             m.d.comb += [
                 align.magnitude.eq(Mux(narrow, 0, product.significand)),
                 # An integer keeps its place: what padding put below it, the shift takes away.
-                align.distance.eq(Mux(integer, align.padding, largest.largest - product.exponent)),
+                align.distance.eq(Mux(integer, align.padding, _distance(largest.largest, product.exponent))),
                 align.shorten.eq(fp8),
             ]
             terms.append(self._named(m, _with_sign(product.sign, align.output), signed(align.output_bits + 1)))
@@ -369,12 +359,12 @@ class Unit(wiring.Component):
             term = self._named(m, _with_sign(group.sign, align.output), signed(align.output_bits + 1))
             group_terms.append(term)
 
-        modes = [(~packed, config.alignment_bits)] if self._packed else []
-        modes += [(fp8, config.fp8_alignment_bits)] if self._fp8_is_shorter else []
+        modes = [(~packed, config.alignment_bits)] if self.widths.packed else []
+        modes += [(fp8, config.fp8_alignment_bits)] if self.widths.fp8_is_shorter else []
         m.submodules.align_c = align = Align(
             ACCUMULATOR_SIGNIFICAND_BITS,
-            self.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS,
-            [self.grid_bits - bits for _, bits in modes],
+            self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS,
+            [self.widths.grid_bits - bits for _, bits in modes],
         )
         m.d.comb += [
             align.magnitude.eq(accumulator.significand),
@@ -382,14 +372,11 @@ class Unit(wiring.Component):
             align.shorten.eq(Cat(active for active, _ in modes)),
         ]
         c_float = _with_sign(accumulator.sign, align.output)
-        c_integer = Cat(Const(0, self.integer_bits), c).as_signed()
-        c_term = self._named(m, Mux(integer, c_integer, c_float), signed(self.total_bits))
+        c_integer = Cat(Const(0, self.widths.integer_bits), c).as_signed()
+        c_term = self._named(m, Mux(integer, c_integer, c_float), signed(self.widths.total_bits))
 
-        infinite = [product.inf & ~product.nan & ~counts for product in floats]
-        positive = [i & ~product.sign for i, product in zip(infinite, floats, strict=True)]
-        negative = [i & product.sign for i, product in zip(infinite, floats, strict=True)]
-        nans = [*(product.nan for product in floats), accumulator.nan, offset.nan]
-        nans += [packed & group.nan for group in scaled]
+        nan, positive_inf, negative_inf = specials
+        nans = [nan, accumulator.nan, offset.nan, *(packed & group.nan for group in scaled)]
         return _Aligned(
             terms,
             [group.total for group in groups],
@@ -397,26 +384,26 @@ class Unit(wiring.Component):
             c_term,
             self._named(m, largest.largest - offset.offset, signed(ALIGNED_EXPONENT_BITS)),
             self._named(m, _any(nans), 1),
-            self._named(m, _any([*positive, accumulator.inf & ~accumulator.sign]), 1),
-            self._named(m, _any([*negative, accumulator.inf & accumulator.sign]), 1),
+            self._named(m, positive_inf | (accumulator.inf & ~accumulator.sign), 1),
+            self._named(m, negative_inf | (accumulator.inf & accumulator.sign), 1),
         )
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
         """Return e_zero of the running step."""
         bits = self.config.alignment_bits
         value: Value = Const(zero_exponent_for(bits), signed(ALIGNED_EXPONENT_BITS))
-        if ResultCode.F16 in self.results:
+        if ResultCode.F16 in self.widths.results:
             value = Mux(half, zero_exponent_for(bits, half_result=True), value)
-        if self._packed:
+        if self.widths.packed:
             value = Mux(packed, zero_exponent_for(self.config.block_alignment_bits, grouped=True), value)
         return value
 
     def _groups(
-        self, m: Module, control: data.View, products: list[PureInterface], scale_a: Value, scale_b: Value
+        self, m: Module, control: data.View, products: list[_Product], scale_a: Value, scale_b: Value
     ) -> list[Group]:
         """Sum the 4-bit products in groups of 16."""
         groups = []
-        slots = max((self.config.slots_of(e) for e in self._narrow), default=0)
+        slots = max((self.config.slots_of(e) for e in self.widths.narrow), default=0)
         for index in range(slots // BLOCK_GROUP):
             m.submodules[f"group{index}"] = group = Group(self.config)
             for position in range(BLOCK_GROUP):
@@ -443,26 +430,31 @@ class Unit(wiring.Component):
             integer_total.append(tree.total)
         if aligned.group_sums:
             m.submodules.group_tree = tree = SumTree(len(aligned.group_sums), GROUP_SUM_BITS)
-            integers = [e for e in self._narrow if e.format.is_integer]
+            integers = [e for e in self.widths.narrow if e.format.is_integer]
             m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_sums, strict=True)]
             integer_total.append(Mux(self._is(control.a, integers), tree.total, 0))
         if integer_total:
-            total = total + (sum(integer_total, Const(0, signed(1))) << self.integer_bits)
+            total = total + (sum(integer_total, Const(0, signed(1))) << self.widths.integer_bits)
         if aligned.group_terms:
             m.submodules.block_tree = tree = SumTree(len(aligned.group_terms), len(aligned.group_terms[0]))
             m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_terms, strict=True)]
             total = total + tree.total
-        return self._named(m, total, signed(self.total_bits))
+        return self._named(m, total, signed(self.widths.total_bits))
 
     def _named(self, m: Module, value: Value, shape: ShapeLike) -> Value:
         signal = Signal(shape)
         m.d.comb += signal.eq(value)
         return signal
 
-    def _integer_term(self, m: Module, product: PureInterface, narrow: Value) -> Value:
+    def _integer_term(self, m: Module, product: _Product, narrow: Value) -> Value:
         """Return an integer product with its sign; nothing for 4-bit elements, whose groups add up apart."""
         magnitude = Mux(narrow, 0, product.significand)
         return self._named(m, _with_sign(product.sign, magnitude), signed(len(product.significand) + 1))
+
+
+def _distance(largest: Value, exponent: Value) -> Value:
+    """Return the exponents below the largest; unsigned arithmetic, since only the low bits are kept."""
+    return (largest.as_unsigned() - exponent)[:ALIGNED_EXPONENT_BITS]
 
 
 def _any(bits: list[Value]) -> Value:

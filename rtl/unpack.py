@@ -25,6 +25,8 @@ __all__ = [
 ELEMENT_CODE_BITS = 4
 #: Width of a biased exponent, that of the widest formats.
 EXPONENT_BITS = 8
+#: Fraction bits of the format whose only special value is a NaN of all ones, e4m3.
+_LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
 #: Width of an accumulator's significand, that of f32.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
@@ -40,9 +42,9 @@ def raw_signature(significand: int) -> wiring.Signature:
         Biased by the format's own bias; 1 for subnormals.
     significand : Out(significand)
         Floats with the binary point after the top bit, hidden bit included; integers with it after the bottom bit.
-        Zero for Inf and NaN.
-    zero, inf, nan : Out(1)
-        What the operand is; none set for an ordinary number.
+        Of no meaning for Inf and NaN, which decide the result by themselves.
+    zero, special, inf, nan : Out(1)
+        What the operand is; none set for an ordinary number. `special` is Inf or NaN.
     """
     return wiring.Signature(
         {
@@ -50,6 +52,7 @@ def raw_signature(significand: int) -> wiring.Signature:
             "exponent": Out(EXPONENT_BITS),
             "significand": Out(significand),
             "zero": Out(1),
+            "special": Out(1),
             "inf": Out(1),
             "nan": Out(1),
         }
@@ -64,16 +67,17 @@ def significand_bits(elements: Sequence[Element]) -> int:
 def specials_layout() -> data.StructLayout:
     """Return the layout of what tells special values of a format apart.
 
+    A value is special when all bits of its exponent and its three top fraction bits are ones, leaving out those that
+    `ignore` names.
+
     Fields
     ------
-    top : 8
-        Largest exponent field.
-    ieee : 1
-        The top exponent means Inf or NaN.
+    ignore : 11
+        Three top fraction bits, then eight exponent bits: set where the format does not ask for a one.
     lone_nan : 1
-        The all-ones magnitude means NaN, and there is no Inf.
+        Every special value is NaN; otherwise only one with a non-zero fraction, and the rest is Inf.
     """
-    return data.StructLayout({"top": EXPONENT_BITS, "ieee": 1, "lone_nan": 1})
+    return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1})
 
 
 class FormatDecoder(wiring.Component):
@@ -89,7 +93,8 @@ class FormatDecoder(wiring.Component):
     element : In(4)
         Control code.
     specials : Out(specials_layout())
-        How its special values look.
+        How its special values look. No code of a format without them, or of an integer, looks like one: its exponent
+        never fills all eight bits.
     """
 
     element: In(ELEMENT_CODE_BITS)
@@ -105,11 +110,14 @@ class FormatDecoder(wiring.Component):
         with m.Switch(self.element):
             for code, element in enumerate(self.elements):
                 fmt = element.format
+                if element.counts or fmt.specials is Specials.NONE:
+                    continue
+                fraction = 0 if fmt.specials is Specials.NAN else (1 << _LONE_NAN_FRACTION_BITS) - 1
+                unused = (1 << EXPONENT_BITS) - (1 << fmt.exponent_bits)
                 with m.Case(code):
                     m.d.comb += [
-                        self.specials.top.eq((1 << fmt.exponent_bits) - 1),
-                        self.specials.ieee.eq(not element.counts and fmt.specials is Specials.IEEE),
-                        self.specials.lone_nan.eq(not element.counts and fmt.specials is Specials.NAN),
+                        self.specials.ignore.eq(fraction | unused << _LONE_NAN_FRACTION_BITS),
+                        self.specials.lone_nan.eq(fmt.specials is Specials.NAN),
                     ]
         return m
 
@@ -178,22 +186,24 @@ class Unpack(wiring.Component):
         if not floats:
             m.d.comb += [raw.significand.eq(magnitude), raw.zero.eq(~magnitude.any())]
             return m
-        hidden = exponent.any()
+        hidden, some_fraction = Signal(), Signal()
+        m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         special: Value = Const(0)
         if any(element.format.specials is not Specials.NONE for element in floats):
-            special = Signal()
-            at_top = exponent == self.specials.top
-            lone = [e.format.fraction_bits for e in floats if e.format.specials is Specials.NAN]
-            all_ones = self.specials.lone_nan & magnitude[width - 1 - min(lone) : width - 1].all() if lone else Const(0)
+            special = raw.special
+            lone = any(element.format.specials is Specials.NAN for element in floats)
+            first = width - 1 - _LONE_NAN_FRACTION_BITS if lone else width - 1
+            ignore = self.specials.ignore[0 if lone else _LONE_NAN_FRACTION_BITS :]
+            top = Cat(fields[first : width - 1], exponent)
             m.d.comb += [
-                special.eq(at_top & (self.specials.ieee | all_ones)),
-                raw.inf.eq(special & self.specials.ieee & ~magnitude.any()),
-                raw.nan.eq(special & ~raw.inf),
+                special.eq((top | ignore).all()),
+                raw.nan.eq(special & (self.specials.lone_nan | some_fraction)),
+                raw.inf.eq(special & ~raw.nan),
             ]
         m.d.comb += [
             raw.exponent.eq(exponent | ~hidden),
-            raw.significand.eq(Mux(special, 0, Cat(magnitude[:-1], magnitude[-1] | hidden))),
-            raw.zero.eq(~hidden & ~magnitude.any()),
+            raw.significand.eq(magnitude | Cat(Const(0, width - 1), hidden)),
+            raw.zero.eq(~(hidden | some_fraction)),
         ]
         return m
 

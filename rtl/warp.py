@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from .config import ConfigError, CoreConfig
 from .core import Core
 from .round import ResultCode
-from .unit import control_layout
+from .unit import Unit, control_layout
 
 __all__ = ["ScaleSizeCode", "Warp", "warp_operands_layout", "warp_result_layout"]
 
@@ -100,6 +100,8 @@ class Warp(wiring.Component):
     ----------
     config : CoreConfig
         Rows must divide 16 and columns 8; steps of 16 or 32 bytes.
+    unit_class : type
+        As for :class:`~sptc.rtl.core.Core`.
 
     Members
     -------
@@ -109,7 +111,7 @@ class Warp(wiring.Component):
         Results, in order.
     """
 
-    def __init__(self, config: CoreConfig) -> None:
+    def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
         if ROWS % config.rows or COLUMNS % config.columns:
             raise ConfigError(
                 f"rows and columns must divide {ROWS} and {COLUMNS} to serve a warp, "
@@ -118,6 +120,7 @@ class Warp(wiring.Component):
         if config.step_bytes not in (_SEGMENT_BYTES, 2 * _SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {config.step_bytes}")
         self.config = config
+        self.unit_class = unit_class
         self.row_blocks = ROWS // config.rows
         self.column_blocks = COLUMNS // config.columns
         super().__init__(
@@ -133,7 +136,7 @@ class Warp(wiring.Component):
         """Build the operand buffer, the gathering, the issue and the collection."""
         m = Module()
         config = self.config
-        m.submodules.core = core = Core(config, tag_shape=_TAG)
+        m.submodules.core = core = Core(config, _TAG, self.unit_class)
         held = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
         results = [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)]

@@ -57,13 +57,13 @@ def run(
 def _widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     """Convert e4m3 or e5m2 to f16; every value is exact."""
     if name == "e5m2":
-        return codes.astype(np.uint16) << 8
+        return codes.astype(np.uint16) << np.uint16(8)
     magnitude = codes.astype(np.uint16) & 0x7F
     # Read as f16, the shifted code is 2**-8 times too small: the biases differ by 8.
     scaled = (magnitude << 7).view(np.float16) * np.float16(256)
     bits = np.where(magnitude == 0x7F, np.uint16(0x7FFF), scaled.view(np.uint16))
-    widened: NDArray[np.uint16] = bits | (codes.astype(np.uint16) & np.uint16(0x80)) << np.uint16(8)
-    return widened
+    sign = codes.astype(np.uint16) & 0x80
+    return np.asarray(bits | sign << 8, np.uint16)
 
 
 def _fp8(

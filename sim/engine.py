@@ -1,33 +1,28 @@
 """The elaborated hardware as a back end: batches of numpy arrays through a compiled unit, or Amaranth's simulator."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BackendError
 from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
 from ..golden.warp import Scales
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
-from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..rtl.unit import result_layout
 from . import emulation
 from .steps import Matrices, step_words, steps_of
 
-__all__ = ["PRESET_OF_ARCHITECTURE", "Engine", "Execution", "engine", "mma", "wgmma"]
+__all__ = ["Engine", "Execution", "engine", "engine_for", "mma", "wgmma"]
 
-#: Which datapath an architecture's instructions run on.
-PRESET_OF_ARCHITECTURE = {
-    "sm_80": "ampere",
-    "sm_86": "ampere",
-    "sm_89": "ada",
-    "sm_90": "hopper",
-    "sm_100": "blackwell",
-    "sm_120": "rtx-blackwell",
-}
 #: Outputs pushed through a model at once; bounds the memory of the step words.
 _BLOCK_OUTPUTS = 1 << 14
 
@@ -81,6 +76,26 @@ class Engine:
             from .python_simulator import SimulatedUnit
 
             self._model = SimulatedUnit(config)
+
+    def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Push steps, shape (count, words), straight through the unit; return result words, shape (count,)."""
+        return self._model.run(steps)
+
+    @contextmanager
+    def waves(self, path: Path) -> Iterator[None]:
+        """Write the waves of what this engine computes to a VCD file while the context lasts.
+
+        Raises
+        ------
+        BackendError
+            The engine is not Amaranth's simulator, the one that writes waves.
+        """
+        from .python_simulator import SimulatedUnit
+
+        if not isinstance(self._model, SimulatedUnit):
+            raise BackendError("waves are written by the pysim back end only")
+        with self._model.waves(path):
+            yield
 
     def multiply(
         self,
@@ -138,7 +153,7 @@ class Engine:
         for step in steps:
             step[..., self._words.c] = c[..., None]
             step[..., self._words.control] |= overflow[..., None] << np.uint32(self._words.overflow_bit)
-            results = self._model.run(step.reshape(-1, self._words.total)).reshape(c.shape)
+            results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
             c = results.astype(np.uint32).astype(c.dtype)
             overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
             # Every column of a row sees the same metadata; its flags stand above the result.
@@ -157,7 +172,8 @@ def engine(config: CoreConfig, simulator: str = "verilator") -> Engine:
     return Engine(config, simulator)
 
 
-def _engine_for(arch: str, backend: str) -> Engine:
+def engine_for(arch: str, backend: str) -> Engine:
+    """Return the engine of an architecture's datapath for ``"rtl"`` or ``"pysim"``."""
     return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], {"rtl": "verilator", "pysim": "amaranth"}[backend])
 
 
@@ -180,7 +196,7 @@ def _multiply(
     scale_b: NDArray[np.uint8] | None = None,
 ) -> NDArray:
     """Compute D on an architecture's datapath, through the assembler's emulation where it has no such formats."""
-    unit = _engine_for(arch, backend)
+    unit = engine_for(arch, backend)
     if unit.config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED:
         return unit.multiply(instruction, a, b, c, nibbles, scale_a, scale_b).d
     return emulation.run(lambda *operands: unit.multiply(*operands).d, instruction, a, b, c, nibbles)

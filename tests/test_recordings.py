@@ -53,7 +53,7 @@ def test_a_planted_fault_is_seen(tmp_path: Path) -> None:
     outcome = replay(tmp_path / "fault.npz")
     assert outcome.mismatches == 1
     assert outcome.first is not None
-    assert outcome.first.computed ^ outcome.first.recorded == 1
+    assert outcome.first.computed ^ outcome.first.expected == 1
 
 
 def _names() -> dict[str, str]:

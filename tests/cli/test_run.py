@@ -74,14 +74,16 @@ def test_every_shipped_recording_agrees(capsys: pytest.CaptureFixture[str]) -> N
     output, errors = capsys.readouterr()
     assert errors == ""
     header, *rows, total = output.splitlines()
-    assert header.split() == ["instruction", "arch", "tiles", "outputs", "mismatches", "evidence"]
+    assert header.split() == "instruction arch tiles outputs mismatches cycles silicon evidence".split()
     found = TOTAL.match(total)
     assert found, total
     assert found["mismatches"] == "0"
     assert [int(number) for number in found.groups()[3:]] == [len(rows), len(RECORDINGS)]
     cells = [row.split() for row in rows]
     assert len({row[0] for row in cells}) == len(rows)
-    assert {(len(row), row[1], row[4], row[5]) for row in cells} == {(6, "sm_90", "0", "measured")}
+    assert {(len(row), row[1], row[4], row[7]) for row in cells} == {(8, "sm_90", "0", "measured")}
+    sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    assert sparse[5:7] == ["8/14", "8.1/24"]
     for column, name in ((2, "tiles"), (3, "outputs")):
         assert sum(int(row[column]) for row in cells) == int(found[name])
 
@@ -96,7 +98,7 @@ def test_files_of_one_instruction_are_one_line(capsys: pytest.CaptureFixture[str
 def test_an_architecture_of_the_users_choice(capsys: pytest.CaptureFixture[str]) -> None:
     run(S32, "--arch", "sm_80")
     row = capsys.readouterr().out.splitlines()[1].split()
-    assert (row[1], row[4], row[5]) == ("sm_80", "0", "modelled")
+    assert (row[1], row[4], row[7]) == ("sm_80", "0", "modelled")
 
 
 # Lane 13 is thread 1 of group 3: row 3 or 11, columns 2 and 3.
@@ -153,6 +155,8 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 "tiles": count,
                 "outputs": count * size,
                 "mismatches": 0,
+                "cycles": {"interval": 8, "latency": 14} if path == F32 else None,
+                "silicon_cycles": {"interval": 8.1, "latency": 24} if path == F32 else None,
                 "evidence": "measured",
             }
             for path, count, size in zip((F32, S32), cases, (128, 64), strict=True)
@@ -175,8 +179,9 @@ def test_json_of_a_mismatch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert found["total"]["mismatches"] == found["instructions"][0]["mismatches"] == 1
     assert (first["file"], first["case"], first["row"], first["column"]) == (str(path), 3, 3, 3)
     assert first["instruction"] == found["instructions"][0]["instruction"]
-    assert int(first["computed"], 16) ^ int(first["recorded"], 16) == 16
-    for which in ("computed", "recorded"):
+    assert first["reference"] == "recorded"
+    assert int(first["computed"], 16) ^ int(first["expected"], 16) == 16
+    for which in ("computed", "expected"):
         assert isinstance(first[f"{which}_number"], str)  # NaN is no JSON number
         number = float(first[f"{which}_number"])
         assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
@@ -192,7 +197,7 @@ def test_json_of_special_values_parses_strictly(tmp_path: Path, capsys: pytest.C
         raise AssertionError(word)
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert (found["first_mismatch"]["recorded"], found["first_mismatch"]["recorded_number"]) == ("0x7fc00000", "nan")
+    assert (found["first_mismatch"]["expected"], found["first_mismatch"]["expected_number"]) == ("0x7fc00000", "nan")
 
 
 def test_limit_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +235,7 @@ def test_without_a_recorded_result(tmp_path: Path, capsys: pytest.CaptureFixture
     del whole["D"]
     np.savez(tmp_path / "file.npz", **whole)
     assert run(tmp_path / "file.npz") == 0
-    assert TOTAL.match(capsys.readouterr().out.splitlines()[-1])["outputs"] == "0"
+    assert TOTAL.match(capsys.readouterr().out.splitlines()[-1])["outputs"] == "2304"  # against the golden model
 
 
 def planted(path: Path, kind: str) -> list[object]:

@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_found(
     assert first is not None
     assert outcome.mismatches == 1
     assert (first.case, first.row, first.column) == (1, row, column)
-    assert first.computed ^ first.recorded == 1 << element_bit
+    assert first.computed ^ first.expected == 1 << element_bit
     assert file.d is not None
     width = file.instruction.d.bits
     assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1

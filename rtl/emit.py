@@ -1,0 +1,47 @@
+"""Verilog of a unit, a core or a warp; the unit is emitted once, however often it is instantiated."""
+
+from amaranth.back import verilog
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+
+from .config import CoreConfig
+from .core import Core
+from .unit import Unit
+from .warp import Warp
+
+__all__ = ["TOPS", "emit"]
+
+#: What can be emitted.
+TOPS = ("unit", "core", "warp")
+
+
+def emit(config: CoreConfig, top: str, name: str) -> str:
+    """Return the Verilog of a component.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath.
+    top : str
+        ``unit``, ``core`` or ``warp``.
+    name : str
+        Name of the top module.
+    """
+    if top == "unit":
+        return _convert(Unit(config), name)
+    unit_name = f"{name}_unit"
+
+    class UnitInstance(Unit):
+        """The unit as a module of its own: Amaranth would emit one for each place in the array."""
+
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable} if config.cuts else {}
+            m.submodules.shared = Instance(unit_name, i_step=self.step, o_result=self.result, **clock)
+            return m
+
+    component = Core(config, unit_class=UnitInstance) if top == "core" else Warp(config, unit_class=UnitInstance)
+    return _convert(component, name) + "\n" + _convert(Unit(config), unit_name)
+
+
+def _convert(component: Unit | Core | Warp, name: str) -> str:
+    return str(verilog.convert(component, name=name, strip_internal_attrs=True, emit_src=False))

@@ -1,0 +1,78 @@
+"""Widths and result formats that follow from a configuration."""
+
+from functools import cached_property
+
+from ..isa.numerics import BLOCK_GROUP
+from .config import CoreConfig
+from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS
+from .round import ResultCode
+
+__all__ = ["Widths"]
+
+
+class Widths:
+    """What the stages of a unit must be wide enough for.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The configuration.
+
+    Attributes
+    ----------
+    floats, packed, narrow : list of Element
+        Floats that are aligned one by one; packed e2m1; elements of 4 bits.
+    fp8_is_shorter : bool
+        8-bit floats keep fewer alignment bits than the others.
+    grid_bits : int
+        Bits of the exact sum below the largest exponent.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.floats = [element for element in config.elements if not element.counts]
+        self.packed = [element for element in config.elements if element.packed_float]
+        self.narrow = [element for element in config.elements if element.container_bits == 4]
+        self.fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(
+            element.container_bits == 8 for element in self.floats
+        )
+        self.grid_bits = max(config.alignment_bits, config.block_alignment_bits if self.packed else 0)
+
+    @cached_property
+    def results(self) -> frozenset[ResultCode]:
+        """Result formats that the configuration's elements can give."""
+        results: set[ResultCode] = set()
+        if any(e.format.is_integer for e in self.config.elements):
+            results.add(ResultCode.S32)
+        if self.floats or self.packed:
+            results.add(ResultCode.F32)
+        if any(e.format.name == "f16" or e.container_bits == 8 for e in self.floats):
+            results.add(ResultCode.F16)
+        if self.fp8_is_shorter:
+            results.add(ResultCode.E8M13)
+        return frozenset(results)
+
+    @cached_property
+    def integer_bits(self) -> int:
+        """Bits of the exact sum below the integer unit."""
+        return self.grid_bits - self.config.alignment_bits if self.floats or self.packed else 0
+
+    @cached_property
+    def total_bits(self) -> int:
+        """Signed width that holds every exact sum."""
+        config, bound = self.config, 0
+        for element in self.config.elements:
+            slots, top = config.slots_of(element), (1 << element.significand_bits) - 1
+            if element.packed_float:
+                grid = config.block_alignment_bits
+                groups = slots // BLOCK_GROUP * MAXIMUM_SCALED_GROUP
+                largest = (groups << grid - SCALED_GROUP_FRACTION_BITS) + (2 << grid)
+            elif element.format.is_integer:
+                largest = (slots * top * top + (1 << 32)) << self.integer_bits
+            else:
+                unit = config.alignment_bits - 2 * element.format.fraction_bits
+                largest = (slots * (top * top << unit) + (2 << config.alignment_bits)) << (
+                    self.grid_bits - config.alignment_bits
+                )
+            bound = max(bound, largest)
+        return bound.bit_length() + 1
