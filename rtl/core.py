@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import CoreConfig
-from .unit import Unit, control_layout
+from .step import control_layout
+from .unit import Unit
 
 __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
@@ -18,7 +19,7 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.StructLayo
     control : control_layout()
         What to do, for all units.
     a, metadata, scale_a : array of rows
-        Operands of each row, as in :func:`~sptc.rtl.unit.step_layout`.
+        Operands of each row, as in :func:`~sptc.rtl.step.step_layout`.
     b, scale_b : array of columns
         Operands of each column.
     c, overflow : array of rows * columns, and as many bits

@@ -13,15 +13,14 @@ from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
 from .config import CoreConfig, Element
 from .group import GROUP_SUM_BITS, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
-from .metadata import RuleCode
 from .multiply import Multiply
 from .reduce import SumTree
 from .round import ResultCode, Round
 from .scale import ExponentOffset, ScaleCode
 from .select import OperandSelect
+from .step import result_layout, step_layout
 from .unpack import (
     ACCUMULATOR_SIGNIFICAND_BITS,
-    ELEMENT_CODE_BITS,
     FormatDecoder,
     Unpack,
     UnpackAccumulator,
@@ -29,91 +28,11 @@ from .unpack import (
 )
 from .widths import Widths
 
-__all__ = ["Unit", "control_layout", "result_layout", "step_layout"]
+__all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
 #: Below every real exponent: the exponent of a term that does not count.
 _NO_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
-
-
-def control_layout() -> data.StructLayout:
-    """Return the layout of a step's control word.
-
-    Fields
-    ------
-    a, b : 4
-        Element codes, their places in the configuration's formats.
-    result : ResultCode
-        Result format.
-    saturate : 1
-        Clamp an integer result.
-    sparse : 1
-        Select B by metadata; otherwise the low half of B meets A as it stands.
-    rule : RuleCode
-        Rule that the metadata is held against.
-    scale : ScaleCode
-        Block scaling.
-    """
-    return data.StructLayout(
-        {
-            "a": ELEMENT_CODE_BITS,
-            "b": ELEMENT_CODE_BITS,
-            "result": ResultCode,
-            "saturate": 1,
-            "sparse": 1,
-            "rule": RuleCode,
-            "scale": ScaleCode,
-        }
-    )
-
-
-def step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a unit takes each cycle.
-
-    Fields
-    ------
-    a : 8 * step_bytes
-        Stored elements of one row of A, lowest first.
-    b : 16 * step_bytes
-        The same stretch of one column of B, twice as many bytes.
-    metadata : 4 * chunks
-        Nibbles, chunk 0 lowest; elements of 16 bits and more use the lower half.
-    c : 32
-        Accumulator.
-    scale_a, scale_b : 32
-        Block scales: byte 0, or one byte for each group of 16 packed products.
-    control : control_layout()
-        What to do.
-    overflow : 1
-        From the previous step of an integer instruction: its sum left 32 bits, so the sign is not that of bit 31.
-    """
-    return data.StructLayout(
-        {
-            "a": 8 * config.step_bytes,
-            "b": 16 * config.step_bytes,
-            "metadata": 4 * config.chunks,
-            "c": 32,
-            "scale_a": 32,
-            "scale_b": 32,
-            "control": control_layout(),
-            "overflow": 1,
-        }
-    )
-
-
-def result_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of a unit's result.
-
-    Fields
-    ------
-    d : 32
-        Result register; f16 in its low half.
-    overflow : 1
-        An integer sum left 32 bits and was not clamped: pass it on with `d`, since only the last step may clamp.
-    illegal : chunks
-        Chunks whose nibble the rule does not define. It never changes `d`.
-    """
-    return data.StructLayout({"d": 32, "overflow": 1, "illegal": config.chunks})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from .config import ConfigError, CoreConfig
 from .core import Core
 from .round import ResultCode
-from .unit import Unit, control_layout
+from .step import control_layout
+from .unit import Unit
 
 __all__ = ["ScaleSizeCode", "Warp", "warp_operands_layout", "warp_result_layout"]
 

@@ -17,7 +17,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
-from ..rtl.unit import result_layout
+from ..rtl.step import result_layout
 from . import emulation
 from .steps import Matrices, step_words, steps_of
 

@@ -11,7 +11,7 @@ from ..rtl.config import CoreConfig
 from ..rtl.metadata import RuleCode
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
-from ..rtl.unit import control_layout, step_layout
+from ..rtl.step import control_layout, step_layout
 
 __all__ = ["Matrices", "StepWords", "step_words", "steps_of"]
 

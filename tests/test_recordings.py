@@ -1,4 +1,4 @@
-"""The golden model against recordings of a real GPU: every output bit, shipped and complete."""
+"""The golden model and the hardware against recordings of a real GPU: every output bit, shipped and complete."""
 
 import re
 from collections import defaultdict
@@ -17,7 +17,8 @@ SHIPPED = list(register_file.shipped())
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_recording(path: Path) -> None:
-    outcome = replay(path)
+    """The hardware, the golden model and the recording, with each other."""
+    outcome = replay(path, backend="rtl")
     assert outcome.outputs > 0
     assert outcome.mismatches == 0
 
@@ -62,7 +63,8 @@ def _names() -> dict[str, str]:
 
 
 @pytest.mark.skipif(not FULL.is_dir(), reason="the complete recordings lie beside the checkout only where it is built")
-def test_every_recorded_set() -> None:
+@pytest.mark.parametrize("backend", ["golden", "rtl"])
+def test_every_recorded_set(backend: str) -> None:
     """All 354 sets, where the complete recordings are present."""
     names, sets, outputs = _names(), 0, 0
     for path in sorted(FULL.glob("*.npz")):
@@ -81,7 +83,7 @@ def test_every_recorded_set() -> None:
                     metadata="silicon" if distribution == "anymeta" else "strict",
                     b_descriptor=(128 >> 4) << 16,
                 )
-                computed = file.run()
+                computed = file.run(backend)
                 assert np.array_equal(computed, d), key
                 sets, outputs = sets + 1, outputs + d.size
     assert sets == 354

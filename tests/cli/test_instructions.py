@@ -18,9 +18,9 @@ def test_readme_shows_the_table() -> None:
     assert shown == markdown_table() + "\n", "run `sptc instructions` and put its output between the markers"
 
 
-def test_readme_example_runs() -> None:
-    text = README.read_text(encoding="utf-8")
-    code = text.split("```python\n")[1].split("```")[0]
+@pytest.mark.parametrize("number", [0, 1])
+def test_readme_examples_run(number: int) -> None:
+    code = README.read_text(encoding="utf-8").split("```python\n")[1:][number].split("```")[0]
     exec(compile(code, str(README), "exec"), {})
 
 

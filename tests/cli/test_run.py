@@ -74,7 +74,7 @@ def test_every_shipped_recording_agrees(capsys: pytest.CaptureFixture[str]) -> N
     output, errors = capsys.readouterr()
     assert errors == ""
     header, *rows, total = output.splitlines()
-    assert header.split() == "instruction arch tiles outputs mismatches cycles silicon evidence".split()
+    assert header.split() == ["instruction", "arch", "tiles", "outputs", "mismatches", "cycles", "silicon", "evidence"]
     found = TOTAL.match(total)
     assert found, total
     assert found["mismatches"] == "0"

@@ -1,0 +1,150 @@
+"""``sptc presets`` and ``sptc verilog``: what they print and write, and one line for whatever is wrong."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import sptc
+from sptc.cli import main
+from sptc.rtl.config import PRESETS, CoreConfig
+
+
+def exit_status(*words: object) -> object:
+    """Return the status of a call that may end inside the parser."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as end:
+        return end.code
+
+
+def verilog(output: object, *words: str) -> object:
+    return exit_status("verilog", "--preset", "tiny", "-o", output, *words)
+
+
+def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    header, *lines = output.splitlines()
+    assert header.split() == ["preset", "units", "step", "F", "selector", "latency", "formats"]
+    listed = {line.split()[0]: line.split()[1:] for line in lines}
+    assert list(listed) == list(PRESETS)
+    assert len(lines) == len(PRESETS)
+    for name, config in PRESETS.items():
+        units, step, unit_of_step, alignment, selector, latency, *formats = listed[name]
+        assert units == f"{config.rows}x{config.columns}"
+        assert (step, unit_of_step) == (str(config.step_bytes), "B")
+        assert alignment.split("/")[0] == str(config.alignment_bits)
+        assert (selector, latency) == (config.selector, str(config.latency))
+        assert formats == [*config.formats, *(["with", *config.scales] if config.scales else [])]
+
+
+def test_every_alignment_that_differs_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["presets"])
+    alignment = {line.split()[0]: line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert (alignment["ampere"], alignment["hopper"], alignment["blackwell"]) == ("24", "25/13", "25/35")
+
+
+def test_json_gives_the_configurations_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets", "--json"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    read = {
+        name: CoreConfig(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+        for name, fields in json.loads(output).items()
+    }
+    assert read == PRESETS
+
+
+def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A core unless something else is asked for, under a header that says what it is."""
+    output = tmp_path / "tiny.v"
+    output.write_text("something older\n")
+    assert verilog(output) == 0
+    assert capsys.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == [output]
+    lines = output.read_text(encoding="utf-8").splitlines()
+    comments = [line for line in lines[:20] if line.startswith("//")]
+    assert comments == lines[: len(comments)]
+    assert comments[0] == f"// sptc {sptc.__version__}: core of preset tiny"
+    parameters = {name: value for name, value in asdict(PRESETS["tiny"]).items() if name != "name"}
+    assert comments[1:] == [f"//   {name} = {value}" for name, value in parameters.items()]
+    modules = [line for line in lines if re.match(r"module sptc_tiny_core(_unit)? ?\(", line)]
+    assert len(modules) == 2
+
+
+@pytest.mark.parametrize(("preset", "name"), [("tiny", "sptc_tiny_unit"), ("rtx-blackwell", "sptc_rtx_blackwell_unit")])
+def test_a_unit_alone(preset: str, name: str, tmp_path: Path) -> None:
+    """The module's name needs no escape, whatever the preset's."""
+    output = tmp_path / "unit.v"
+    assert exit_status("verilog", "--preset", preset, "--top", "unit", "-o", output) == 0
+    text = output.read_text(encoding="utf-8")
+    assert text.startswith(f"// sptc {sptc.__version__}: unit of preset {preset}\n")
+    assert re.search(r"^module (\S+?) ?\(", text, re.MULTILINE)[1] == name
+
+
+def a_directory(folder: Path) -> Path:
+    (folder / "taken.v").mkdir()
+    return folder / "taken.v"
+
+
+def a_missing_folder(folder: Path) -> Path:
+    return folder / "missing" / "tiny.v"
+
+
+def a_file_as_folder(folder: Path) -> Path:
+    (folder / "file").write_text("kept\n")
+    return folder / "file" / "tiny.v"
+
+
+def a_name_too_long(folder: Path) -> Path:
+    return folder / ("n" * 300)
+
+
+def no_name(folder: Path) -> Path:
+    return Path()
+
+
+UNWRITABLE = [a_directory, a_missing_folder, a_file_as_folder, a_name_too_long, no_name]
+
+
+@pytest.mark.parametrize("make", UNWRITABLE, ids=lambda make: make.__name__.replace("_", " "))
+def test_an_output_that_cannot_be_written(make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, and nothing half-written."""
+    output = make(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert verilog(output, "--top", "unit") == 2
+    written, errors = capsys.readouterr()
+    assert written == ""
+    assert re.fullmatch(rf"sptc verilog: {re.escape(str(output))} cannot be written \(.+\)\n", errors)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+BAD_WORDS = {
+    "nothing": (["verilog"], "required: --preset, -o/--output"),
+    "no output": (["verilog", "--preset", "tiny"], "required: -o/--output"),
+    "no preset": (["verilog", "-o", "tiny.v"], "required: --preset"),
+    "unknown preset": (["verilog", "--preset", "volta", "-o", "tiny.v"], "'volta'"),
+    "unknown top": (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
+    "no value": (["verilog", "--preset", "tiny", "-o"], "expected one argument"),
+    "superfluous word": (["presets", "tiny"], "tiny"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD_WORDS.values(), ids=BAD_WORDS.keys())
+def test_bad_words(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert exit_status(*words) == 2
+    written, errors = capsys.readouterr()
+    assert written == ""
+    assert len(errors.splitlines()) == 1
+    assert message in errors
+    assert list(tmp_path.iterdir()) == []
