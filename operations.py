@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from . import golden
 from .errors import BackendError, InstructionError, MetadataError, OperandError
+from .golden.matrix import multiply
 from .golden.registers import unpack, unpack_nibbles
+from .golden.warp import Multiply
 from .isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from .isa.instructions import Instruction, parse, require_architecture
 from .isa.memory import b_addresses, decode_descriptor
@@ -129,7 +131,7 @@ def mma(
         if parsed.sparse:
             _check_metadata(parsed, block["e"], selector, block["a"], metadata)
         scales = {name: (block[name], *ids) for name, ids in scale_ids.items()}
-        return _mma_on(backend)(
+        return golden.mma(
             parsed,
             arch,
             block["a"],
@@ -139,6 +141,7 @@ def mma(
             selector,
             scales.get("scale_a"),
             scales.get("scale_b"),
+            _multiply_on(backend),
         )
 
     return _in_blocks(operands, accumulators.rows.shape[:2], compute)
@@ -213,27 +216,19 @@ def wgmma(
 
     def compute(block: dict[str, Any]) -> Registers:
         _check_metadata(parsed, block["e"], selector, block["a"], metadata)
-        return _wgmma_on(backend)(parsed, block["d"], block["a"], block["smem"], addresses, block["e"], selector)
+        operands = (block["d"], block["a"], block["smem"], addresses, block["e"])
+        return golden.wgmma(parsed, *operands, selector, _multiply_on(backend))
 
     return _in_blocks(operands, accumulators.rows.shape[:2], compute)
 
 
-def _mma_on(backend: str) -> Callable[..., Registers]:
-    """Return what computes ``mma`` on a back end; the hardware is imported only when asked for."""
+def _multiply_on(backend: str) -> Multiply:
+    """Return what computes matrices on a back end; the hardware is imported only when asked for."""
     if backend == "golden":
-        return golden.mma
+        return multiply
     from .sim import engine
 
-    return partial(engine.mma, backend)
-
-
-def _wgmma_on(backend: str) -> Callable[..., Registers]:
-    """Return what computes ``wgmma`` on a back end."""
-    if backend == "golden":
-        return golden.wgmma
-    from .sim import engine
-
-    return partial(engine.wgmma, backend)
+    return partial(engine.multiply, backend)
 
 
 def _check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,15 @@ def _verilog(options: argparse.Namespace) -> int:
     config = PRESETS[options.preset]
     name = f"sptc_{config.name.replace('-', '_')}_{options.top}"
     text = _header(config, options.top) + emit(config, options.top, name)
-    scratch = options.output.with_name(options.output.name + ".part")
+    output: Path = options.output
+    if not output.name or output.is_dir():
+        raise FileError(f"{output} cannot be written (it is a folder)")
+    scratch = output.with_name(output.name + ".part")
     try:
         scratch.write_text(text, encoding="utf-8")
-        scratch.replace(options.output)
+        scratch.replace(output)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise FileError(f"{options.output} cannot be written ({error.strerror})") from None
+        with suppress(OSError):
+            scratch.unlink()
+        raise FileError(f"{output} cannot be written ({error.strerror})") from None
     return 0

@@ -1,4 +1,6 @@
-"""``mma`` and ``wgmma`` on the golden model: registers of the threads in, registers out."""
+"""``mma`` and ``wgmma``: registers of the threads in, registers out, on the golden model unless told otherwise."""
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +10,10 @@ from ..isa.instructions import Instruction
 from .matrix import multiply
 from .registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
 
-__all__ = ["Scales", "mma", "wgmma"]
+__all__ = ["Multiply", "Scales", "mma", "wgmma"]
+
+#: Computes matrices of codes, with the parameters of :func:`sptc.golden.matrix.multiply`.
+Multiply = Callable[..., NDArray]
 
 #: Scale data, uint32 of shape (batch, 32), with its byte id and thread id.
 Scales = tuple[NDArray[np.uint32], int, int]
@@ -24,6 +29,7 @@ def mma(
     selector: int = 0,
     scale_a: Scales | None = None,
     scale_b: Scales | None = None,
+    multiply: Multiply = multiply,
 ) -> NDArray[np.uint32]:
     """Compute one instruction for a batch of warps. Operands are taken as valid.
 
@@ -41,6 +47,8 @@ def mma(
         Sparsity selector.
     scale_a, scale_b : Scales, optional
         Block scales.
+    multiply : callable
+        What computes the matrices: the golden model, or a back end with the same parameters.
 
     Returns
     -------
@@ -68,6 +76,7 @@ def wgmma(
     b_addresses: NDArray[np.intp],
     e: NDArray[np.uint32],
     selector: int,
+    multiply: Multiply = multiply,
 ) -> NDArray[np.uint32]:
     """Compute one warpgroup instruction for a batch, D = A B + D. Operands are taken as valid.
 
@@ -85,6 +94,8 @@ def wgmma(
         Metadata.
     selector : int
         Sparsity selector.
+    multiply : callable
+        As for :func:`mma`.
 
     Returns
     -------

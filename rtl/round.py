@@ -160,7 +160,7 @@ class Round(wiring.Component):
 
 
 def _leading_zeros(m: Module, value: Value) -> Value:
-    """Return the number of leading zeros, by halving; the width for zero is one more than all of them but the last."""
+    """Return the number of leading zeros, by halving; of no meaning for zero, which stays zero however shifted."""
     width = 1 << (len(value) - 1).bit_length()
     rest: Value = Cat(Const(-1, width - len(value)), value)
     count: list[Value] = []

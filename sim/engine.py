@@ -11,9 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError
-from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
-from ..golden.warp import Scales
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
@@ -21,7 +18,7 @@ from ..rtl.step import result_layout
 from . import emulation
 from .steps import Matrices, step_words, steps_of
 
-__all__ = ["Engine", "Execution", "engine", "engine_for", "mma", "wgmma"]
+__all__ = ["Engine", "Execution", "engine", "engine_for", "multiply"]
 
 #: Outputs pushed through a model at once; bounds the memory of the step words.
 _BLOCK_OUTPUTS = 1 << 14
@@ -184,67 +181,32 @@ def _octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(codes).view(np.uint8)
 
 
-def _multiply(
-    arch: str,
+def multiply(
     backend: str,
     instruction: Instruction,
+    arch: str,
     a: NDArray,
     b: NDArray,
     c: NDArray,
-    nibbles: NDArray[np.uint8] | None,
+    nibbles: NDArray[np.uint8] | None = None,
     scale_a: NDArray[np.uint8] | None = None,
     scale_b: NDArray[np.uint8] | None = None,
 ) -> NDArray:
-    """Compute D on an architecture's datapath, through the assembler's emulation where it has no such formats."""
+    """Compute D on the datapath of `arch`, through the assembler's emulation where it has no such formats.
+
+    Parameters
+    ----------
+    backend : str
+        ``"rtl"`` or ``"pysim"``.
+    instruction, arch, a, b, c, nibbles, scale_a, scale_b
+        As for :func:`sptc.golden.matrix.multiply`, of which only one instruction of K is taken.
+
+    Raises
+    ------
+    BackendError
+        The simulator, a compiler or a format is missing.
+    """
     unit = engine_for(arch, backend)
     if unit.config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED:
         return unit.multiply(instruction, a, b, c, nibbles, scale_a, scale_b).d
     return emulation.run(lambda *operands: unit.multiply(*operands).d, instruction, a, b, c, nibbles)
-
-
-def mma(
-    backend: str,
-    instruction: Instruction,
-    arch: str,
-    a: NDArray[np.uint32],
-    b: NDArray[np.uint32],
-    c: NDArray[np.uint32],
-    e: NDArray[np.uint32] | None = None,
-    selector: int = 0,
-    scale_a: Scales | None = None,
-    scale_b: Scales | None = None,
-) -> NDArray[np.uint32]:
-    """Compute ``mma`` for a batch of warps, as :func:`sptc.golden.mma` does, on ``"rtl"`` or ``"pysim"``."""
-    accumulators = accumulator_fragment(instruction)
-    d = _multiply(
-        arch,
-        backend,
-        instruction,
-        unpack(a, a_fragment(instruction)),
-        unpack(b, b_fragment(instruction)),
-        unpack(c, accumulators),
-        None if e is None else unpack_nibbles(e, instruction, selector),
-        None if scale_a is None else unpack_scales(scale_a[0], instruction, "a", *scale_a[1:]),
-        None if scale_b is None else unpack_scales(scale_b[0], instruction, "b", *scale_b[1:]),
-    )
-    return pack(d, accumulators)
-
-
-def wgmma(
-    backend: str,
-    instruction: Instruction,
-    d: NDArray[np.uint32],
-    a: NDArray[np.uint32],
-    smem: NDArray[np.uint8],
-    b_addresses: NDArray[np.intp],
-    e: NDArray[np.uint32],
-    selector: int,
-) -> NDArray[np.uint32]:
-    """Compute ``wgmma`` for a batch of warpgroups, as :func:`sptc.golden.wgmma` does."""
-    accumulators = accumulator_fragment(instruction)
-    b = gather_shared(smem, b_addresses, instruction.container_bits)
-    nibbles = unpack_nibbles(e, instruction, selector)
-    result = _multiply(
-        "sm_90", backend, instruction, unpack(a, a_fragment(instruction)), b, unpack(d, accumulators), nibbles
-    )
-    return pack(result, accumulators)
