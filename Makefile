@@ -11,7 +11,7 @@ run: $(VENV)/.installed
 	$(BIN)/sptc run
 
 test: $(VENV)/.installed-test oracle lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

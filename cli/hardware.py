@@ -64,7 +64,7 @@ def _verilog(options: argparse.Namespace) -> int:
     name = f"sptc_{config.name.replace('-', '_')}_{options.top}"
     text = _header(config, options.top) + emit(config, options.top, name)
     output: Path = options.output
-    if not output.name or output.is_dir():
+    if not output.name:
         raise FileError(f"{output} cannot be written (it is a folder)")
     scratch = output.with_name(output.name + ".part")
     try:

@@ -53,8 +53,9 @@ class Element:
         fmt = FORMATS.get(name)
         if fmt is None or fmt.name in ("f32", "s32", *BLOCK_SCALES):
             raise ConfigError(f"formats: {word!r} is no element format")
-        natural = 8 if fmt.bits in (6,) or fmt.name == "e2m1" else fmt.container_bits
-        if width and (not width.isdecimal() or int(width) not in (natural, fmt.bits)):
+        natural = max(8, fmt.container_bits) if not fmt.is_integer else fmt.container_bits
+        containers = (8, 4) if fmt.name == "e2m1" else (natural,)
+        if width and width not in map(str, containers):
             raise ConfigError(f"formats: {word!r} asks for a container that {name} never takes")
         return cls(fmt, int(width) if width else natural)
 
@@ -132,18 +133,25 @@ class CoreConfig:
                 raise ConfigError(f"{field} must be {wanted}, not {getattr(self, field)!r}")
 
         need(isinstance(self.formats, tuple) and len(self.formats) > 0, "formats", "a tuple of at least one format")
-        need(len(set(self.formats)) == len(self.formats), "formats", "a tuple without repetitions")
+        need(all(isinstance(word, str) for word in self.formats), "formats", "a tuple of words such as 'f16'")
         elements = tuple(Element.parse(word) for word in self.formats)
-        need(set(self.scales) <= set(BLOCK_SCALES), "scales", f"among {', '.join(BLOCK_SCALES)}")
+        need(len(set(elements)) == len(elements), "formats", "a tuple without repetitions")
+        need(isinstance(self.scales, tuple), "scales", "a tuple")
+        need(all(scale in BLOCK_SCALES for scale in self.scales), "scales", f"among {', '.join(BLOCK_SCALES)}")
         for field in ("step_bytes", "rows", "columns"):
             value = getattr(self, field)
             need(isinstance(value, int) and value > 0, field, "a positive integer")
         need(self.step_bytes % 4 == 0, "step_bytes", "a multiple of 4")
         need(self.selector in SELECTORS, "selector", " or ".join(map(repr, SELECTORS)))
-        need(tuple(cut for cut in CUTS if cut in self.cuts) == self.cuts, "cuts", f"a subset of {CUTS} in that order")
+        in_order = isinstance(self.cuts, tuple) and tuple(cut for cut in CUTS if cut in self.cuts) == self.cuts
+        need(in_order, "cuts", f"a subset of {CUTS} in that order")
         packed = any(element.packed_float for element in elements)
         need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
-        need(not packed or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
+        narrow = any(element.container_bits == 4 for element in elements)
+        need(not narrow or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
+        need(
+            not packed or self.step_bytes <= 32, "step_bytes", "at most 32, since a step carries scales for four groups"
+        )
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
         need(
             not self.scales or packed or floats8,

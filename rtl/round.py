@@ -34,7 +34,7 @@ class Round(wiring.Component):
     Parameters
     ----------
     total_bits : int
-        Signed width of the sum.
+        Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` says what a rounding needs.
     grid_bits : int
         Bits below the largest exponent.
     integer_bits : int
@@ -162,7 +162,8 @@ class Round(wiring.Component):
 def _leading_zeros(m: Module, value: Value) -> Value:
     """Return the number of leading zeros, by halving; of no meaning for zero, which stays zero however shifted."""
     width = 1 << (len(value) - 1).bit_length()
-    rest: Value = Cat(Const(-1, width - len(value)), value)
+    padding = width - len(value)
+    rest: Value = Cat(Const((1 << padding) - 1, padding), value)
     count: list[Value] = []
     while width > 1:
         width //= 2

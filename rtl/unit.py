@@ -331,11 +331,12 @@ class Unit(wiring.Component):
                     group.signs[position].eq(product.sign),
                     group.magnitudes[position].eq(product.significand),
                 ]
-            m.d.comb += [
-                group.scale.eq(control.scale),
-                group.scale_a.eq(scale_a.word_select(index, 8)),
-                group.scale_b.eq(scale_b.word_select(index, 8)),
-            ]
+            if self.config.scales:
+                m.d.comb += [
+                    group.scale.eq(control.scale),
+                    group.scale_a.eq(scale_a.word_select(index, 8)),
+                    group.scale_b.eq(scale_b.word_select(index, 8)),
+                ]
             groups.append(group)
         return groups
 
@@ -347,9 +348,9 @@ class Unit(wiring.Component):
             m.submodules.tree = tree = SumTree(len(aligned.terms), max(len(term) for term in aligned.terms))
             m.d.comb += [port.eq(term) for port, term in zip(tree.terms, aligned.terms, strict=True)]
             integer_total.append(tree.total)
-        if aligned.group_sums:
+        integers = [e for e in self.widths.narrow if e.format.is_integer]
+        if integers:
             m.submodules.group_tree = tree = SumTree(len(aligned.group_sums), GROUP_SUM_BITS)
-            integers = [e for e in self.widths.narrow if e.format.is_integer]
             m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_sums, strict=True)]
             integer_total.append(Mux(self._is(control.a, integers), tree.total, 0))
         if integer_total:

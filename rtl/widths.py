@@ -2,7 +2,8 @@
 
 from functools import cached_property
 
-from ..isa.numerics import BLOCK_GROUP
+from ..isa.formats import FORMATS
+from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .config import CoreConfig
 from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS
 from .round import ResultCode
@@ -59,7 +60,11 @@ class Widths:
 
     @cached_property
     def total_bits(self) -> int:
-        """Signed width that holds every exact sum."""
+        """Signed width that holds every exact sum, and in which rounding needs no right shift.
+
+        Shifting a sum left must be able to put the smallest normal number on the top bit, from the smallest exponent
+        that a step can have: e_zero.
+        """
         config, bound = self.config, 0
         for element in self.config.elements:
             slots, top = config.slots_of(element), (1 << element.significand_bits) - 1
@@ -75,4 +80,13 @@ class Widths:
                     self.grid_bits - config.alignment_bits
                 )
             bound = max(bound, largest)
-        return bound.bit_length() + 1
+        bits = bound.bit_length() + 1
+        if self.floats:
+            bits = max(bits, self._reach("f32", zero_exponent_for(config.alignment_bits)))
+            bits = max(bits, self._reach("f16", zero_exponent_for(config.alignment_bits, half_result=True)))
+        if self.packed:
+            bits = max(bits, self._reach("f32", zero_exponent_for(config.block_alignment_bits, grouped=True)))
+        return bits
+
+    def _reach(self, result: str, zero_exponent: int) -> int:
+        return self.grid_bits + 1 + FORMATS[result].minimum_exponent - zero_exponent

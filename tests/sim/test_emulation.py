@@ -1,0 +1,139 @@
+"""What the assembler puts around the steps: operands widened and split in two, and the last addition."""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.errors import BackendError
+from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.sim import emulation
+from sptc.sim.stimulus import distributions, random_codes
+
+Random = np.random.Generator
+SHAPE = (3, 4, 5)
+
+
+def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
+    """Return a datapath that is the golden model, and notes what it is asked for."""
+
+    def compute(i: Instruction, a: NDArray, b: NDArray, c: NDArray, nibbles: NDArray | None) -> NDArray:
+        calls.append(i)
+        return multiply(i, arch, a, b, c, nibbles)
+
+    return compute
+
+
+def operands(i: Instruction, kind: str, rng: Random) -> tuple[NDArray, NDArray, NDArray, NDArray | None]:
+    tiles, m, n = SHAPE
+    container = CONTAINERS[i.container_bits]
+    return (
+        random_codes(i.a, kind, (tiles, m, i.stored_k), rng).astype(container),
+        random_codes(i.b, kind, (tiles, i.k, n), rng).astype(container),
+        random_codes(i.c, kind, SHAPE, rng).astype(CONTAINERS[i.c.bits]),
+        rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8) if i.sparse else None,
+    )
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)])
+def test_every_fp8_code_keeps_its_value(name: str, dtype: type) -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    with np.errstate(invalid="ignore"):
+        wanted = codes.view(dtype).astype(np.float64)
+        wide = emulation._widen_fp8(codes, name)
+        got = wide.view(np.float16).astype(np.float64)
+    assert wide.dtype == np.uint16
+    np.testing.assert_array_equal(got, wanted)  # NaN where NaN is wanted
+    ordered = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[ordered]), np.signbit(wanted[ordered]))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_every_four_bit_code_keeps_its_value(signed: bool) -> None:
+    wide = emulation._widen_four_bit(np.arange(16, dtype=np.uint8), signed)
+    wanted = [*range(8), *range(-8, 0)] if signed else [*range(16)]
+    assert wide.view(np.int8).tolist() == wanted
+
+
+FP8 = [
+    i for i in every_instruction("mma") if i.a.name in ("e4m3", "e5m2") and not i.kind and "sm_90" in i.architectures
+]
+FOUR_BIT = [i for i in every_instruction("mma") if i.a.name in ("s4", "u4")]
+
+
+@pytest.mark.parametrize("i", FP8, ids=str)
+def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
+    """As the golden model has it, which chains the steps by itself; special values and any nibble among them."""
+    for kind in distributions(i):
+        calls: list[Instruction] = []
+        given = operands(i, kind, rng)
+        with np.errstate(invalid="raise"):
+            got = emulation.run(golden("sm_90", calls), i, *given)
+        np.testing.assert_array_equal(got, multiply(i, "sm_90", *given), err_msg=kind)
+        assert got.dtype == given[2].dtype
+        assert [(part.a.name, part.b.name, part.k, part.d) for part in calls] == 2 * [("f16", "f16", i.k // 2, i.d)]
+
+
+@pytest.mark.parametrize("i", FOUR_BIT, ids=str)
+def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> None:
+    """Exact whatever C is; a clamp comes last."""
+    for kind in ("uniform", "extreme"):
+        calls: list[Instruction] = []
+        given = operands(i, kind, rng)
+        got = emulation.run(golden("sm_90", calls), i, *given)
+        np.testing.assert_array_equal(got, multiply(i, "sm_90", *given), err_msg=kind)
+        wanted = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
+        assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("saturate", [True, False])
+@pytest.mark.parametrize(("name", "factor"), [("s4", 7), ("u4", 15)])
+def test_the_last_addition_clamps_or_wraps(saturate: bool, name: str, factor: int) -> None:
+    """At both ends of 32 bits."""
+    i = parse(f"mma.sync.aligned.m16n8k64.row.col.{'satfinite.' * saturate}s32.{name}.{name}.s32")
+    a, b = np.full((1, 2, 64), factor, np.uint8), np.full((1, 64, 2), factor, np.uint8)
+    a[:, 1] = 8 if name == "s4" else 0  # -8 in the second row of s4
+    c = np.array([[[2**31 - 1, -(2**31)], [-(2**31), 5]]], np.int32)
+    got = emulation.run(golden("sm_90", []), i, a, b, c.view(np.uint32), None)
+    rows = np.array([64 * factor * factor, -64 * 8 * factor if name == "s4" else 0])
+    exact = c.astype(np.int64) + rows[:, None]
+    wanted = np.clip(exact, -(2**31), 2**31 - 1) if saturate else exact
+    np.testing.assert_array_equal(got, wanted & 0xFFFFFFFF)
+
+
+def test_the_last_fp8_addition_is_ieee() -> None:
+    """Nearest even, Inf beyond the largest, and the canonical NaN of either width."""
+    one, big = 0x38, 0x7E  # e4m3: 1 and 448
+    i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
+    a, b = np.zeros((1, 1, 32), np.uint8), np.zeros((1, 32, 5), np.uint8)
+    a[:, :, 0], b[:, 0, :3] = one, one
+    c = np.array([2.0**24, 2.0**24 + 2, -1.0, np.inf, np.nan], np.float32).view(np.uint32).reshape(1, 1, 5)
+    got = emulation.run(golden("sm_90", []), i, a, b, c, None)
+    wanted = np.array([2.0**24, 2.0**24 + 4, 0, np.inf, 0], np.float32).view(np.uint32)
+    wanted[4] = 0x7FFFFFFF
+    assert got.ravel().tolist() == wanted.tolist()
+
+    i = parse("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16")
+    a[:, :, 0], b[:, 0] = one, [big, big, one, one, 0x7F]
+    c = np.array([0x7BFF, 0x7800, 0x6800, 0x6801, 0], np.uint16).reshape(1, 1, 5)  # 65504, 32768, 2048, 2050, 0
+    got = emulation.run(golden("sm_90", []), i, a, b, c, None)
+    assert got.ravel().tolist() == [0x7C00, 0x780E, 0x6800, 0x6802, 0x7FFF]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e5m2.f32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
+    ],
+)
+def test_nothing_emulates_the_rest(text: str) -> None:
+    i = parse(text)
+    empty = np.zeros((1, 1, 1), np.uint8)
+    with pytest.raises(BackendError, match=r"^this datapath does not hold the formats of ") as caught:
+        emulation.run(golden("sm_90", []), i, empty, empty, empty, None)
+    assert str(i) in str(caught.value)

