@@ -59,7 +59,7 @@ def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["", "no registers"]
+    ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["registers", "none"]
 )
 def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[str]) -> None:
     """Apart from the enable of a unit that has nothing to hold."""
