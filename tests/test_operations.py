@@ -336,6 +336,8 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
 @pytest.mark.parametrize(("text", "codes"), ZEROS.values(), ids=ZEROS.keys())
 def test_software_takes_0x0_over_zeros(text: str, codes: list[int], rng: Random) -> None:
     operands = with_chunk(text, codes, 0, rng)
+    if "tf32" in text:  # 0x0 splices low halves, which read as Inf or NaN would make NaN of a zero
+        operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
     legal = with_chunk(text, codes, 0b0100, rng)["e"]
     result = sptc.mma(**operands, metadata="software")
     assert np.array_equal(result, sptc.mma(**operands, metadata="silicon"))
