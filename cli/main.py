@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import hardware, instructions, run
+from . import campaign, coverage, hardware, instructions, run
 
 __all__ = ["main"]
 
@@ -38,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.add_parser(commands)
+    campaign.add_parser(commands)
     instructions.add_parser(commands)
     hardware.add_parsers(commands)
+    coverage.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

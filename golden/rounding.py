@@ -48,4 +48,5 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
         finite = np.isfinite(rounded)
         bits = rounded.view(np.uint32)
         bits[finite] &= ~_DROPPED_E8M13_BITS
+        bits[bits == 0x80000000] = 0
     return rounded

@@ -1,7 +1,7 @@
 """Verilog of a unit, a core or a warp; the unit is emitted once, however often it is instantiated."""
 
-from amaranth.back import verilog
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.back import rtlil, verilog
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 
 from .config import CoreConfig
 from .core import Core
@@ -14,8 +14,8 @@ __all__ = ["TOPS", "emit"]
 TOPS = ("unit", "core", "warp")
 
 
-def emit(config: CoreConfig, top: str, name: str) -> str:
-    """Return the Verilog of a component.
+def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, language: str = "verilog") -> str:
+    """Return the Verilog of a component, or its RTLIL.
 
     Parameters
     ----------
@@ -24,10 +24,14 @@ def emit(config: CoreConfig, top: str, name: str) -> str:
     top : str
         ``unit``, ``core`` or ``warp``.
     name : str
-        Name of the top module.
+        Name of the top module; the unit of an array is ``NAME_unit``.
+    tag_shape : shape-like
+        Of the tag that a core carries with each tile.
+    language : str
+        ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
     """
     if top == "unit":
-        return _convert(Unit(config), name)
+        return _convert(Unit(config), name, language)
     unit_name = f"{name}_unit"
 
     class UnitInstance(Unit):
@@ -39,9 +43,11 @@ def emit(config: CoreConfig, top: str, name: str) -> str:
             m.submodules.shared = Instance(unit_name, i_step=self.step, o_result=self.result, **clock)
             return m
 
-    component = Core(config, unit_class=UnitInstance) if top == "core" else Warp(config, unit_class=UnitInstance)
-    return _convert(component, name) + "\n" + _convert(Unit(config), unit_name)
+    component = Core(config, tag_shape, UnitInstance) if top == "core" else Warp(config, unit_class=UnitInstance)
+    return _convert(component, name, language) + "\n" + _convert(Unit(config), unit_name, language)
 
 
-def _convert(component: Unit | Core | Warp, name: str) -> str:
+def _convert(component: Unit | Core | Warp, name: str, language: str) -> str:
+    if language == "rtlil":
+        return str(rtlil.convert(component, name=name, emit_src=False))
     return str(verilog.convert(component, name=name, strip_internal_attrs=True, emit_src=False))

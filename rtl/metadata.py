@@ -37,7 +37,7 @@ class MetadataDecoder(wiring.Component):
     nibble : In(4)
         Metadata.
     rule : In(RuleCode)
-        Rule of the running instruction.
+        Rule of the running instruction; a code of none defines no nibble.
     index0, index1 : Out(2)
         Unit indices, after any exchange.
     select0, select1 : Out(4)

@@ -38,7 +38,7 @@ class ExponentOffset(wiring.Component):
     Members
     -------
     a, b : In(4)
-        Element codes.
+        Element codes; one of no float has no bias.
     enable : In(1)
         Scales apply.
     scale_a, scale_b : In(8)

@@ -1,6 +1,6 @@
 """The elaborated hardware as a back end: batches of numpy arrays through a compiled unit, or Amaranth's simulator."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..rtl.step import result_layout
 from . import emulation
-from .steps import Matrices, step_words, steps_of
+from .steps import Matrices, octets, step_words, steps_of
 
 __all__ = ["Engine", "Execution", "engine", "engine_for", "multiply"]
 
@@ -64,6 +64,7 @@ class Engine:
     def __init__(self, config: CoreConfig, simulator: str = "verilator") -> None:
         self.config = config
         self._words = step_words(config)
+        self._observer: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None] | None = None
         self._model: Model
         if simulator == "verilator":
             from .verilate import CompiledUnit
@@ -76,7 +77,23 @@ class Engine:
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Push steps, shape (count, words), straight through the unit; return result words, shape (count,)."""
-        return self._model.run(steps)
+        results = self._model.run(steps)
+        if self._observer:
+            self._observer(steps, results)
+        return results
+
+    @contextmanager
+    def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
+        """Call `callback` with every batch of steps, shape (count, words), and its results, shape (count,).
+
+        While the context lasts, and after the batch was computed; the arrays must not be changed. Contexts nest, and
+        the innermost one is called.
+        """
+        before, self._observer = self._observer, callback
+        try:
+            yield
+        finally:
+            self._observer = before
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
@@ -128,7 +145,7 @@ class Engine:
         """
         bits = instruction.container_bits
         columns = np.ascontiguousarray(b.transpose(0, 2, 1))
-        matrices = Matrices(_octets(a, bits), _octets(columns, bits), nibbles, scale_a, scale_b)
+        matrices = Matrices(octets(a, bits), octets(columns, bits), nibbles, scale_a, scale_b)
         d = np.empty_like(c)
         tiles, m, n = c.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
@@ -172,13 +189,6 @@ def engine(config: CoreConfig, simulator: str = "verilator") -> Engine:
 def engine_for(arch: str, backend: str) -> Engine:
     """Return the engine of an architecture's datapath for ``"rtl"`` or ``"pysim"``."""
     return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], {"rtl": "verilator", "pysim": "amaranth"}[backend])
-
-
-def _octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
-    """Return rows of containers, shape (tiles, rows, elements), as bytes."""
-    if container_bits == 4:
-        return codes[..., ::2] | codes[..., 1::2] << 4
-    return np.ascontiguousarray(codes).view(np.uint8)
 
 
 def multiply(

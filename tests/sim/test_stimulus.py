@@ -10,6 +10,7 @@ from sptc.golden.registers import unpack, unpack_nibbles
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.memory import b_addresses, decode_descriptor
 from sptc.sim.stimulus import (
     FLOAT_DISTRIBUTIONS,
     INTEGER_DISTRIBUTIONS,
@@ -17,6 +18,7 @@ from sptc.sim.stimulus import (
     distributions,
     random_codes,
     random_operands,
+    random_register_file,
 )
 
 FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
@@ -166,8 +168,9 @@ def test_spreads_of_exponents(fmt: Format, rng: Random) -> None:
     assert wide.min() < 2 * finest
     assert wide.max() > largest / 4
     assert magnitudes("tiny").max() < 4 * finest
-    assert magnitudes("huge").min() >= largest / 4
-    ends = magnitudes("ends")
+    huge, ends = magnitudes("huge"), magnitudes("ends")
+    assert huge[huge > 0].min() >= largest / 4
+    assert 0.02 < (huge == 0).mean() < 0.1
     assert ((ends < 4 * finest) | (ends >= largest / 4)).all()
     assert 0 < (ends >= largest / 4).mean() < 0.5
 
@@ -240,3 +243,51 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
     assert {operands.scale_b[1:] for operands in drawn if operands.scale_b} == {
         (b, t) for b in range(4) for t in range(4)
     }
+
+
+@pytest.mark.parametrize("instruction", [KINDS[0], SPARSE[-1], KINDS[-1]], ids=str)
+def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> None:
+    arch = instruction.architectures[-1]
+    arguments = {"selector": instruction.selectors - 1, "any_nibble": True}
+    distribution = distributions(instruction)[1]
+    drawn = random_operands(instruction, distribution, 3, np.random.default_rng(5), **arguments)
+    file = random_register_file(instruction, arch, distribution, 3, np.random.default_rng(5), **arguments)
+    assert (file.instruction, file.arch, file.metadata, file.cases) == (instruction, arch, "silicon", 3)
+    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "selector", "scale_a", "scale_b")}
+    wanted = sptc.mma(str(instruction), **operands, arch=arch, metadata="silicon")
+    assert np.array_equal(file.run(), wanted)
+
+
+@pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n == 8], ids=str)
+def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
+    """B lies where the descriptor says and holds codes of the distribution; what is around it differs."""
+    distribution = "extreme" if instruction.a.is_integer else "tiny"
+    files = [random_register_file(instruction, "sm_90", distribution, 4, rng) for _ in range(20)]
+    descriptors = [decode_descriptor(file.b_descriptor) for file in files]
+    for field in ("start", "leading_offset", "stride_offset"):
+        assert len({getattr(descriptor, field) for descriptor in descriptors}) > 3
+    for file, descriptor in zip(files, descriptors, strict=True):
+        octets = b_addresses(descriptor, instruction)[..., None] + np.arange(instruction.container_bits // 8)
+        assert len(np.unique(octets)) == octets.size
+        image = np.ascontiguousarray(file.b).view(np.uint8)
+        containers = np.ascontiguousarray(image[:, octets]).view(f"<u{instruction.container_bits // 8}")[..., 0]
+        codes = containers >> instruction.low_bit(instruction.b)
+        top = 1 << instruction.b.bits - 1
+        if instruction.b.is_integer:
+            assert {*codes.flat} <= {0, 1, top - 1, top, 2 * top - 1}
+        else:
+            assert (np.abs(values(codes, instruction.b)) < 2.0 ** (instruction.b.minimum_exponent + 2)).all()
+        assert file.run().shape == file.c.shape
+    before = [file.b[:, : descriptor.start // 4] for file, descriptor in zip(files, descriptors, strict=True)]
+    assert np.unique(np.concatenate([words.ravel() for words in before])).size > 100
+
+
+def test_any_nibble_of_wgmma(rng: Random) -> None:
+    instruction = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
+    assert instruction.rule
+    for selector in range(instruction.selectors):
+        for any_nibble, wanted in ((False, set(instruction.rule.legal)), (True, set(range(16)))):
+            arguments = {"selector": selector, "any_nibble": any_nibble}
+            file = random_register_file(instruction, "sm_90", "mid", 4, rng, **arguments)
+            assert file.e is not None
+            assert set(unpack_nibbles(file.e, instruction, selector).flat) == wanted

@@ -1,0 +1,255 @@
+"""``sptc campaign``: seeded random shards of hardware against golden model, for a given time or count."""
+
+import argparse
+import json
+import os
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from .. import __version__
+from ..errors import Error, FileError
+from ..isa.instructions import ARCHITECTURES
+from ..sim.campaign import prepare, reproducer, run, unfinished
+from ..sim.campaign_state import Record, StateFolder, Totals, parameters
+from ..sim.pools import Pool, WorkError, cluster_pool, local_pool
+from ..sim.register_file import write
+from ..sim.replay import as_number
+from ..sim.shards import DEFAULT_TILES, Plan, Shard
+
+__all__ = ["add_parser"]
+
+
+def _number(kind: Callable[[str], Any], least: int, wanted: str) -> Callable[[str], Any]:
+    def read(word: str) -> Any:
+        try:
+            value = kind(word)
+        except ValueError:
+            value = None
+        if value is None or not least <= value < float("inf") or (kind is float and value == 0):
+            raise argparse.ArgumentTypeError(f"must be {wanted}, not {word!r}")
+        return value
+
+    return read
+
+
+_COUNT = _number(int, 1, "an integer of 1 or more")
+_INDEX = _number(int, 0, "an integer of 0 or more")
+_SECONDS = _number(float, 0, "a number above 0")
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "campaign",
+        help="compare hardware and golden model on random operands until a limit or a mismatch",
+        description="Compare the hardware with the golden model on seeded random shards, on all cores. Shards visit "
+        "every pair of formats of every datapath in turn, then the next instruction and distribution of operands; "
+        "without a limit, until each had its turn. At the first mismatch, stop and write a register file of one tile "
+        "that shows it.",
+    )
+    parser.add_argument("--arch", nargs="+", default=[], choices=ARCHITECTURES, metavar="ARCH", help="architectures")
+    parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions, as PTX spells them")
+    limit = parser.add_mutually_exclusive_group()
+    limit.add_argument("--seconds", type=_SECONDS, metavar="S", help="begin no shard after S seconds of this run")
+    limit.add_argument("--outputs", type=_COUNT, metavar="N", help="stop after N outputs in all")
+    limit.add_argument("--shards", type=_COUNT, metavar="N", help="stop after N shards in all")
+    limit.add_argument("--only", type=_INDEX, metavar="INDEX", help="run this one shard")
+    parser.add_argument(
+        "--tiles", type=_COUNT, default=DEFAULT_TILES, metavar="N", help="tiles of a shard (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=_INDEX, metavar="N", help="seed of the operands (default: a new one, printed)")
+    parser.add_argument(
+        "--state", type=Path, metavar="FOLDER", help="keep what is done there; the same command resumes it"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=_COUNT, metavar="N", help="processes (default: one a core)")
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
+    )
+    parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    chosen = tuple(dict.fromkeys(options.arch)), tuple(dict.fromkeys(options.instruction))
+    if options.only is not None and options.state:
+        raise FileError("--only runs a shard again and keeps no state; leave out --state")
+    plan = Plan(seed=options.seed or 0, architectures=chosen[0], instructions=chosen[1], tiles=options.tiles)
+    with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
+        if options.seed is None:
+            resumed = folder.parameters if folder else None
+            seed = resumed["seed"] if resumed else secrets.randbelow(1 << 32)
+            plan = Plan(seed=seed, architectures=chosen[0], instructions=chosen[1], tiles=options.tiles)
+        if folder:
+            folder.begin(parameters(plan, options.coverage, __version__))
+        record = Record(plan, folder, options.coverage)
+        if not options.json:
+            print(f"seed {plan.seed}", flush=True)
+        return _Run(options, record).execute()
+
+
+class _Run:
+    """One run of the command: the campaign, and how it is told."""
+
+    def __init__(self, options: argparse.Namespace, record: Record) -> None:
+        self.options = options
+        self.record = record
+        self.before = record.total.outputs
+        self.seconds = 0.0
+        self.mismatch: dict[str, Any] | None = None
+
+    def execute(self) -> int:
+        interrupted = False
+        with self._pool() as pool:
+            try:
+                self._run(pool)
+                if self.record.failed:
+                    self.mismatch = self._describe(self.record.failed, pool)
+            except WorkError as error:
+                if not isinstance(error.argument, Shard):
+                    raise
+                again = self._rerun(error.argument.index)
+                raise Error(f"shard {error.argument.index} {error.reason}; run it again with `{again}`") from error
+            except KeyboardInterrupt:
+                interrupted = True
+        print(self._as_json(interrupted) if self.options.json else self._as_text())
+        if interrupted:
+            kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
+            print(f"sptc campaign: interrupted{kept}", file=sys.stderr)
+            return 130
+        return int(self.record.failed is not None or bool(self._contradicted()))
+
+    def _contradicted(self) -> list[str]:
+        """Name bins that were reached although nothing can: a wrong result of a step beside the shards is one."""
+        groups = self.record.coverage or ()
+        return [f"{group.configuration} {group.name}: {name}" for group in groups for name in group.contradicted(3)]
+
+    def _pool(self) -> Any:
+        if self.options.scheduler:
+            return cluster_pool(self.options.scheduler)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return local_pool(self.options.jobs or cores)
+
+    def _run(self, pool: Pool) -> None:
+        options, record = self.options, self.record
+        shards = (
+            unfinished(record, shards=self._last(), outputs=options.outputs)
+            if options.only is None
+            else iter([record.plan.shard(options.only)])
+        )
+        if record.failed:
+            return
+        prepare(record, pool, here=not options.scheduler)
+        tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
+        with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
+            begun = time.monotonic()
+
+            def finished() -> None:
+                self.seconds = time.monotonic() - begun
+                bar.set_postfix_str(f"{self._speed():.3g} outputs/s{self._coverage_in_short()}", refresh=False)
+                bar.update(record.total.shards - bar.n)
+
+            run(record, pool, shards, options.seconds, finished)
+
+    def _last(self) -> int | None:
+        """Return how many shards there are in all, if that is the limit."""
+        options = self.options
+        if options.only is not None:
+            return 1
+        return options.shards or (None if options.seconds or options.outputs else self.record.plan.lap)
+
+    def _speed(self) -> float:
+        return (self.record.total.outputs - self.before) / self.seconds if self.seconds else 0.0
+
+    def _coverage_in_short(self) -> str:
+        reached, reachable = self.record.reached
+        return f", coverage {100 * reached / reachable:.1f} %" if reachable else ""
+
+    def _rerun(self, index: int) -> str:
+        plan = self.record.plan
+        words = ["sptc", "campaign", "--seed", str(plan.seed), "--tiles", str(plan.tiles)]
+        words += ["--arch", *plan.architectures] if plan.architectures else []
+        words += ["--instruction", *plan.instructions] if plan.instructions else []
+        return shlex.join([*words, "--only", str(index)])
+
+    def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
+        """Write the reproducer of a mismatch; return what there is to say about it."""
+        path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
+        about: dict[str, Any] = {
+            "shard": shard.index,
+            "arch": shard.arch,
+            "instruction": str(shard.instruction),
+            "distribution": shard.distribution,
+            "rerun": self._rerun(shard.index),
+            "file": None,
+        }
+        found = reproducer(shard, pool)
+        if found is None:
+            return about | {"note": "the shard agrees now; begin another campaign"}
+        try:
+            write(path, found.file)
+        except OSError as error:
+            print(f"sptc campaign: {path} cannot be written ({error.strerror})", file=sys.stderr)
+            return about | {"note": "its reproducer is not written"}
+        where, fmt = found.mismatch, shard.instruction.d
+        for name, code in (("computed", where.computed), ("expected", where.expected)):
+            about[name] = f"0x{code:0{fmt.bits // 4}x}"
+            about[f"{name}_number"] = repr(as_number(code, fmt))
+        position = {"case": where.case, "row": where.row, "column": where.column}
+        return about | position | {"file": str(path), "replay": shlex.join(["sptc", "run", str(path)])}
+
+    def _as_json(self, interrupted: bool) -> str:
+        record = self.record
+        result: dict[str, Any] = {
+            "seed": record.plan.seed,
+            "pairs": [
+                {"preset": preset, "pair": pair, **vars(totals)} for (preset, pair), totals in record.pairs.items()
+            ],
+            "total": {**vars(record.total), "seconds": self.seconds, "outputs_per_second": self._speed()},
+            "interrupted": interrupted,
+            "mismatch": self.mismatch,
+        }
+        if record.coverage is not None:
+            reached, reachable = record.reached
+            result["coverage"] = {"reached": reached, "reachable": reachable, "contradicted": self._contradicted()}
+        return json.dumps(result, indent=1)
+
+    def _as_text(self) -> str:
+        total = self.record.total
+        rows = [(f"{preset}: {pair}", totals) for (preset, pair), totals in self.record.pairs.items()]
+        width = max(len(name) for name in ("datapath: formats", *(name for name, _ in rows)))
+
+        def line(name: str, totals: Totals) -> str:
+            return f"{name:{width}}  {totals.shards:>7} {totals.outputs:>12} {totals.mismatches:>10}"
+
+        lines = [f"{'datapath: formats':{width}}  {'shards':>7} {'outputs':>12} {'mismatches':>10}"]
+        lines += [line(name, totals) for name, totals in sorted(rows)]
+        new = f"{total.outputs - self.before} outputs" if self.before else "all"
+        speed = f"{new} in {self.seconds:.1f} s, {self._speed():.0f} outputs/s"
+        lines.append(f"{line('total', total)}  {speed}{self._coverage_in_short()}")
+        lines += [f"contradicted: {name}" for name in self._contradicted()]
+        return "\n".join(lines + self._mismatch_as_text())
+
+    def _mismatch_as_text(self) -> list[str]:
+        about = self.mismatch
+        if about is None:
+            return []
+        where = f"first mismatch: shard {about['shard']}, {about['arch']}, {about['instruction']}, "
+        where += f"{about['distribution']} operands"
+        if about["file"] is None:
+            return [f"{where}: {about['note']}", f"run the shard again with: {about['rerun']}"]
+        return [
+            f"{where}, row {about['row']}, column {about['column']}: computed {about['computed']} "
+            f"({about['computed_number']}), golden model {about['expected']} ({about['expected_number']})",
+            f"replay it with:           {about['replay']}",
+            f"run the shard again with: {about['rerun']}",
+        ]

@@ -1,0 +1,53 @@
+"""cocotb tests of every combinational component: each answers every vector as the golden model does."""
+
+import warnings
+import zlib
+
+import cocotb
+import numpy as np
+from amaranth.hdl import UnusedElaboratable
+from cocotb.handle import HierarchyObject
+from cocotb.triggers import Timer
+
+from .components import component_benches
+from .ports import joined, ports_of, split
+from .settings import Settings
+
+__all__ = ["answers_as_the_golden_model"]
+
+# The components are looked at here; what is simulated was elaborated by the runner.
+warnings.filterwarnings("ignore", category=UnusedElaboratable)
+SETTINGS = Settings.of_environment()
+BENCHES = component_benches(SETTINGS.config)
+
+
+async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> None:
+    """Drive the vectors one after the other; nothing may remain of the one before."""
+    bench = BENCHES[component]
+    rng = np.random.default_rng([cocotb.RANDOM_SEED, zlib.crc32(component.encode())])
+    given = bench.stimulus(rng, SETTINGS.items)
+    wanted = bench.model(given)
+    ports = ports_of(bench.component)
+    inputs = {name: joined(split(given, ports)[name]) for name in given}
+    answers = {name: joined(split({name: np.ma.filled(wanted[name], 0)}, ports)[name]) for name in wanted}
+    means = {name: ~np.ma.getmaskarray(wanted[name]) for name in wanted}
+    handles = {name: getattr(top, f"{component}__{name}") for name in {**inputs, **answers}}
+    for number in range(SETTINGS.items):
+        for name, values in inputs.items():
+            handles[name].value = values[number]
+        await Timer(1, "ns")
+        for name, values in answers.items():
+            if means[name][number]:
+                got = int(handles[name].value)
+                vector = ", ".join(f"{port} {column[number]:#x}" for port, column in inputs.items())
+                assert got == values[number], f"{name} is {got:#x}, not {values[number]:#x}, for {vector}"
+
+
+def _test_of(component: str) -> object:
+    async def answers(top: HierarchyObject) -> None:
+        await answers_as_the_golden_model(top, component)
+
+    return cocotb.test(name=component)(answers)
+
+
+globals().update({name: _test_of(name) for name in BENCHES})

@@ -1,0 +1,51 @@
+"""Every combinational component that a unit is built from, side by side under one top."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import wiring
+
+from ...rtl.config import CoreConfig
+from .arithmetic import arithmetic_benches
+from .bench import ComponentBench
+from .operands import operand_benches
+from .ports import Port, ports_of
+
+__all__ = ["Harness", "component_benches"]
+
+
+def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
+    """Return the benches of the components of a configuration by name."""
+    return operand_benches(config) | arithmetic_benches(config)
+
+
+class Harness(Elaboratable):
+    """Components side by side, each port at the top as ``component__port``.
+
+    Parameters
+    ----------
+    components : mapping of str to wiring.Component
+        Combinational components by name.
+    """
+
+    def __init__(self, components: Mapping[str, wiring.Component]) -> None:
+        self.components = dict(components)
+        inner = [port for name, component in components.items() for port in ports_of(component, prefix=f"{name}__")]
+        self._inner = inner
+        self.ports = [Port(port.name, Signal(port.bits, name=port.name), port.is_input) for port in inner]
+
+    def of(self, name: str) -> list[Port]:
+        """Return the ports of one component."""
+        return [port for port in self.ports if port.name.startswith(f"{name}__")]
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect each port."""
+        m = Module()
+        for name, component in self.components.items():
+            m.submodules[name] = component
+        for outer, inner in zip(self.ports, self._inner, strict=True):
+            if outer.is_input:
+                m.d.comb += inner.value.eq(outer.value)
+            else:
+                m.d.comb += outer.value.eq(inner.value)
+        return m

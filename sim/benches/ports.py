@@ -1,0 +1,83 @@
+"""Ports of a component as numpy structured arrays: one field a port, one row a vector."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from amaranth.hdl import Value
+from amaranth.lib import wiring
+from numpy.typing import NDArray
+
+__all__ = ["Port", "joined", "port_dtype", "ports_of", "split"]
+
+_WORD = 32
+
+
+@dataclass(frozen=True)
+class Port:
+    """A leaf of a component's signature.
+
+    Attributes
+    ----------
+    name : str
+        Its path joined by two underscores, as in the emitted Verilog.
+    value : Value
+        The signal.
+    is_input : bool
+        Direction, seen from the component.
+    """
+
+    name: str
+    value: Value
+    is_input: bool
+
+    @property
+    def bits(self) -> int:
+        """Width."""
+        return len(self.value)
+
+
+def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
+    """Return the leaves of a component's signature that have any bits, in its order."""
+    leaves = component.signature.flatten(component)
+    ports = [
+        Port(prefix + "__".join(map(str, path)), Value.cast(value), member.flow is wiring.In)
+        for path, member, value in leaves
+    ]
+    return [port for port in ports if port.bits]
+
+
+def port_dtype(ports: list[Port]) -> np.dtype:
+    """Return the structured type of some ports, each field laid out as Verilator lays out the port in C++."""
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
+    for port in ports:
+        size = next((size for size in (1, 2, 4, 8) if port.bits <= 8 * size), 0)
+        fields.append((port.name, f"<u{size}") if size else (port.name, "<u4", (-(-port.bits // _WORD),)))
+    return np.dtype(fields)
+
+
+def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") -> NDArray:
+    """Return integers by port, of any width and sign, as one structured array; a port not named is zero."""
+    count = len(next(iter(values.values())))
+    vectors = np.zeros(count, port_dtype(ports))
+    for port in ports:
+        given = values.get(port.name.removeprefix(prefix))
+        if given is None:
+            continue
+        mask = (1 << port.bits) - 1
+        if given.dtype == object and port.bits <= 2 * _WORD:
+            vectors[port.name] = [int(value) & mask for value in given]
+        elif port.bits <= 2 * _WORD:
+            vectors[port.name] = given.astype(np.int64).view(np.uint64) & np.uint64(mask)
+        else:
+            size = vectors[port.name].shape[1] * 4
+            octets = b"".join((int(value) & mask).to_bytes(size, "little") for value in given)
+            vectors[port.name] = np.frombuffer(octets, "<u4").reshape(count, -1)
+    return vectors
+
+
+def joined(field: NDArray) -> list[int]:
+    """Return one field of a structured array as Python integers."""
+    if field.ndim == 1:
+        return [int(value) for value in field]
+    return [int.from_bytes(row.tobytes(), "little") for row in field]

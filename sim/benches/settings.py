@@ -1,0 +1,65 @@
+"""What a bench runs on, handed from the runner to the coroutines inside the simulator."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ...rtl.config import PRESETS, CoreConfig
+from ..coverage.groups import Coverage
+from .items import ARCHITECTURE_OF_PRESET
+
+__all__ = ["TOPS", "Settings"]
+
+#: What can be benched: all combinational components of a configuration at once, or one clocked top.
+TOPS = ("components", "unit", "core", "warp")
+_VARIABLE = "SPTC_BENCH"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One bench.
+
+    Attributes
+    ----------
+    preset : str
+        Datapath.
+    top : str
+        One of :data:`TOPS`.
+    items : int
+        Vectors, steps, tiles or instructions of each test.
+    coverage : str
+        File that functional coverage is merged into; none is kept if empty.
+    """
+
+    preset: str
+    top: str
+    items: int
+    coverage: str = ""
+
+    @cached_property
+    def config(self) -> CoreConfig:
+        """The configuration; of an array a row of two units, since the places of a larger one are alike."""
+        return replace(PRESETS[self.preset], rows=1, columns=2)
+
+    @property
+    def arch(self) -> str:
+        """Architecture whose instructions the bench draws from."""
+        return ARCHITECTURE_OF_PRESET[self.preset]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that carry these settings."""
+        return {_VARIABLE: json.dumps(asdict(self))}
+
+    def record(self, coverage: Coverage) -> None:
+        """Merge what a test has covered into the coverage file, if one is asked for."""
+        if self.coverage:
+            path = Path(self.coverage)
+            (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+        """Return the settings that the runner put into the environment."""
+        return cls(**json.loads(environment[_VARIABLE]))

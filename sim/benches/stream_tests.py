@@ -1,0 +1,50 @@
+"""cocotb tests of the core and the warp: every result once, in order and bit for bit, whatever the neighbours do."""
+
+import cocotb
+import numpy as np
+from cocotb.handle import HierarchyObject
+
+from ..coverage.streams import StreamCoverage
+from .items import tiles, warp_items
+from .scoreboard import Cycle, Pattern, Scoreboard
+from .settings import Settings
+from .streams import StreamDriver, StreamMonitor, start_clock
+
+__all__ = ["every_result_once"]
+
+SETTINGS = Settings.of_environment()
+
+
+@cocotb.test()
+@cocotb.parametrize(resets=[False, True])
+async def every_result_once(top: HierarchyObject, resets: bool) -> None:
+    """Gaps and stalls in phases; with resets also: nothing of before a reset comes after it, and nothing is twice."""
+    rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
+    config, is_core = SETTINGS.config, SETTINGS.top == "core"
+    cycles = 1 if is_core else 2 * 16 * 8 // (config.rows * config.columns)
+    items = (tiles if is_core else warp_items)(config, SETTINGS.arch, rng)
+    scoreboard = Scoreboard(longest_wait=4 * (cycles + config.latency))
+    coverage = StreamCoverage(config, SETTINGS.top)
+    pattern = Pattern(rng, pace=cycles, resets=resets)
+
+    def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
+        """Do what patterns meet too rarely: both transfers after a stall, and resets at either end of an item."""
+        if cycle.o_valid and not cycle.o_ready and rng.random() < 0.05:
+            return True, True, False
+        if resets and (cycle.accepts or cycle.o_valid) and rng.random() < 0.02:
+            return False, False, True
+        return None
+
+    driver = StreamDriver(top, items, pattern, react)
+    monitor = StreamMonitor(top)
+    start_clock(top)
+    draining = False
+    while not draining or scoreboard.under_way:
+        await monitor.following()
+        draining = scoreboard.delivered >= SETTINGS.items
+        driver.drive(draining=draining and driver.offered is None)
+        cycle = await monitor.settle()
+        scoreboard.observe(cycle, driver.offered)
+        coverage.observe(cycle, driver.offered.element if driver.offered else None)
+        driver.update(cycle)
+    SETTINGS.record(coverage.coverage)

@@ -1,0 +1,107 @@
+"""cocotb side of a stream bench: driver and monitor, in lock step with the clock's falling edge.
+
+Inputs change at the falling edge and everything is sampled once it has settled, so that no simulator's order of events
+around the rising edge matters.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from .items import Item
+from .scoreboard import Cycle
+
+__all__ = ["StreamDriver", "StreamMonitor", "start_clock"]
+
+_PERIOD_NS = 2
+
+
+def start_clock(top: Any) -> None:
+    """Start the clock of a top."""
+    Clock(top.clk, _PERIOD_NS, unit="ns").start()
+
+
+class StreamDriver:
+    """Offers items in order and takes results, cycle by cycle as a pattern says.
+
+    Parameters
+    ----------
+    top : handle
+        With ports ``i__valid``, ``i__payload``, ``o__ready`` and ``rst``.
+    items : iterator of Item
+        What to offer.
+    pattern : iterable of (bool, bool, bool)
+        May offer, takes, resets.
+    react : callable (Cycle) -> (bool, bool, bool) or None
+        What to do instead of what the pattern says, in the light of the cycle before.
+    """
+
+    def __init__(
+        self,
+        top: Any,
+        items: Iterator[Item],
+        pattern: Iterable[tuple[bool, bool, bool]],
+        react: Callable[[Cycle], tuple[bool, bool, bool] | None],
+    ) -> None:
+        self._top = top
+        self._items = items
+        self._pattern = iter(pattern)
+        self._react = react
+        self._instead: tuple[bool, bool, bool] | None = None
+        self.offered: Item | None = None
+
+    def drive(self, *, draining: bool = False) -> None:
+        """Set the inputs of the coming cycle; an item once offered stays until it is taken or reset.
+
+        Parameters
+        ----------
+        draining : bool
+            Offer nothing new, take everything and do not reset.
+        """
+        drawn = next(self._pattern)
+        offer, take, reset = (False, True, False) if draining else self._instead or drawn
+        if self.offered is None and offer and not reset:
+            self.offered = next(self._items)
+            self._top.i__payload.value = self.offered.payload
+        self._top.i__valid.value = int(self.offered is not None and not reset)
+        self._top.o__ready.value = int(take and not reset)
+        self._top.rst.value = int(reset)
+
+    def update(self, cycle: Cycle) -> None:
+        """Move on after a cycle. An item that a reset met at the input is offered again after it."""
+        self._instead = self._react(cycle)
+        if cycle.accepts:
+            self.offered = None
+
+
+class StreamMonitor:
+    """Samples both streams of a top once a cycle.
+
+    Parameters
+    ----------
+    top : handle
+        With the ports of two streams, ``i`` and ``o``.
+    """
+
+    def __init__(self, top: Any) -> None:
+        self._top = top
+
+    async def settle(self) -> Cycle:
+        """Wait until the cycle has settled and return it."""
+        await ReadOnly()
+        top = self._top
+        o_valid = bool(int(top.o__valid.value))
+        return Cycle(
+            bool(int(top.rst.value)),
+            bool(int(top.i__valid.value)),
+            bool(int(top.i__ready.value)),
+            o_valid,
+            bool(int(top.o__ready.value)),
+            int(top.o__payload.value) if o_valid else 0,
+        )
+
+    async def following(self) -> None:
+        """Wait for the next cycle's falling edge."""
+        await FallingEdge(self._top.clk)

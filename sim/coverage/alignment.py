@@ -1,0 +1,155 @@
+"""Coverage of alignment: how far every term stands below the largest exponent, and what sets that exponent."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arithmetic import Evaluation
+from .groups import Axis, Group
+from .operations import Operation
+
+__all__ = ["AlignmentCoverage"]
+
+_SOURCES = (
+    "one term alone",
+    "several terms",
+    "the accumulator alone",
+    "a term and the accumulator",
+    "e_zero, above every term",
+    "e_zero, every term zero",
+)
+
+
+class AlignmentCoverage:
+    """Groups ``alignment`` (one for each alignment mode) and ``largest exponent``.
+
+    ``alignment``: position of a term (product slot or group of 16 products, and the accumulator ``c``) by its distance
+    ``E - x``, from 0 to the last one at which the largest significand still leaves a bit on the grid, then ``beyond``,
+    where truncation leaves nothing. Only terms that are not zero count, in steps whose result is ordinary, for NaN and
+    Inf hide the sum. A distance is unreachable if no two exponents of the formats, of the accumulator or e_zero lie so
+    far apart.
+
+    ``largest exponent``: which of them gave E. Source: numerics, section 2, rules 3 and 4; groups section 4.
+
+    Parameters
+    ----------
+    configuration : str
+        Name of the datapath.
+    operations : sequence of Operation
+        Float operations.
+    """
+
+    def __init__(self, configuration: str, operations: tuple[Operation, ...]) -> None:
+        by_mode: dict[str, list[Operation]] = {}
+        for operation in operations:
+            by_mode.setdefault(operation.mode, []).append(operation)
+        self._by_mode = {mode: _alignment(configuration, mode, found) for mode, found in by_mode.items()}
+        self._modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
+        self._sources = _largest(configuration, self._modes, operations)
+        self.groups = (*self._by_mode.values(), self._sources)
+
+    def sample(self, evaluation: Evaluation) -> None:
+        """Count evaluated steps."""
+        operation, ordinary = evaluation.operation, evaluation.ordinary
+        group = self._by_mode[operation.mode]
+        positions, distances = group.shape
+        largest = evaluation.largest
+        distance = np.minimum(largest[:, None] - evaluation.exponents, distances - 1)
+        group.count(np.arange(operation.terms), distance, where=evaluation.counts & ordinary[:, None])
+        c_distance = np.minimum(largest - evaluation.c_exponents, distances - 1)
+        group.count(positions - 1, c_distance, where=evaluation.c_counts & ordinary)
+
+        set_by = (evaluation.counts & (evaluation.exponents == largest[:, None])).sum(axis=1)
+        by_c = evaluation.c_counts & (evaluation.c_exponents == largest)
+        some = evaluation.counts.any(axis=1) | evaluation.c_counts
+        source = np.select(
+            [by_c & (set_by > 0), by_c, set_by > 1, set_by == 1, some], [3, 2, 1, 0, 4], len(_SOURCES) - 1
+        )
+        self._sources.count(self._modes.index((operation.mode, operation.result)), source, where=ordinary)
+
+
+def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Group:
+    terms = max(operation.terms for operation in operations)
+    last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
+    term = "group" if operations[0].grouped else "slot"
+    axes = (
+        Axis("position", (*(f"{term} {place}" for place in range(terms)), "c")),
+        Axis("distance", (*(f"distance {distance}" for distance in range(last + 1)), "beyond")),
+    )
+    group = Group(
+        configuration,
+        f"alignment of {mode}",
+        "A non-zero term of a step with an ordinary result stood so many exponents below the largest.",
+        axes,
+    )
+    for place in range(terms + 1):
+        of_c = place == terms
+        reached = np.zeros(last + 2, np.bool_)
+        for operation in operations:
+            if of_c or place < operation.terms:
+                reached |= _distances(
+                    operation.accumulator_exponents if of_c else operation.exponents,
+                    () if of_c else operation.accumulator_exponents,
+                    operation.exponents if of_c or operation.terms > 1 else (),
+                    operation.zero_exponent,
+                    last,
+                )
+        where = np.zeros(group.shape, np.bool_)
+        where[place] = ~reached
+        what = "the accumulator" if of_c else "a term of these formats"
+        group.declare_unreachable(where, f"No exponent that can be the largest is so far above one of {what}.")
+    return group
+
+
+@lru_cache(maxsize=1024)
+def _distances(
+    own: Sequence[int], accumulators: Sequence[int], terms: Sequence[int], zero_exponent: int, last: int
+) -> NDArray[np.bool_]:
+    """Return which distances below the largest exponent a term can have; the place after `last` is beyond.
+
+    Parameters
+    ----------
+    own : sequence of int
+        Exponents of the term.
+    accumulators, terms : sequence of int
+        Exponents that others beside it can have.
+    zero_exponent : int
+        Floor of the largest.
+    last : int
+        Last distance told apart.
+    """
+    exponents = np.array(own)
+    reached = np.zeros(last + 2, np.bool_)
+    reached[0] = bool((exponents >= zero_exponent).any())
+    for other in sorted({zero_exponent, *accumulators, *terms}):
+        if other >= zero_exponent:
+            distances = other - exponents[exponents <= other]
+            reached[np.minimum(distances, last + 1)] = True
+    return reached
+
+
+def _largest(configuration: str, modes: list[tuple[str, str]], operations: tuple[Operation, ...]) -> Group:
+    axes = (Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)), Axis("source", _SOURCES))
+    group = Group(
+        configuration,
+        "largest exponent",
+        "E came from this source in a step with an ordinary result.",
+        axes,
+    )
+    for place, mode in enumerate(modes):
+        of_mode = [operation for operation in operations if (operation.mode, operation.result) == mode]
+        where = np.zeros(group.shape, np.bool_)
+        if not any(_below_zero_exponent(operation) for operation in of_mode):
+            where[place, _SOURCES.index("e_zero, above every term")] = True
+            group.declare_unreachable(where, "No term and no accumulator has an exponent below e_zero.")
+        where = np.zeros(group.shape, np.bool_)
+        if all(operation.terms == 1 for operation in of_mode):
+            where[place, _SOURCES.index("several terms")] = True
+            group.declare_unreachable(where, "A step has a single term.")
+    return group
+
+
+def _below_zero_exponent(operation: Operation) -> bool:
+    return min(operation.exponents[0], operation.accumulator_exponents[0]) < operation.zero_exponent

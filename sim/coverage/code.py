@@ -1,0 +1,99 @@
+"""Line and toggle coverage as Verilator counts it: its ``coverage.dat``, merged and summed up."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import FileError
+
+__all__ = ["CodeCoverage"]
+
+_MAGIC = "# SystemC::Coverage-3"
+#: Kinds of points, as Verilator names them, with what they count.
+_KINDS = {
+    "line": "blocks of statements that ran",
+    "branch": "branches that were taken",
+    "toggle": "bits that rose and that fell",
+}
+
+
+@dataclass(frozen=True)
+class CodeCoverage:
+    """Hits of every point of some designs.
+
+    Attributes
+    ----------
+    hits : mapping of (str, str) to int
+        By kind and name of a point.
+    """
+
+    hits: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def read(cls, path: Path) -> "CodeCoverage":
+        """Read a ``coverage.dat``.
+
+        Raises
+        ------
+        FileError
+            It cannot be read or is something else.
+        """
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise FileError(f"{path} cannot be read ({error.strerror})") from None
+        except ValueError:
+            raise FileError(f"{path} is no coverage file (not text)") from None
+        if not lines or lines[0] != _MAGIC:
+            raise FileError(f"{path} is no coverage file of Verilator")
+        hits: Counter[tuple[str, str]] = Counter()
+        for line in lines[1:]:
+            try:
+                _, text, count = line.split("'")
+                fields = dict(field.split("\x02", 1) for field in text.split("\x01") if field)
+                hits[fields["t"], f"{fields['h']} line {fields['l']} {fields['o']}"] += int(count)
+            except (KeyError, ValueError):
+                raise FileError(f"{path} is a damaged coverage file of Verilator") from None
+        return cls(hits)
+
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Whether a file begins like a ``coverage.dat``."""
+        try:
+            with path.open("rb") as stream:
+                return stream.read(len(_MAGIC)) == _MAGIC.encode()
+        except OSError:
+            return False
+
+    def merge(self, other: "CodeCoverage") -> "CodeCoverage":
+        """Return the hits of both."""
+        points = {**self.hits, **other.hits}
+        return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
+
+    def report(self, limit: int = 10) -> dict[str, Any]:
+        """Return counts by kind, and the first points without a hit, fit for JSON."""
+        found = {}
+        for kind, meaning in _KINDS.items():
+            points = {name: count for (of_kind, name), count in self.hits.items() if of_kind == kind}
+            if points:
+                missing = [name for name, count in points.items() if not count]
+                found[kind] = {
+                    "meaning": meaning,
+                    "points": len(points),
+                    "hit": len(points) - len(missing),
+                    "percentage": 100.0 * (len(points) - len(missing)) / len(points),
+                    "missing": missing[:limit],
+                }
+        return found
+
+    def table(self, limit: int = 10) -> str:
+        """Return the same as text."""
+        lines = []
+        for kind, counts in self.report(limit).items():
+            lines.append(
+                f"{kind}: {counts['hit']} of {counts['points']} {counts['meaning']}, {counts['percentage']:.2f} %"
+            )
+            lines += [f"  not: {name}" for name in counts["missing"]]
+        return "\n".join(lines)

@@ -1,0 +1,337 @@
+"""The regression of each top on faulty hardware: the vectors of the benches, through compiled models.
+
+A regression draws its vectors and their answers once; then each fault is selected and the vectors run until the first
+answer that differs. What is driven and what is compared is that of the cocotb benches.
+"""
+
+import ctypes
+import tempfile
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from amaranth.back import rtlil
+from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Signal, Value
+from numpy.typing import NDArray
+
+from ...rtl.config import CoreConfig
+from ...rtl.core import tile_layout, tile_result_layout
+from ...rtl.emit import emit
+from ...rtl.step import control_layout, result_layout, step_layout
+from ...rtl.unit import Unit
+from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ..benches.components import Harness, component_benches
+from ..benches.items import TAG, Item, native, random_blocks, tiles, warp_items
+from ..benches.ports import Port, port_dtype, split
+from ..benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from ..benches.settings import Settings
+from ..steps import control_word, step_words
+from ..verilate import compile_library
+from .mutants import SELECT, Fault, Netlist, mutated
+
+__all__ = ["TOP", "Regression", "regression"]
+
+#: Name of the top module of every regression.
+TOP = "bench"
+_OPTIMISATION = ("-O1",)
+#: Cycles of a stream between two looks at what came out.
+_CHUNK_CYCLES = 1024
+_INCLUDES = f'#include "V{TOP}.h"\n#include "verilated.h"\n#include <cstdint>\n#include <cstring>\n'
+_COMMON = f"""{_INCLUDES}
+double sc_time_stamp() {{{{ return 0; }}}}
+static V{TOP} top;
+extern "C" void select_fault(int fault) {{{{ top.{SELECT} = fault; }}}}
+"""
+#: Drives one component: vector after vector, and returns the number of the first that answers wrongly, or -1.
+_COMPONENT = """
+extern "C" long run_{name}(size_t count, const char* in, const char* wanted, const char* means) {{
+    char got[{out_bytes}] = {{}};
+    for (size_t i = 0; i < count; i++, in += {in_bytes}, wanted += {out_bytes}, means += {out_bytes}) {{
+{drive}        top.eval();
+{read}        for (size_t byte = 0; byte < {out_bytes}; byte++)
+            if ((got[byte] ^ wanted[byte]) & means[byte]) return i;
+    }}
+    return -1;
+}}
+"""
+#: Drives the unit: a step in each enabled cycle, noise in the others, and every cycle's result compared.
+_UNIT = """
+extern "C" long run_unit(size_t cycles, const uint8_t* enables, const char* steps, const uint64_t* wanted) {{
+    size_t entered = 0;
+    for (size_t cycle = 0; cycle < cycles; cycle++) {{
+        std::memcpy(&top.step, steps + entered * {in_bytes}, {in_bytes});
+        if (!enables[cycle]) for (size_t i = 0; i < {in_bytes} / 4; i++) top.step[i] = ~top.step[i];
+        top.enable = enables[cycle];
+        top.clk = 0;
+        top.eval();
+        if (entered >= {latency} && (top.result ^ wanted[entered - {latency}]) & {result_mask}ull) return cycle;
+        top.clk = 1;
+        top.eval();
+        entered += enables[cycle];
+    }}
+    return -1;
+}}
+"""
+#: Drives a stream component for some more cycles and records its handshakes and results.
+_STREAM = """
+extern "C" void run_stream(
+    int first, size_t cycles, const uint8_t* pattern, size_t count, const char* items, uint8_t* flags, char* results
+) {{
+    static size_t next = 0;
+    static bool offered = false;
+    if (first) {{
+        next = 0;
+        offered = false;
+    }}
+    for (size_t cycle = 0; cycle < cycles; cycle++) {{
+        const bool reset = pattern[cycle] & 4, take = pattern[cycle] & 2;
+        if (!offered && next < count && (pattern[cycle] & 1) && !reset) {{
+            std::memcpy(&top.i___05Fpayload, items + next++ * {in_bytes}, {in_bytes});
+            offered = true;
+        }}
+        top.i___05Fvalid = offered && !reset;
+        top.o___05Fready = take && !reset;
+        top.rst = reset;
+        top.clk = 0;
+        top.eval();
+        flags[cycle] = top.i___05Fvalid | top.i___05Fready << 1 | top.o___05Fvalid << 2 | top.o___05Fready << 3;
+        std::memcpy(results + cycle * {out_bytes}, &top.o___05Fpayload, {out_bytes});
+        if (top.i___05Fvalid && top.i___05Fready) offered = false;
+        top.clk = 1;
+        top.eval();
+    }}
+}}
+"""
+
+
+class Regression(Protocol):
+    """The vectors of one top, and faulty versions of it."""
+
+    netlist: Netlist
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Return the number of the first vector or cycle that shows a fault, None if none does."""
+
+
+def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
+    """Build the faulty versions of a top and draw its vectors.
+
+    Parameters
+    ----------
+    settings : Settings
+        Top, datapath, and vectors of each component, steps, tiles or instructions.
+    faults : int
+        Single faults to draw, of ``components`` as many in each.
+    seed : int
+        Decides faults and vectors.
+    folder : Path
+        Where it is built.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if settings.top == "components":
+        return _Components(settings, faults, seed, folder)
+    return (_Unit if settings.top == "unit" else _Stream)(settings, faults, seed, folder)
+
+
+def _compiled(netlist: Netlist, driver: str, folder: Path) -> ctypes.CDLL:
+    library = folder / "model.so"
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        compile_library(Path(work), netlist.verilog, TOP, driver, library, _OPTIMISATION)
+    return ctypes.CDLL(str(library))
+
+
+def _pointer(array: NDArray) -> ctypes.c_void_p:
+    assert array.flags.c_contiguous
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+class _Components:
+    """All combinational components of a configuration; a fault is met with the vectors of its own component."""
+
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+        benches = component_benches(settings.config)
+        harness = Harness({name: bench.component for name, bench in benches.items()})
+        text = rtlil.convert(harness, name=TOP, ports=[port.value for port in harness.ports], emit_src=False)
+        # Amaranth numbers a module whose name a port has taken.
+        cells = {name: rf"{TOP}/*\{name}.* {TOP}/*\{name}$*" for name in benches}
+        self.netlist = mutated(
+            text, TOP, {name: (cells[name], -(-faults // len(benches))) for name in benches}, seed, folder
+        )
+        driver, self._vectors = _COMMON.format(), {}
+        for name, bench in benches.items():
+            inputs, outputs = ([port for port in harness.of(name) if port.is_input == side] for side in (True, False))
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+            given = bench.stimulus(rng, settings.items)
+            wanted = bench.model(given)
+            means = {port: np.where(np.ma.getmaskarray(values), 0, -1) for port, values in wanted.items()}
+            plain = {port: np.ma.filled(values, 0) for port, values in wanted.items()}
+            prefix = f"{name}__"
+            self._vectors[name] = (
+                split(given, inputs, prefix), split(plain, outputs, prefix), split(means, outputs, prefix),
+            )  # fmt: skip
+            driver += _component_driver(name, inputs, outputs)
+        self._library = _compiled(self.netlist, driver, folder)
+        for name in benches:
+            getattr(self._library, f"run_{name}").restype = ctypes.c_long
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Run the vectors of the fault's component; without a fault those of all."""
+        self._library.select_fault(fault.number if fault else 0)
+        for name in [fault.component] if fault else self._vectors:
+            given, wanted, means = self._vectors[name]
+            run = getattr(self._library, f"run_{name}")
+            first = run(ctypes.c_size_t(len(given)), _pointer(given), _pointer(wanted), _pointer(means))
+            if first >= 0:
+                return int(first)
+        return None
+
+
+def _member(port: str) -> str:
+    """Return the name that Verilator gives a port in C++: two underscores in a row are its own."""
+    return port.replace("__", "___05F")
+
+
+def _component_driver(name: str, inputs: list[Port], outputs: list[Port]) -> str:
+    def copies(ports: list[Port], line: str) -> tuple[int, str]:
+        layout = port_dtype(ports)
+        assert layout.fields
+        lines = [
+            line.format(
+                port=f"top.{_member(port.name)}", offset=layout.fields[port.name][1], size=layout[port.name].itemsize
+            )
+            for port in ports
+        ]
+        return layout.itemsize, "".join(lines)
+
+    in_bytes, drive = copies(inputs, "        std::memcpy(&{port}, in + {offset}, {size});\n")
+    out_bytes, read = copies(outputs, "        std::memcpy(got + {offset}, &{port}, {size});\n")
+    return _COMPONENT.format(name=name, in_bytes=in_bytes, out_bytes=out_bytes, drive=drive, read=read)
+
+
+class _AssumedUnit(Elaboratable):
+    """A unit that is told only what some instruction of the datapath says."""
+
+    def __init__(self, config: CoreConfig, arch: str) -> None:
+        self._unit = Unit(config)
+        self._controls = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
+        self.step = Signal(step_layout(config).size)
+        self.enable = Signal()
+        self.result = Signal(result_layout(config).size)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.unit = unit = self._unit
+        m.d.comb += [unit.step.eq(self.step), unit.enable.eq(self.enable), self.result.eq(unit.result)]
+        fields = ("a", "b", "result", "sparse", "scale")
+        control = Cat(Value.cast(unit.step.control[name]) for name in fields)
+        m.submodules.assumption = assumption = Module()
+        layout = control_layout()
+        allowed = {
+            tuple((word >> layout[name].offset) & (1 << layout[name].width) - 1 for name in fields)
+            for word in self._controls
+        }
+        words = [
+            Cat(Const(code, layout[name].width) for name, code in zip(fields, codes, strict=True)) for codes in allowed
+        ]
+        assumption.d.comb += Assume(Cat(control == word for word in words).any())
+        return m
+
+
+class _Unit:
+    """One unit, its pipeline enabled in about two cycles of three."""
+
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+        config = settings.config
+        unit = _AssumedUnit(config, settings.arch)
+        text = rtlil.convert(unit, name=TOP, ports=[unit.step, unit.enable, unit.result], emit_src=False)
+        self.netlist = mutated(text, TOP, {"unit": (rf"{TOP}/* {TOP}/*\assumption.* %d", faults)}, seed, folder)
+        rng = np.random.default_rng(seed)
+        blocks = list(islice(random_blocks(config, settings.arch, rng, 4, 4), -(-settings.items // 16)))
+        steps = np.concatenate([block.steps.reshape(-1, step_words(config).total) for block in blocks])
+        results = np.concatenate([block.results.ravel() for block in blocks])
+        order = rng.permutation(len(steps))
+        self._steps, self._results = np.ascontiguousarray(steps[order]), results[order]
+        enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
+        # The last step to enter is the last there is.
+        self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
+        result_bits = result_layout(config).size
+        driver = _COMMON.format() + _UNIT.format(
+            in_bytes=4 * self._steps.shape[1], latency=config.latency, result_mask=hex((1 << result_bits) - 1)
+        )
+        self._library = _compiled(self.netlist, driver, folder)
+        self._library.run_unit.restype = ctypes.c_long
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Run the steps."""
+        self._library.select_fault(fault.number if fault else 0)
+        pointers = (_pointer(array) for array in (self._enables, self._steps, self._results))
+        first = self._library.run_unit(ctypes.c_size_t(len(self._enables)), *pointers)
+        return None if first < 0 else int(first)
+
+
+class _Stream:
+    """A core or a warp between a source with gaps and a sink with stalls, reset now and then."""
+
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+        config, core = settings.config, settings.top == "core"
+        # The unit is a top of its own; of some cells inside it, only their wires tell.
+        cells = rf"{TOP}/* {TOP}/$auto$opt_expr* %d"
+        text = emit(config, settings.top, TOP, tag_shape=TAG if core else 0, language="rtlil")
+        self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, without="unit_")
+        rng = np.random.default_rng(seed)
+        source = (tiles if core else warp_items)(config, settings.arch, rng)
+        self._items: list[Item] = list(islice(source, settings.items))
+        layouts = (tile_layout(config, TAG), tile_result_layout(config, TAG)) if core else (
+            warp_operands_layout(), warp_result_layout()
+        )  # fmt: skip
+        in_bytes, self._out_bytes = (4 * -(-layout.size // 32) for layout in layouts)
+        self._result_bits = layouts[1].size
+        self._payloads = b"".join(item.payload.to_bytes(in_bytes, "little") for item in self._items)
+        blocks = 1 if core else 16 * 8 // (config.rows * config.columns)
+        steps = 1 if core else 2
+        self._longest_wait = 4 * (steps * blocks + config.latency)
+        # Every other cycle on average something enters; the pattern ends before the items do.
+        cycles = settings.items * blocks
+        drawn = islice(Pattern(rng, pace=steps * blocks, resets=True), cycles)
+        pattern = [offer | take << 1 | reset << 2 for offer, take, reset in drawn]
+        self._pattern = np.array(pattern, np.uint8)
+        driver = _COMMON.format() + _STREAM.format(in_bytes=in_bytes, out_bytes=self._out_bytes)
+        self._library = _compiled(self.netlist, driver, folder)
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Run the items, some cycles at a time, and check what was recorded."""
+        self._library.select_fault(fault.number if fault else 0)
+        scoreboard, waiting = Scoreboard(self._longest_wait), iter(self._items)
+        offered: Item | None = None
+        for start in range(0, len(self._pattern), _CHUNK_CYCLES):
+            pattern = self._pattern[start : start + _CHUNK_CYCLES]
+            for number, cycle in enumerate(self._cycles(pattern, first=start == 0), start):
+                if cycle.i_valid and offered is None:
+                    offered = next(waiting)
+                try:
+                    scoreboard.observe(cycle, offered)
+                except ViolationError:
+                    return number
+                if cycle.accepts:
+                    offered = None
+        return None
+
+    def _cycles(self, pattern: NDArray[np.uint8], *, first: bool) -> Iterator[Cycle]:
+        flags, results = np.zeros(len(pattern), np.uint8), np.zeros((len(pattern), self._out_bytes), np.uint8)
+        self._library.run_stream(
+            int(first),
+            ctypes.c_size_t(len(pattern)),
+            _pointer(pattern),
+            ctypes.c_size_t(len(self._items)),
+            self._payloads,
+            _pointer(flags),
+            _pointer(results),
+        )
+        mask = (1 << self._result_bits) - 1
+        for driven, flag, result in zip(pattern.tolist(), flags.tolist(), results, strict=True):
+            i_valid, i_ready, o_valid, o_ready = (bool(flag >> bit & 1) for bit in range(4))
+            payload = int.from_bytes(result.tobytes(), "little") & mask if o_valid else 0
+            yield Cycle(bool(driven & 4), i_valid, i_ready, o_valid, o_ready, payload)

@@ -1,0 +1,33 @@
+"""Benches built once a session, and where their results go."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sptc.sim.benches.runner import Bench, build
+from sptc.sim.benches.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
+    """Build a bench in a folder of its own: there are its JUnit XML, its log, its coverage and, if asked for, waves."""
+    waves: Path | None = request.config.getoption("--waves")
+    built: dict[tuple[object, ...], Bench] = {}
+
+    def get(preset: str, top: str, items: int, simulator: str = "verilator", code_coverage: bool = False) -> Bench:
+        key = (preset, top, simulator, code_coverage)
+        if key not in built:
+            name = "-".join([preset, top, simulator, *(["coverage"] if code_coverage else [])])
+            folder = (waves.resolve() if waves else ROOT / "build" / "benches") / name
+            built[key] = build(
+                Settings(preset, top, items),
+                folder,
+                simulator=simulator,
+                waves=waves is not None,
+                code_coverage=code_coverage,
+            )
+        return built[key]
+
+    return get

@@ -1,0 +1,51 @@
+"""The cocotb benches: every component, the unit, the core and the warp against the golden model."""
+
+import shutil
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+from sptc.rtl.config import PRESETS
+from sptc.sim.benches.components import component_benches
+from sptc.sim.benches.settings import Settings
+
+#: Vectors of each component, steps, tiles and instructions of each test.
+ITEMS = {"components": 500, "unit": 2000, "core": 600, "warp": 40}
+#: How much longer the long regression is.
+LONGER = 25
+LONG = pytest.mark.regression
+
+
+@pytest.mark.parametrize("top", ITEMS)
+@pytest.mark.parametrize("preset", ["tiny", "hopper"])
+def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None:
+    assert bench(preset, top, ITEMS[top]).run(seed) == []
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
+@pytest.mark.parametrize(("preset", "top"), [("tiny", "components"), ("tiny", "unit"), ("tiny", "core"),
+                                             ("hopper", "components")])  # fmt: skip
+def test_on_icarus(bench: Callable, seed: int, preset: str, top: str) -> None:
+    assert bench(preset, top, ITEMS[top] // 5, "icarus").run(seed) == []
+
+
+@LONG
+@pytest.mark.parametrize("top", ITEMS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_at_length(bench: Callable, seed: int, preset: str, top: str) -> None:
+    built = bench(preset, top, ITEMS[top])
+    assert built.run(seed, settings=Settings(preset, top, LONGER * ITEMS[top])) == []
+
+
+def test_results_are_junit(bench: Callable, seed: int) -> None:
+    """One test case for each component, which a continuous-integration server can read."""
+    built = bench("tiny", "components", ITEMS["components"])
+    built.run(seed, settings=Settings("tiny", "components", 10))
+    names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
+    assert names == set(component_benches(built.settings.config))
+
+
+def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
+    built = bench("tiny", "components", ITEMS["components"])
+    built.run(seed, settings=Settings("tiny", "components", 10), test="round")
+    assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]

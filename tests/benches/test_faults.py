@@ -1,0 +1,138 @@
+"""Fault injection, and that a bench sees what the fast regression sees."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.errors import BackendError
+from sptc.sim.benches.runner import build
+from sptc.sim.benches.settings import Settings
+from sptc.sim.faults import mutants
+from sptc.sim.faults.equivalence import proved_equivalent
+from sptc.sim.faults.mutants import Fault, faulty_verilog, mutated
+from sptc.sim.faults.regressions import TOP, Regression, regression
+
+ITEMS = {"components": 2000, "unit": 4000, "core": 600}
+FAULTS = {"components": 75, "unit": 40, "core": 40}
+#: y = a | (a & b): that this is a takes a prover to see.
+ABSORBED = """\
+module \\bench
+  wire width 4 input 1 \\a
+  wire width 4 input 2 \\b
+  wire width 4 output 3 \\y
+  wire width 4 $1
+  cell $and $2
+    parameter \\A_SIGNED 0
+    parameter \\B_SIGNED 0
+    parameter \\A_WIDTH 4
+    parameter \\B_WIDTH 4
+    parameter \\Y_WIDTH 4
+    connect \\A \\a
+    connect \\B \\b
+    connect \\Y $1
+  end
+  cell $or $3
+    parameter \\A_SIGNED 0
+    parameter \\B_SIGNED 0
+    parameter \\A_WIDTH 4
+    parameter \\B_WIDTH 4
+    parameter \\Y_WIDTH 4
+    connect \\A \\a
+    connect \\B $1
+    connect \\Y \\y
+  end
+end
+"""
+
+
+@pytest.fixture(scope="module")
+def injected(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Callable[[str], tuple[Regression, Path]]:
+    made: dict[str, tuple[Regression, Path]] = {}
+
+    def get(top: str) -> tuple[Regression, Path]:
+        if top not in made:
+            folder = tmp_path_factory.mktemp(top)
+            made[top] = regression(Settings("tiny", top, ITEMS[top]), FAULTS[top], seed, folder), folder
+        return made[top]
+
+    return get
+
+
+@pytest.mark.parametrize("top", ITEMS)
+def test_most_faults_are_killed_and_no_fault_is_none(injected: Callable, top: str) -> None:
+    of_top, _ = injected(top)
+    faults = of_top.netlist.faults
+    assert len(faults) >= FAULTS[top]
+    assert len({fault.command for fault in faults}) == len(faults)
+    assert of_top.first_failure(None) is None
+    killed = [fault for fault in faults if of_top.first_failure(fault) is not None]
+    assert len(killed) > 0.7 * len(faults)  # the others may change nothing
+    assert of_top.first_failure(None) is None, "a fault left something behind"
+
+
+@pytest.mark.parametrize("top", ITEMS)
+def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed: int, top: str) -> None:
+    """What the fast regression kills early, cocotb kills too; the component at fault is the one that fails."""
+    of_top, folder = injected(top)
+    first = {fault: of_top.first_failure(fault) for fault in of_top.netlist.faults}
+    fault = min((f for f in first if first[f] is not None), key=lambda f: (first[f], f.number))
+    settings = Settings("tiny", top, 300)
+    failures = build(settings, tmp_path, verilog_text=faulty_verilog(fault, folder)).run(seed)
+    assert failures, str(fault)
+    if top == "components":
+        assert [failure.test for failure in failures] == [fault.component]
+
+
+def test_draws(tmp_path: Path) -> None:
+    """The seed decides; more faults than there are give all; each has a number of its own."""
+    (few, again, other), every = (
+        [mutated(ABSORBED, "bench", {"whole": ("bench/*", count)}, seed, tmp_path).faults for seed in seeds]
+        for count, seeds in ((10, (1, 1, 2)), (10_000, (1,)))
+    )
+    assert few == again != other
+    assert len(few) == 10 < len(every[0]) < 10_000
+    assert {fault.command for fault in few} < {fault.command for fault in every[0]}
+    assert [fault.number for fault in few] == [*range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [
+        ("const0 -module bench -cell $2 -port Y -portbit 1", True),
+        ("cnot1 -module bench -cell $2 -port B -portbit 0 -ctrlbit 2", True),
+        ("const1 -module bench -cell $2 -port Y -portbit 1", False),
+        ("inv -module bench -cell $3 -port A -portbit 3", False),
+    ],
+)
+def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
+    mutated(ABSORBED, "bench", {"whole": ("bench/*", 1)}, 0, tmp_path)
+    assert proved_equivalent("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 60.0) == same
+
+
+def test_survivors_of_components_change_nothing(injected: Callable) -> None:
+    """All of them, so that of the rest every one is killed."""
+    of_top, folder = injected("components")
+    survivors = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is None]
+    left = [str(fault) for fault in survivors[:12] if not proved_equivalent(TOP, fault, folder, 60.0)]
+    assert len(left) <= 1, left
+
+
+def test_without_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        BackendError, match=r"^fault injection needs Yosys: install it with `pip install sptc\[faults\]`$"
+    ):
+        mutated(ABSORBED, "bench", {"whole": ("bench/*", 1)}, 0, tmp_path)
+
+
+def test_a_script_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
+        mutants.run_yosys(tmp_path, "hierarchy -top nothing\n")
+
+
+def test_every_cell_is_as_likely(rng: np.random.Generator) -> None:
+    wide = [f"mutate -mode inv -module m -cell wide -port A -portbit {bit}" for bit in range(1000)]
+    narrow = ["mutate -mode inv -module m -cell narrow -port A -portbit 0"]
+    drawn = [mutants._draw([*wide, *narrow], 1, rng) for _ in range(200)]
+    assert 60 < sum(narrow == fault for fault in drawn) < 140

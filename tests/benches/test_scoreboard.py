@@ -1,0 +1,117 @@
+"""The checker of streams: each rule, broken on purpose; patterns; what stream coverage counts."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from sptc.rtl.config import PRESETS
+from sptc.sim.benches.items import Item
+from sptc.sim.benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from sptc.sim.coverage.streams import StreamCoverage
+
+ITEMS = [Item(f"item {n}", n, 0x100 + n, 0xFFF, n % 2) for n in range(8)]
+RESET = Cycle(True, False, False, False, False, 0)
+
+
+def cycle(taken: bool = False, result: int | None = None, ready: bool = True, waits: bool = False) -> Cycle:
+    return Cycle(False, taken or waits, taken, result is not None, ready, result or 0)
+
+
+def observe(*cycles: Cycle, longest_wait: int = 5) -> Scoreboard:
+    scoreboard, waiting = Scoreboard(longest_wait), iter(ITEMS)
+    offered: Item | None = None
+    for each in cycles:
+        if each.i_valid and offered is None:
+            offered = next(waiting)
+        scoreboard.observe(each, offered)
+        if each.accepts:
+            offered = None
+    return scoreboard
+
+
+def test_a_clean_run() -> None:
+    held = cycle(result=0x101, ready=False)
+    run = observe(RESET, cycle(taken=True), cycle(taken=True), cycle(result=0x100), held, held, cycle(result=0x101))
+    assert (run.delivered, run.under_way) == (2, 0)
+
+
+def test_bits_that_mean_nothing_are_not_compared() -> None:
+    assert observe(cycle(taken=True), cycle(result=0x7100)).delivered == 1
+
+
+def test_an_item_may_leave_as_it_enters() -> None:
+    assert observe(cycle(taken=True, result=0x100)).delivered == 1
+
+
+def test_a_reset_forgets_what_was_under_way() -> None:
+    run = observe(cycle(taken=True), cycle(result=0x100, ready=False), RESET, cycle(taken=True), cycle(result=0x101))
+    assert run.delivered == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "cycles"),
+    [
+        ("nothing asked for", [cycle(result=0x100)]),
+        ("nothing asked for", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # twice
+        ("nothing asked for", [cycle(taken=True), RESET, cycle(result=0x100)]),  # from before the reset
+        ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # lost or overtaken
+        ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
+        ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),
+        ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
+        ("no result for 6 cycles", [cycle(taken=True)] * 7),  # it takes everything and gives nothing
+        ("has not been taken for 6 cycles", [cycle(waits=True)] * 6),
+    ],
+)
+def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:
+    with pytest.raises(ViolationError, match=message):
+        observe(*cycles)
+
+
+def test_a_stall_is_no_silence() -> None:
+    observe(cycle(taken=True), *[cycle(result=0x100, ready=False, waits=True)] * 20, cycle(result=0x100, waits=True))
+
+
+def test_the_message_shows_the_word() -> None:
+    item = Item("f16", 0, 0x12345678_00000000, (1 << 64) - 1, 0)
+    scoreboard = Scoreboard(5)
+    with pytest.raises(ViolationError, match=r"^f16: 1 bits .* first is bit 35; .* are 0x12345670, not 0x12345678$"):
+        scoreboard.observe(Cycle(False, True, True, True, True, 0x12345670_00000000), item)
+
+
+def test_patterns(rng: np.random.Generator) -> None:
+    """The first cycle resets; later ones do as often as asked; phases differ."""
+    offers, takes, resets = np.array(list(islice(Pattern(rng, resets=True), 6000))).T
+    assert resets[0]
+    assert 0.01 < resets[1:].mean() < 0.04
+    assert not np.array(list(islice(Pattern(rng), 500)))[1:, 2].any()
+    for wanted in (offers, takes):
+        share = wanted[:6000].reshape(-1, 6).mean(axis=1)
+        assert (share == 1).any()
+        assert (share < 0.5).any()
+
+
+def counted(coverage: StreamCoverage, group: str) -> dict[str, int]:
+    found = coverage.coverage["tiny", group]
+    hits = found.hits.ravel().tolist()
+    return {name: hit for name, hit in zip(found.names(found.hits >= 0), hits, strict=True) if hit}
+
+
+def test_what_is_counted_of_a_core() -> None:
+    coverage = StreamCoverage(PRESETS["tiny"], "core")
+    held = cycle(result=0x100, ready=False, waits=True)
+    run = [RESET, cycle(taken=True), cycle(taken=True), held, held, held, cycle(taken=True, result=0x100), RESET]
+    for each, element in zip(run, [None, 0, 1, 1, 1, 1, 1, None], strict=True):
+        coverage.observe(each, element)
+    assert counted(coverage, "core handshakes") == {
+        "0, taken, no result": 1,
+        "1, taken, no result": 1,
+        "2, waits, waits": 3,
+        "2, taken, taken": 1,
+    }
+    assert counted(coverage, "core waits") == {"item, 3 to 9": 1, "result, 3 to 9": 1}
+    assert counted(coverage, "core stages") == {
+        "0, moves": 2, "1, moves": 1, "0, held": 3, "1, held": 3, "0, reset": 1, "1, reset": 1,
+    }  # fmt: skip
+    assert counted(coverage, "core resets") == {"0, none": 1, "2, none": 1}
+    assert counted(coverage, "core formats") == {"f16, s8": 1}
+    assert not coverage.coverage["tiny", "core handshakes"].contradictions

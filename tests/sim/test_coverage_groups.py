@@ -1,0 +1,252 @@
+"""Groups of bins: counting, merging, files of them, and what is reported."""
+
+import json
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.errors import FileError
+from sptc.rtl.config import PRESETS
+from sptc.sim.coverage.groups import VERSION, Axis, Coverage, Group
+from sptc.sim.coverage.steps import StepCoverage
+
+Random = np.random.Generator
+
+
+def group(name: str = "colours", configuration: str = "tiny", reason: str = "No such paint.") -> Group:
+    axes = (Axis("side", ("left", "right")), Axis("colour", ("red", "green", "blue")))
+    made = Group(configuration, name, "Somebody painted it.", axes)
+    made.declare_unreachable([[False, False, True], [False, False, False]], reason)
+    return made
+
+
+def random_coverage(rng: Random) -> Coverage:
+    """Some of four groups, in any order, with a few hits."""
+    keys = [(name, configuration) for name in ("b", "a") for configuration in ("tiny", "ada")]
+    chosen = rng.permutation(len(keys))[: int(rng.integers(1, 5))]
+    groups = [group(*keys[place]) for place in chosen]
+    for each in groups:
+        each.count(rng.integers(0, 2, 3), rng.integers(0, 3, 3))
+    return Coverage(groups)
+
+
+def test_bins() -> None:
+    one = group()
+    assert (one.bins, one.reachable, one.reached, one.percentage) == (6, 5, 0, 0.0)
+    one.count(1, [0, 0, 2])
+    assert one.hits.tolist() == [[0, 0, 0], [2, 0, 1]]
+    assert (one.reached, one.percentage) == (2, 40.0)
+    one.count(np.array([[0], [1]]), [0, 1, 2], where=np.array([[True, True, False], [False, True, False]]))
+    assert one.hits.tolist() == [[1, 1, 0], [2, 1, 1]]
+    assert (one.reached, one.reachable, one.percentage, one.contradictions) == (5, 5, 100.0, 0)
+
+
+def test_bins_have_names() -> None:
+    one = group()
+    one.count(0, 1)
+    assert one.missing() == ["left, red", "right, red", "right, green", "right, blue"]
+    assert one.missing(2) == ["left, red", "right, red"]
+
+
+@pytest.mark.parametrize("places", [(2, 0), (0, 3), (-1, 0), (0, [0, 1, 3])])
+def test_a_place_that_is_not_there_is_a_mistake(places: tuple[int, int]) -> None:
+    """Unless it does not count."""
+    with pytest.raises(AssertionError, match="colours: no such bin"):
+        group().count(*places)
+    group().count(*places, where=np.zeros(3, np.bool_))
+
+
+def test_the_first_reason_stays() -> None:
+    one = group()
+    one.declare_unreachable([False, True, True], "Nobody likes it.")
+    assert one.reasons == ["No such paint.", "Nobody likes it."]
+    assert one.reason.tolist() == [[0, 2, 1], [0, 2, 2]]
+    one.declare_unreachable(False, "Never said.")
+    assert len(one.reasons) == 2
+
+
+def test_reaching_the_unreachable_is_reported() -> None:
+    one = group()
+    one.count(0, 2)
+    coverage = Coverage([one])
+    assert (one.reached, one.contradictions, one.contradicted()) == (0, 1, ["left, blue"])
+    report = coverage.report()
+    assert report["contradicted"] == 1
+    assert report["groups"][0]["contradicted"] == ["left, blue"]
+    assert "CONTRADICTED, declared unreachable but reached: tiny: colours: left, blue" in coverage.table().splitlines()
+    one.hits[:] = 1
+    assert not coverage.complete
+    one.hits[0, 2] = 0
+    assert coverage.complete
+
+
+def test_merging_adds(rng: Random) -> None:
+    one, two = group(), group()
+    one.count(0, [0, 1])
+    two.count(0, [1, 2])
+    merged = Coverage([one]).merge(Coverage([two]))
+    assert merged["tiny", "colours"].hits.tolist() == [[1, 2, 1], [0, 0, 0]]
+    assert merged["tiny", "colours"].contradicted() == ["left, blue"]
+    assert one.hits.sum() == two.hits.sum() == 2
+    merged["tiny", "colours"].hits += 1
+    assert one.hits.sum() == 2
+
+
+def test_merging_is_commutative_and_associative(rng: Random) -> None:
+    """Down to the text of the file, whatever groups each side has."""
+    for _ in range(20):
+        a, b, c = (random_coverage(rng) for _ in range(3))
+        assert a.merge(b).to_json() == b.merge(a).to_json()
+        assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
+        assert a.merge(Coverage()).to_json() == Coverage().merge(a).to_json()
+
+
+def test_merging_in_any_order_is_the_sum(rng: Random) -> None:
+    parts = [random_coverage(rng) for _ in range(6)]
+    merged = reduce(Coverage.merge, parts)
+    for each in merged:
+        hits = [part[each.key].hits for part in parts if each.key in [other.key for other in part]]
+        np.testing.assert_array_equal(each.hits, sum(hits))
+
+
+def test_other_bins_do_not_merge() -> None:
+    ours = Coverage([group()])
+    longer = Group(
+        "tiny", "colours", "Somebody painted it.", (Axis("side", ("left", "right")), Axis("colour", ("red",)))
+    )
+    for other in (longer, group(reason="Sold out.")):
+        with pytest.raises(FileError, match="group 'colours' of configuration 'tiny' has other bins"):
+            ours.merge(Coverage([other]))
+    assert len([*ours.merge(Coverage([group(configuration="ada")]))]) == 2
+
+
+def test_two_groups_of_one_key_are_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="two groups"):
+        Coverage([group(), group()])
+
+
+def test_a_file_gives_back_what_it_was(tmp_path: Path, rng: Random) -> None:
+    path = tmp_path / "coverage.json"
+    for coverage in (Coverage(), random_coverage(rng), StepCoverage(PRESETS["rtx-blackwell"]).coverage):
+        for each in coverage:
+            each.hits += rng.integers(0, 3, each.shape) * rng.integers(0, 1 << 40)
+        coverage.write(path)
+        read = Coverage.read(path)
+        assert read.to_json() == coverage.to_json()
+        for each in coverage:
+            assert read[each.key].same_bins(each)
+            assert read[each.key].meaning == each.meaning
+            np.testing.assert_array_equal(read[each.key].hits, each.hits)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_file_is_for_readers_too() -> None:
+    """One line for the hits along the last axis; what is missing stands there by name, ten of it."""
+    coverage = StepCoverage(PRESETS["tiny"]).coverage
+    text = coverage.to_json()
+    rows = sum(each.hits.size // each.shape[-1] for each in coverage)
+    assert len(text.splitlines()) < rows + 15 * len([*coverage])
+    assert max(map(len, text.splitlines())) < 1500
+    (selection,) = [record for record in json.loads(text)["groups"] if record["name"] == "selection of 16 bits"]
+    assert selection["missing"]["bins"] == 128
+    assert len(selection["missing"]["first"]) == 10
+    assert selection["missing"]["first"][0] == "f16 x f16 (2:4), nibble 0b0000, slot 0"
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "coverage.json"
+    Coverage([group()]).write(path)
+    before = path.read_text()
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(FileError, match=r"coverage.json cannot be written \(No space left on device\)"):
+        Coverage().write(path)
+    assert path.read_text() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
+TABLE = """\
+group             bins reachable reached       %
+tiny: colours        6         5       2    40.0
+tiny: shades         6         5       5   100.0
+total               12        10       7    70.0
+unreachable: tiny: colours: 1 bins: No such paint.
+unreachable: tiny: shades: 1 bins: No such paint.
+missing: tiny: colours: left, red
+missing: tiny: colours: right, red
+missing: tiny: colours: and 1 more"""
+
+
+def test_the_table() -> None:
+    colours, shades = group(), group("shades")
+    colours.count([0, 1], [1, 2])
+    shades.hits[~shades.unreachable] = 7
+    coverage = Coverage([colours, shades])
+    assert [line.rstrip() for line in coverage.table(2).splitlines()] == TABLE.splitlines()
+    assert coverage.table(0).splitlines()[-1] == "missing: tiny: colours: 3 bins"
+    report = coverage.report(2)
+    assert json.loads(json.dumps(report)) == report
+    assert {key: report[key] for key in ("bins", "reachable", "reached", "contradicted", "complete")} == {
+        "bins": 12, "reachable": 10, "reached": 7, "contradicted": 0, "complete": False,
+    }  # fmt: skip
+
+
+def test_a_hundred_percent_means_all() -> None:
+    many = Group("tiny", "many", "Any.", (Axis("place", tuple(map(str, range(5000)))),))
+    many.hits[1:] = 1
+    assert many.percentage < 100
+    assert "99.9" in Coverage([many]).table()
+    many.hits[0] = 1
+    assert many.percentage == 100
+    assert "100.0" in Coverage([many]).table()
+
+
+def broken(change: str) -> str:
+    content = json.loads(Coverage([group()]).to_json())
+    (record,) = content["groups"]
+    if change == "a hit less":
+        record["hits"][0].pop()
+    elif change == "negative hits":
+        record["hits"][0][0] = -1
+    elif change == "half a hit":
+        record["hits"][0][0] = 0.5
+    elif change == "too many hits":
+        record["hits"][0][0] = 1 << 80
+    elif change == "no axes":
+        del record["axes"]
+    elif change == "a bin that is not there":
+        record["unreachable"][0]["bins"] = [[2, 6]]
+    elif change == "a name that is none":
+        record["name"] = None
+    elif change == "twice":
+        content["groups"] *= 2
+    return json.dumps(content)
+
+
+CHANGES = ["a hit less", "negative hits", "half a hit", "too many hits", "no axes", "a bin that is not there",
+           "a name that is none", "twice"]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_damaged_files(change: str) -> None:
+    Coverage.from_json(broken("nothing"))
+    with pytest.raises(FileError, match=r"^here is a damaged coverage file"):
+        Coverage.from_json(broken(change), "here")
+
+
+def test_other_files() -> None:
+    for text, message in (
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "of something else"),
+        ('{"kind": "a cake", "version": 1}', "of something else"),
+        (Coverage().to_json().replace(f'"version": {VERSION}', '"version": 99'), "of version 99, not 1"),
+        ('{"kind": "sptc coverage", "version": 1}', "damaged"),
+        ('{"kind": "sptc coverage", "version": 1, "groups": 5}', "damaged"),
+    ):
+        with pytest.raises(FileError, match=message):
+            Coverage.from_json(text)
