@@ -11,7 +11,7 @@ run: $(VENV)/.installed
 	$(BIN)/sptc run
 
 test: $(VENV)/.installed-test oracle lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --dist loadfile
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

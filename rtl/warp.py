@@ -145,8 +145,9 @@ class Warp(wiring.Component):
 
         # Issue: block by block, step by step.
         row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
-        step = Signal()
-        last_step = held.long if config.step_bytes == _SEGMENT_BYTES else Const(0)
+        two_steps = config.step_bytes == _SEGMENT_BYTES
+        step = Signal() if two_steps else Const(0)
+        last_step = held.long if two_steps else Const(0)
         last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
         outstanding = Signal(range(self.blocks + config.latency + 2))
         issue, collect = Signal(), Signal()
@@ -160,8 +161,9 @@ class Warp(wiring.Component):
         m.d.sync += outstanding.eq(outstanding + issue - collect)
         with m.If(issue):
             self._advance(m, row_block, column_block)
-            with m.If(last_block):
-                m.d.sync += step.eq(step != last_step)
+            if two_steps:
+                with m.If(last_block):
+                    m.d.sync += step.eq(step != last_step)
         with m.If(self.i.ready):
             m.d.sync += busy.eq(self.i.valid)
         with m.If(self.i.valid & self.i.ready):

@@ -197,7 +197,8 @@ def build(
             log_file=log,
         )
     except RuntimeError:
-        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if "rror" in line] or ["no message"]
+        text = log.read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
     return Bench(settings, folder, runner, waves)
 

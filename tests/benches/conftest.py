@@ -1,4 +1,4 @@
-"""Benches built once a session, and where their results go."""
+"""Benches built once for each file of tests, which may run beside another, and where their results go."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from sptc.sim.benches.settings import Settings
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
     """Build a bench in a folder of its own: there are its JUnit XML, its log, its coverage and, if asked for, waves."""
     waves: Path | None = request.config.getoption("--waves")
@@ -20,7 +20,7 @@ def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
         key = (preset, top, simulator, code_coverage)
         if key not in built:
             name = "-".join([preset, top, simulator, *(["coverage"] if code_coverage else [])])
-            folder = (waves.resolve() if waves else ROOT / "build" / "benches") / name
+            folder = (waves.resolve() if waves else ROOT / "build" / "benches") / request.path.stem / name
             built[key] = build(
                 Settings(preset, top, items),
                 folder,

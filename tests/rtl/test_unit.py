@@ -23,6 +23,7 @@ from sptc.rtl.round import ResultCode
 from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from sptc.rtl.step import control_layout, result_layout, step_layout
 from sptc.rtl.unit import Unit
+from sptc.sim.benches.items import ARCHITECTURE_OF_PRESET
 from sptc.sim.engine import Engine
 from sptc.sim.steps import Matrices, step_words, steps_of
 from sptc.sim.stimulus import distributions, random_codes
@@ -30,15 +31,6 @@ from sptc.sim.stimulus import distributions, random_codes
 Random = np.random.Generator
 #: Steps of one test of latency; Amaranth's simulator takes its time.
 MOST = 24
-#: An architecture whose instructions a preset has natively, as many of its formats as any.
-ARCHITECTURES = {
-    "ampere": "sm_80",
-    "ada": "sm_89",
-    "hopper": "sm_90",
-    "blackwell": "sm_120",
-    "rtx-blackwell": "sm_120",
-    "tiny": "sm_80",
-}
 CONTAINERS = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
 
@@ -138,7 +130,7 @@ def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
 def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
     """Steps of every kind one upon the other, their results `latency` cycles later, neither sooner nor later."""
     config = replace(PRESETS[name], cuts=cuts)
-    found = single_steps(config, ARCHITECTURES[name], rng)
+    found = single_steps(config, ARCHITECTURE_OF_PRESET[name], rng)
     assert len(found) >= 16
     steps, wanted = zip(*found, strict=True)
     assert len(set(wanted)) > 8

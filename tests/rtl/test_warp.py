@@ -9,21 +9,18 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-import sptc
 from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal, Value
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
-from sptc.golden.registers import pack, pack_nibbles, unpack_nibbles
+from sptc.golden.registers import pack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.metadata import RULES
 from sptc.rtl.config import CUTS, PRESETS, ConfigError, CoreConfig
-from sptc.rtl.metadata import RuleCode
 from sptc.rtl.round import ResultCode
-from sptc.rtl.scale import ScaleCode
 from sptc.rtl.step import control_layout
 from sptc.rtl.unit import Unit
-from sptc.rtl.warp import ScaleSizeCode, Warp, warp_operands_layout, warp_result_layout
+from sptc.rtl.warp import Warp, warp_operands_layout, warp_result_layout
+from sptc.sim.benches.items import warp_item
 from sptc.sim.stimulus import Operands, distributions, random_operands
 
 # Amaranth's simulator writes values as decimal text into the Python that it compiles. A warp reads 15,000 bits at once,
@@ -35,7 +32,6 @@ TINY = PRESETS["tiny"]
 INTEGER = replace(TINY, formats=("s8",))
 LAYOUT, RESULT = warp_operands_layout(), warp_result_layout()
 LANES, ROWS = 32, 16
-RESULTS = {"f32": ResultCode.F32, "f16": ResultCode.F16, "s32": ResultCode.S32}
 SP = "mma.sp.sync.aligned."
 ORDERED = "mma.sp::ordered_metadata.sync.aligned."
 DENSE = "mma.sync.aligned."
@@ -77,20 +73,6 @@ def words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
     return rng.integers(0, 1 << 32, shape, np.uint32)
 
 
-def filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
-    """Return a warp's registers with others behind those that the instruction reads: NaN in any format, or random."""
-    others = words(rng, LANES, 4 - registers.shape[2])
-    others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
-    return np.concatenate([registers[0], others], axis=1).tolist()
-
-
-def every_nibble(instruction: Instruction, selector: int, rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return metadata with all sixteen nibbles, legal or not, shuffled; bits that hold none are random."""
-    nibbles = np.resize(np.arange(16, dtype=np.uint8), (1, instruction.m, instruction.chunks))
-    shuffled = rng.permutation(nibbles.ravel()).reshape(nibbles.shape)
-    return pack_nibbles(shuffled, instruction, selector, words(rng, 1, LANES))
-
-
 def case(
     config: CoreConfig,
     arch: str,
@@ -105,62 +87,18 @@ def case(
 
     `scales` are byte and thread ids of A and of B; random ones if not given.
     """
-    if operands is None:
-        distribution = str(rng.choice(distributions(instruction)))
-        operands = random_operands(instruction, distribution, 1, rng, selector=selector)
-        if instruction.sparse:
-            operands = replace(operands, e=every_nibble(instruction, selector, rng))
-    scale_a, scale_b = operands.scale_a, operands.scale_b
-    if scales and scale_a and scale_b:
-        scale_a, scale_b = (scale_a[0], *scales[0]), (scale_b[0], *scales[1])
-    d = sptc.mma(
-        str(instruction),
-        operands.a,
-        operands.b,
-        operands.c,
-        operands.e,
-        selector,
-        scale_a=scale_a,
-        scale_b=scale_b,
-        arch=arch,
-        metadata="silicon",
-    )
-    illegal = [0] * ROWS
-    if instruction.rule:
-        assert operands.e is not None
-        legal = RULES[instruction.rule.name].legal
-        nibbles = unpack_nibbles(operands.e, instruction, selector)[0].tolist()
-        illegal = [sum(1 << chunk for chunk, nibble in enumerate(row) if nibble not in legal) for row in nibbles]
-    scale_fields = {"scale_size": 0}
-    for side, scale, threads in (("a", scale_a, 2), ("b", scale_b, 4)):
-        data, byte, thread = scale or (words(rng, 1, LANES), int(rng.integers(4)), int(rng.integers(threads)))
-        scale_fields |= {f"scale_{side}": data[0].tolist(), f"byte_{side}": byte, f"thread_{side}": thread}
-    if instruction.scale_size:
-        scale_fields["scale_size"] = ScaleSizeCode[f"X{instruction.scale_size}"]
-    payload = LAYOUT.const(
-        {
-            "a": filled(operands.a, rng),
-            "b": filled(operands.b, rng),
-            "c": filled(operands.c, rng),
-            "e": (words(rng, LANES) if operands.e is None else operands.e[0]).tolist(),
-            "control": control_layout().const(
-                {
-                    "a": config.element_code(instruction.a, instruction.container_bits),
-                    "b": config.element_code(instruction.b, instruction.container_bits),
-                    "result": RESULTS[instruction.d.name],
-                    "saturate": instruction.satfinite,
-                    "sparse": bool(instruction.sparse),
-                    "rule": RuleCode[instruction.rule.name.upper()] if instruction.rule else rng.choice(list(RuleCode)),
-                    "scale": ScaleCode[instruction.scale_format.name.upper()] if instruction.scale_format else 0,
-                }
-            ),
-            "long": operands.a.shape[2] == 4,
-            "selector": selector if instruction.sparse else int(rng.integers(4)),
-            **scale_fields,
-        }
-    )
-    name = f"{instruction} selector {selector}"
-    return Case(name, payload.as_value().value, d[0], illegal, operands.a.shape[2] == 4)
+    if scales:
+        drawn = random_operands(instruction, str(rng.choice(distributions(instruction))), 1, rng, selector=selector)
+        assert drawn.scale_a
+        assert drawn.scale_b
+        operands = replace(drawn, scale_a=(drawn.scale_a[0], *scales[0]), scale_b=(drawn.scale_b[0], *scales[1]))
+    item = warp_item(config, arch, instruction, rng, selector=selector, operands=operands)
+    octets = item.expected.to_bytes(RESULT.size // 8, "little")
+    first = RESULT["illegal"].offset // 8
+    registers = np.frombuffer(octets[:first], "<u4").reshape(LANES, 4)
+    d = registers[:, : accumulator_fragment(instruction).registers]
+    illegal = np.frombuffer(octets[first:], "<u2").tolist()
+    return Case(item.name, item.payload, d, illegal, a_fragment(instruction).registers == 4)
 
 
 def run(
