@@ -7,7 +7,6 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,26 +22,9 @@ from ..sim.pools import Pool, WorkError, cluster_pool, local_pool
 from ..sim.register_file import write
 from ..sim.replay import as_number
 from ..sim.shards import DEFAULT_TILES, Plan, Shard
+from .arguments import integer, seconds
 
 __all__ = ["add_parser"]
-
-
-def _number(kind: Callable[[str], Any], least: int, wanted: str) -> Callable[[str], Any]:
-    def read(word: str) -> Any:
-        try:
-            value = kind(word)
-        except ValueError:
-            value = None
-        if value is None or not least <= value < float("inf") or (kind is float and value == 0):
-            raise argparse.ArgumentTypeError(f"must be {wanted}, not {word!r}")
-        return value
-
-    return read
-
-
-_COUNT = _number(int, 1, "an integer of 1 or more")
-_INDEX = _number(int, 0, "an integer of 0 or more")
-_SECONDS = _number(float, 0, "a number above 0")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -58,19 +40,21 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--arch", nargs="+", default=[], choices=ARCHITECTURES, metavar="ARCH", help="architectures")
     parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions, as PTX spells them")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--seconds", type=_SECONDS, metavar="S", help="begin no shard after S seconds of this run")
-    limit.add_argument("--outputs", type=_COUNT, metavar="N", help="stop after N outputs in all")
-    limit.add_argument("--shards", type=_COUNT, metavar="N", help="stop after N shards in all")
-    limit.add_argument("--only", type=_INDEX, metavar="INDEX", help="run this one shard")
+    limit.add_argument("--seconds", type=seconds, metavar="S", help="begin no shard after S seconds of this run")
+    limit.add_argument("--outputs", type=integer(1), metavar="N", help="stop after N outputs in all")
+    limit.add_argument("--shards", type=integer(1), metavar="N", help="stop after N shards in all")
+    limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run this one shard")
     parser.add_argument(
-        "--tiles", type=_COUNT, default=DEFAULT_TILES, metavar="N", help="tiles of a shard (default %(default)s)"
+        "--tiles", type=integer(1), default=DEFAULT_TILES, metavar="N", help="tiles of a shard (default %(default)s)"
     )
-    parser.add_argument("--seed", type=_INDEX, metavar="N", help="seed of the operands (default: a new one, printed)")
+    parser.add_argument(
+        "--seed", type=integer(0), metavar="N", help="seed of the operands (default: a new one, printed)"
+    )
     parser.add_argument(
         "--state", type=Path, metavar="FOLDER", help="keep what is done there; the same command resumes it"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=_COUNT, metavar="N", help="processes (default: one a core)")
+    where.add_argument("--jobs", type=integer(1), metavar="N", help="processes (default: one a core)")
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
     )

@@ -9,14 +9,9 @@ from typing import Any
 from ..errors import FileError
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
+from .arguments import integer
 
 __all__ = ["add_parser"]
-
-
-def _count(word: str) -> int:
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be an integer of 0 or more, not {word!r}")
-    return int(word)
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -31,7 +26,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="coverage files")
     parser.add_argument(
-        "--missing", type=_count, default=10, metavar="N", help="name N missing bins a group (default %(default)s)"
+        "--missing", type=integer(0), default=10, metavar="N", help="name N missing bins a group (default %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)

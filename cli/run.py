@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,9 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..sim.register_file import read, shipped
 from ..sim.replay import Outcome, as_number, replay
 from ..sim.timing import Cycles, measured, modelled
+from .arguments import integer
 
 __all__ = ["add_parser"]
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def read(word: str) -> int:
-        if not word.removeprefix("-").isdecimal() or int(word) < least:
-            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {word!r}")
-        return int(word)
-
-    return read
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -43,10 +35,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
     parser.add_argument("--arch", choices=ARCHITECTURES, help="numerics to apply instead of what the files say")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
-    parser.add_argument("--limit", type=_at_least(1), metavar="N", help="at most N tiles of each file")
-    parser.add_argument(
-        "--seed", type=_at_least(0), default=0, help="seed of the draw of --limit (default %(default)s)"
-    )
+    parser.add_argument("--limit", type=integer(1), metavar="N", help="at most N tiles of each file")
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the draw of --limit (default %(default)s)")
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="write the waves of one tile of one register file (uses pysim)"
     )

@@ -1,5 +1,6 @@
 """Work on all cores of this machine or on a Dask cluster; a worker that dies loses none of it."""
 
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -221,6 +222,22 @@ def local_pool(jobs: int) -> Iterator[Pool]:
 
 
 @contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage within, but before and after.
+
+    A client that failed to connect waits, when it is collected, for a lock that the making of another one holds.
+    """
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
 def cluster_pool(address: str) -> Iterator[Pool]:
     """Work on the workers of a Dask scheduler; these import the same version of this package.
 
@@ -240,11 +257,15 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         raise PoolError("a scheduler needs Dask: install it with `pip install 'sptc[dask]'`") from None
     # It warns of every worker that is lost and of what it does about it, which is nothing to the user.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    failure = ""
     try:
-        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+        with _uncollected():
+            client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise PoolError(f"no scheduler answers at {address} ({reason})") from None
+        failure = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if failure:
+        gc.collect()
+        raise PoolError(f"no scheduler answers at {address} ({failure})")
     try:
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
