@@ -26,7 +26,7 @@ from tqdm import tqdm
 ITEMS = {"components": 100_000, "unit": 800_000, "core": 20_000, "warp": 1_500}
 SHARES = {"components": 0.6, "unit": 0.2, "core": 0.1, "warp": 0.1}
 #: Seconds that a proof may take.
-TIMEOUT = 90.0
+TIMEOUT = 240.0
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class Bench:
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit):  # cocotb's way to say that a test failed
+        with suppress(SystemExit, RuntimeError):  # cocotb's ways to say that a test or the simulator failed
             self._runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,
@@ -178,7 +178,7 @@ def build(
         public = folder / "public.vlt"
         public.write_text(f'`verilator_config\npublic_flat_rw -module "{_TOP}" -var "*"\n', encoding="utf-8")
         sources.insert(0, VerilatorControlFile(public))
-        arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing"]
+        arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert"]
         arguments += ["--coverage-line", "--coverage-toggle"] if code_coverage else []
     else:
         if not shutil.which("iverilog"):

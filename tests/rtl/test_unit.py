@@ -179,7 +179,7 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
 @pytest.fixture(scope="module")
 def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
     """Steps, and their results without any register."""
-    steps = random_steps(SMALL, 64, np.random.default_rng(request.config.getoption("--seed")))
+    steps = random_steps(SMALL, 96, np.random.default_rng(request.config.getoption("--seed")))
     traces = stream(replace(SMALL, cuts=()), steps)
     assert len(set(traces[0].tolist())) > 20
     assert len(set(traces[2].tolist())) > 8
@@ -207,7 +207,7 @@ def test_a_pipeline_that_is_not_enabled_stands_still(
 ) -> None:
     """Cycles that are not enabled take no step and move none."""
     steps, wanted = settled
-    enables = rng.integers(0, 2, 280).tolist()
+    enables = rng.integers(0, 2, 340).tolist()
     assert sum(enables) > len(steps) + len(cuts)
     for trace, field in zip(stream(replace(SMALL, cuts=cuts), steps, enables), wanted, strict=True):
         advanced = np.concatenate([[0], np.cumsum(enables)[:-1]])  # clock edges that counted before each cycle
