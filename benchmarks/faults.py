@@ -26,7 +26,7 @@ from tqdm import tqdm
 ITEMS = {"components": 100_000, "unit": 800_000, "core": 20_000, "warp": 1_500}
 SHARES = {"components": 0.6, "unit": 0.2, "core": 0.1, "warp": 0.1}
 #: Seconds that a proof may take.
-TIMEOUT = 240.0
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ def main() -> int:
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
+        pending.sort(key=lambda outcome: TOPS.index(outcome.top))  # the easier proofs first
         proofs: list[Future[Outcome]] = [pool.submit(prove, o, folders[o.preset, o.top]) for o in pending]
         for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
             keep([proof.result()])
