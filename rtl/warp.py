@@ -77,7 +77,7 @@ def warp_result_layout() -> data.StructLayout:
     Fields
     ------
     d : 32 lanes of 4 registers of 32 bits
-        Result registers; f16 results fill the first two.
+        Result registers; f16 results fill the first two and leave the others zero.
     illegal : 16 rows of 16 bits
         Chunks of each row whose nibble the instruction does not define.
     """

@@ -374,16 +374,13 @@ def warp_item(
     payload = warp_operands_layout().const(fields).as_value().value
     registers = np.zeros((_LANES, _REGISTERS), np.uint32)
     registers[:, : d.shape[1]] = d
-    mask = np.zeros_like(registers)
-    mask[:, : d.shape[1]] = 0xFFFFFFFF
     first_flag = result["illegal"].offset
     flags = sum(row << 16 * place for place, row in enumerate(illegal))
-    every_flag = (1 << result.size - first_flag) - 1
     return Item(
         f"{instruction} selector {selector}",
         int(payload),
         _integer(registers) | flags << first_flag,
-        _integer(mask) | every_flag << first_flag,
+        (1 << result.size) - 1,
         config.element_code(instruction.a, instruction.container_bits),
     )
 
