@@ -68,8 +68,6 @@ class Item:
         What it is, for messages.
     payload, expected : int
         Bits of the two payloads.
-    mask : int
-        Bits of `expected` that mean something.
     element : int
         Element code of A.
     """
@@ -77,7 +75,6 @@ class Item:
     name: str
     payload: int
     expected: int
-    mask: int
     element: int
 
 
@@ -282,7 +279,7 @@ def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[I
         )
         bits = int(payload.as_value().value) | control << layout["control"].offset
         element = control & (1 << step["control"].shape["a"].width) - 1
-        yield Item(block.name, bits, int(expected.as_value().value), (1 << result.size) - 1, element)
+        yield Item(block.name, bits, int(expected.as_value().value), element)
 
 
 def _integer(words: NDArray[np.uint32]) -> int:
@@ -380,7 +377,6 @@ def warp_item(
         f"{instruction} selector {selector}",
         int(payload),
         _integer(registers) | flags << first_flag,
-        (1 << result.size) - 1,
         config.element_code(instruction.a, instruction.container_bits),
     )
 

@@ -106,7 +106,7 @@ class Bench:
         Raises
         ------
         BackendError
-            The simulator ended without results.
+            The simulator ended without results, or no test has such a name.
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
@@ -127,7 +127,10 @@ class Bench:
         if not self.results.exists():
             raise BackendError(f"the simulator ended without results; see {self.log}")
         failures = []
-        for case in ElementTree.parse(self.results).iter("testcase"):
+        cases = list(ElementTree.parse(self.results).iter("testcase"))
+        if not cases:
+            raise BackendError(f"no test of the bench of {settings.top} is named like {test!r}")
+        for case in cases:
             found = case.find("failure") if case.find("failure") is not None else case.find("error")
             if found is not None:
                 failures.append(

@@ -157,7 +157,7 @@ class Scoreboard:
 
     @staticmethod
     def _compare(item: Item, result: int) -> None:
-        wrong = (result ^ item.expected) & item.mask
+        wrong = result ^ item.expected
         if wrong:
             first = (wrong & -wrong).bit_length() - 1
             raise ViolationError(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
+from sptc.errors import BackendError
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.settings import Settings
 
@@ -52,3 +53,9 @@ def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
     built = bench("tiny", "components", ITEMS["components"])
     built.run(seed, settings=Settings("tiny", "components", 10), test="round")
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
+
+
+def test_no_test_of_that_name_is_no_success(bench: Callable, seed: int) -> None:
+    built = bench("tiny", "components", ITEMS["components"])
+    with pytest.raises(BackendError):
+        built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
