@@ -7,9 +7,11 @@ a campaign that is killed runs the shards of its last second again, and loses no
 
 import fcntl
 import json
+import signal
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -207,6 +209,22 @@ class StateFolder:
                 self._log.close()
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: a line written by half, or twice, would damage the folder."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _spell(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "any"
@@ -268,6 +286,10 @@ class Record:
 
     def add(self, result: ShardResult) -> None:
         """Enter a finished shard, once."""
+        with _uninterrupted():
+            self._add(result)
+
+    def _add(self, result: ShardResult) -> None:
         shard = result.shard
         assert shard.index not in self
         self._count(shard, result.mismatches)
@@ -288,7 +310,8 @@ class Record:
     def flush(self) -> None:
         """Write what the folder does not have yet."""
         if self.folder:
-            self.folder.write(self.coverage)
+            with _uninterrupted():
+                self.folder.write(self.coverage)
 
     def _count(self, shard: Shard, mismatches: int) -> None:
         self.pairs.setdefault((shard.preset, shard.pair), Totals()).add(shard, mismatches)

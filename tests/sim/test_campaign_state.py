@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from sptc.errors import FileError
@@ -48,6 +50,36 @@ def test_a_record_resumes(tmp_path: Path) -> None:
         assert [shard.index for shard in campaign.unfinished(record, shards=6)] == [4, 5]
     lines = (path / "shards.jsonl").read_text().splitlines()
     assert [json.loads(line)["shard"] for line in lines] == [0, 3, 1, 2]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_ctrl_c_while_a_line_is_written(late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until the line is there, once."""
+
+    class Interrupted:
+        def __init__(self, log: BinaryIO) -> None:
+            self.log = log
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.log, name)
+
+        def write(self, data: bytes) -> None:
+            if not late:
+                signal.raise_signal(signal.SIGINT)
+            self.log.write(data)
+            self.log.flush()
+            if late:
+                signal.raise_signal(signal.SIGINT)
+
+    with opened(tmp_path) as record:
+        assert record.folder
+        monkeypatch.setattr(record.folder, "_log", Interrupted(record.folder._log))  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            record.add(ShardResult(SMALL.shard(0), 0))
+        monkeypatch.undo()
+        record.flush()
+        assert 0 in record
+    assert [json.loads(line)["shard"] for line in (tmp_path / "shards.jsonl").read_text().splitlines()] == [0]
 
 
 def test_a_mismatch_is_remembered(tmp_path: Path) -> None:
