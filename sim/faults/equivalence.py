@@ -4,7 +4,8 @@ import tempfile
 from pathlib import Path
 
 from ...errors import BackendError
-from .mutants import READ, Fault, run_yosys
+from ...yosys import run_yosys
+from .mutants import READ, Fault
 
 __all__ = ["proved_equivalent"]
 

