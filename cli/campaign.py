@@ -16,9 +16,9 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
+from ..pools import Pool, WorkError, cluster_pool, local_pool
 from ..sim.campaign import prepare, reproducer, run, unfinished
 from ..sim.campaign_state import Record, StateFolder, Totals, parameters
-from ..sim.pools import Pool, WorkError, cluster_pool, local_pool
 from ..sim.register_file import write
 from ..sim.replay import as_number
 from ..sim.shards import DEFAULT_TILES, Plan, Shard

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import campaign, coverage, hardware, instructions, run
+from . import campaign, coverage, hardware, instructions, prove, run
 
 __all__ = ["main"]
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     instructions.add_parser(commands)
     hardware.add_parsers(commands)
     coverage.add_parser(commands)
+    prove.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

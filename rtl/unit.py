@@ -10,11 +10,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
+from .accumulate import Accumulate
 from .align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
 from .config import CoreConfig, Element
-from .group import GROUP_SUM_BITS, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from .group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
 from .multiply import Multiply
-from .reduce import SumTree
 from .round import ResultCode, Round
 from .scale import ExponentOffset, ScaleCode
 from .select import OperandSelect
@@ -162,7 +162,7 @@ class Unit(wiring.Component):
 
     def _specials(self, m: Module, products: list[PureInterface]) -> tuple[Value, Value, Value]:
         """Return whether any product is NaN, +Inf and -Inf; a NaN may count as either, since it wins anyway."""
-        floats = products[: self._float_slots]
+        floats = products[: self.widths.float_slots]
         flags = [
             [product.nan for product in floats],
             [product.special & ~product.sign for product in floats],
@@ -170,10 +170,6 @@ class Unit(wiring.Component):
         ]
         nan, positive, negative = (self._named(m, _any([Const(0), *part]), 1) for part in flags)
         return nan, positive, negative
-
-    @property
-    def _float_slots(self) -> int:
-        return max((self.config.slots_of(element) for element in self.widths.floats), default=0)
 
     def _is(self, code: Value, elements: list[Element]) -> Value:
         """Return whether an element code names one of `elements`."""
@@ -219,9 +215,10 @@ class Unit(wiring.Component):
         packed = self._is(control.a, self.widths.packed)
         narrow = self._is(control.a, self.widths.narrow)
         groups = self._groups(m, control, products, scale_a, scale_b)
+        group_sums = [group.total for group in groups[: self.widths.integer_groups]]
         if not self.widths.floats and not self.widths.packed:
             terms = [self._integer_term(m, product, narrow) for product in products[: config.term_slots]]
-            return _Aligned(terms, [group.total for group in groups], [], c.as_signed(), *_NO_FLOAT)
+            return _Aligned(terms, group_sums, [], c.as_signed(), *_NO_FLOAT)
 
         counts = self._is(control.a, [e for e in config.elements if e.counts])
         integer = counts & ~packed
@@ -239,8 +236,8 @@ class Unit(wiring.Component):
             offset.scale_b.eq(scale_b[:8]),
         ]
 
-        floats = products[: self._float_slots]
-        scaled = groups if self.widths.packed else []
+        floats = products[: self.widths.float_slots]
+        scaled = groups[: self.widths.scaled_groups]
         m.submodules.largest = largest = MaxExponent(len(floats) + len(scaled) + 2)
         c_exponent = self._named(m, accumulator.exponent + offset.offset, signed(ALIGNED_EXPONENT_BITS))
         exponents = [
@@ -298,7 +295,7 @@ class Unit(wiring.Component):
         nans = [nan, accumulator.nan, offset.nan, *(packed & group.nan for group in scaled)]
         return _Aligned(
             terms,
-            [group.total for group in groups],
+            group_sums,
             group_terms,
             c_term,
             self._named(m, largest.largest - offset.offset, signed(ALIGNED_EXPONENT_BITS)),
@@ -322,8 +319,7 @@ class Unit(wiring.Component):
     ) -> list[Group]:
         """Sum the 4-bit products in groups of 16."""
         groups = []
-        slots = max((self.config.slots_of(e) for e in self.widths.narrow), default=0)
-        for index in range(slots // BLOCK_GROUP):
+        for index in range(self.widths.groups):
             m.submodules[f"group{index}"] = group = Group(self.config)
             for position in range(BLOCK_GROUP):
                 product = products[index * BLOCK_GROUP + position]
@@ -342,24 +338,18 @@ class Unit(wiring.Component):
 
     def _reduce(self, m: Module, control: data.View, aligned: _Aligned) -> Value:
         """Add every aligned term and the accumulator."""
-        total: Value = aligned.c_term
-        integer_total: list[Value] = []
-        if aligned.terms:
-            m.submodules.tree = tree = SumTree(len(aligned.terms), max(len(term) for term in aligned.terms))
-            m.d.comb += [port.eq(term) for port, term in zip(tree.terms, aligned.terms, strict=True)]
-            integer_total.append(tree.total)
-        integers = [e for e in self.widths.narrow if e.format.is_integer]
-        if integers:
-            m.submodules.group_tree = tree = SumTree(len(aligned.group_sums), GROUP_SUM_BITS)
-            m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_sums, strict=True)]
-            integer_total.append(Mux(self._is(control.a, integers), tree.total, 0))
-        if integer_total:
-            total = total + (sum(integer_total, Const(0, signed(1))) << self.widths.integer_bits)
-        if aligned.group_terms:
-            m.submodules.block_tree = tree = SumTree(len(aligned.group_terms), len(aligned.group_terms[0]))
-            m.d.comb += [port.eq(value) for port, value in zip(tree.terms, aligned.group_terms, strict=True)]
-            total = total + tree.total
-        return self._named(m, total, signed(self.widths.total_bits))
+        m.submodules.accumulate = accumulate = Accumulate(self.config)
+        for ports, values in (
+            (accumulate.terms, aligned.terms),
+            (accumulate.group_sums, aligned.group_sums),
+            (accumulate.group_terms, aligned.group_terms),
+        ):
+            m.d.comb += [port.eq(value) for port, value in zip(ports, values, strict=True)]
+        m.d.comb += [
+            accumulate.integer_groups.eq(self._is(control.a, [e for e in self.widths.narrow if e.format.is_integer])),
+            accumulate.c_term.eq(aligned.c_term),
+        ]
+        return accumulate.total
 
     def _named(self, m: Module, value: Value, shape: ShapeLike) -> Value:
         signal = Signal(shape)

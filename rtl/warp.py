@@ -12,7 +12,16 @@ from .round import ResultCode
 from .step import control_layout
 from .unit import Unit
 
-__all__ = ["ScaleSizeCode", "Warp", "warp_operands_layout", "warp_result_layout"]
+__all__ = [
+    "COLUMNS",
+    "LANES",
+    "REGISTERS",
+    "ROWS",
+    "ScaleSizeCode",
+    "Warp",
+    "warp_operands_layout",
+    "warp_result_layout",
+]
 
 ROWS, COLUMNS, LANES, REGISTERS, CHUNKS = 16, 8, 32, 4, 16
 #: Bytes of a row of A that one register of each lane of a quad holds.
@@ -149,16 +158,13 @@ class Warp(wiring.Component):
         step = Signal() if two_steps else Const(0)
         last_step = held.long if two_steps else Const(0)
         last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
-        outstanding = Signal(range(self.blocks + config.latency + 2))
         issue, collect = Signal(), Signal()
-        # A later step of K waits for the result of the same block of the step before.
         m.d.comb += [
-            core.i.valid.eq(busy & ((step == 0) | (outstanding < self.blocks))),
+            core.i.valid.eq(busy & self._earlier_step_is_in(m, step, issue, collect)),
             issue.eq(core.i.valid & core.i.ready),
             collect.eq(core.o.valid & core.o.ready),
             self.i.ready.eq(~busy | (issue & last_block & (step == last_step))),
         ]
-        m.d.sync += outstanding.eq(outstanding + issue - collect)
         with m.If(issue):
             self._advance(m, row_block, column_block)
             if two_steps:
@@ -178,6 +184,17 @@ class Warp(wiring.Component):
         self._feed(m, core, held, step, last_step, row_block, column_block, results, overflows)
         self._collect(m, core, collect, results, overflows)
         return m
+
+    def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
+        """Return whether the result of the same block of the step before is there to go on from.
+
+        A pipeline of fewer stages than there are blocks has always let it out by then.
+        """
+        if self.config.step_bytes != _SEGMENT_BYTES or self.blocks > self.config.latency:
+            return Const(1)
+        outstanding = Signal(range(self.config.latency + 1))
+        m.d.sync += outstanding.eq(outstanding + issue - collect)
+        return (step == 0) | (outstanding < self.blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
         """Step through the blocks, columns first."""

@@ -5,7 +5,7 @@ from functools import cached_property
 from ..isa.formats import FORMATS
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .config import CoreConfig
-from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS
+from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
 from .round import ResultCode
 
 __all__ = ["Widths"]
@@ -52,6 +52,38 @@ class Widths:
         if self.fp8_is_shorter:
             results.add(ResultCode.E8M13)
         return frozenset(results)
+
+    @property
+    def float_slots(self) -> int:
+        """Slots whose products may be floats that are aligned one by one."""
+        return max((self.config.slots_of(element) for element in self.floats), default=0)
+
+    @property
+    def groups(self) -> int:
+        """Groups of 16 products of 4-bit elements."""
+        return max((self.config.slots_of(element) for element in self.narrow), default=0) // BLOCK_GROUP
+
+    @property
+    def integer_groups(self) -> int:
+        """Groups that are summed as integers."""
+        return self.groups if any(element.format.is_integer for element in self.narrow) else 0
+
+    @property
+    def scaled_groups(self) -> int:
+        """Groups that are scaled and aligned."""
+        return self.groups if self.packed else 0
+
+    @cached_property
+    def term_bits(self) -> int:
+        """Signed width of an aligned product, or of an integer one."""
+        integers = [e.significand_bits for e in self.config.elements if e.format.is_integer and e.container_bits > 4]
+        widest = [2 * bits + 1 for bits in integers]
+        return max([*widest, self.config.alignment_bits + 3 if self.floats else 1])
+
+    @property
+    def group_term_bits(self) -> int:
+        """Signed width of a scaled, aligned group."""
+        return SCALED_GROUP_BITS + self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS + 1
 
     @cached_property
     def integer_bits(self) -> int:

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
+from ..pools import Pool
 from .campaign_state import Record
-from .pools import Pool
 from .shards import Shard, make_ready, run_shard
 from .shrink import Reproducer, reproduce
 

@@ -277,8 +277,8 @@ class _Stream:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
-        # The unit is a top of its own; of some cells inside it, only their wires tell.
-        cells = rf"{TOP}/* {TOP}/$auto$opt_expr* %d"
+        # The unit is a top of its own; some of its cells are known by wires only, its registers by what they drive.
+        cells = rf"{TOP}/* {TOP}/$auto$opt_expr* %d {TOP}/w:*unit_* %ci1:+[Q] %d"
         text = emit(config, settings.top, TOP, tag_shape=TAG if core else 0, language="rtlil")
         self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, without="unit_")
         rng = np.random.default_rng(seed)

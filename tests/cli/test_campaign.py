@@ -438,7 +438,7 @@ def test_bad_words(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sptc.sim.pools._PATIENCE", 1)
+    monkeypatch.setattr("sptc.pools._PATIENCE", 1)
     assert exit_status(*words, "--json") == 2
     output, errors = capsys.readouterr()
     assert output == ""

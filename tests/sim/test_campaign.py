@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from numpy.typing import NDArray
+from sptc.pools import WorkError, local_pool
 from sptc.sim import campaign
 from sptc.sim.campaign_state import Record
 from sptc.sim.engine import Engine
-from sptc.sim.pools import WorkError, local_pool
 from sptc.sim.shards import Plan, Shard, ShardResult, run_shard
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 import pytest
 from sptc.errors import FileError
+from sptc.pools import local_pool
 from sptc.sim import campaign
 from sptc.sim.campaign_state import Record, StateFolder, Totals, parameters
-from sptc.sim.pools import local_pool
 from sptc.sim.shards import Plan, ShardResult
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.

@@ -10,9 +10,9 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 
 import pytest
+from sptc import pools
 from sptc.errors import BackendError
-from sptc.sim import pools
-from sptc.sim.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
+from sptc.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for_end
 from typing import Any
 
-from ..errors import Error
+from .errors import Error
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "local_pool"]
 
@@ -217,6 +217,10 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
+    except KeyboardInterrupt:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        raise
     finally:
         pool.close()
 

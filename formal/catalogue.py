@@ -1,0 +1,40 @@
+"""Every property, in the order that data meets the hardware."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from ..errors import Error
+from .arithmetic import ALIGNMENT, REDUCTION, SCALING
+from .metadata import METADATA
+from .operands import OPERANDS
+from .properties import Property
+from .rounding import ROUNDING
+from .selection import SELECTION
+from .streams import CORE, WARP
+from .unit import UNIT
+
+__all__ = ["PROPERTIES", "chosen"]
+
+PROPERTIES: tuple[Property, ...] = tuple(
+    item
+    for topic in (METADATA, SELECTION, OPERANDS, SCALING, ALIGNMENT, REDUCTION, ROUNDING, UNIT, CORE, WARP)
+    for item in topic
+)
+
+
+def chosen(words: Sequence[str]) -> Iterable[Property]:
+    """Return the properties of some names or topics; all without any.
+
+    Raises
+    ------
+    Error
+        One is neither.
+    """
+    names = [item.name for item in PROPERTIES]
+    topics = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    for word in words:
+        if word not in names and word not in topics:
+            near = get_close_matches(word, [*names, *topics], 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise Error(f"there is no property {word!r}{hint} (topics: {', '.join(topics)})")
+    return [item for item in PROPERTIES if not words or item.name in words or item.name.partition(".")[0] in words]

@@ -1,0 +1,122 @@
+"""What a property is written in: free variables, assumptions, claims and covers around a component."""
+
+from collections.abc import Mapping
+from enum import EnumMeta
+from typing import Any
+
+from amaranth.hdl import Assert, Assume, ClockDomain, Cover, Module, Shape, ShapeLike, Signal, Value, ValueLike
+from amaranth.lib import data, wiring
+
+__all__ = ["RESET", "Harness"]
+
+#: Name of the free reset of a harness with registers.
+RESET = "reset"
+
+
+class Harness:
+    """A design whose inputs are free variables.
+
+    Attributes
+    ----------
+    m : Module
+        The design.
+    observed : dict of str to Value
+        What a counterexample shows: free variables, and what was named.
+    claims, covers : list of str
+        Names of the signals that must hold in every cycle, and of those that must be reachable.
+    flags : dict of str to Signal
+        Those signals.
+    registers : bool
+        Whether there is a clock.
+    """
+
+    def __init__(self) -> None:
+        self.m = Module()
+        self.observed: dict[str, Any] = {}
+        self.claims: list[str] = []
+        self.covers: list[str] = []
+        self.flags: dict[str, Signal] = {}
+        self.registers = False
+        self._free: list[Value] = []
+
+    @property
+    def ports(self) -> list[Value]:
+        """The free variables."""
+        return list(self._free)
+
+    def free(self, name: str, shape: ShapeLike = 1) -> Signal:
+        """Return a variable of any value, in each cycle a new one."""
+        signal = Signal(shape, name=name)
+        self._free.append(Value.cast(signal))
+        self.observed[name] = signal
+        return signal
+
+    def clocked(self) -> Value:
+        """Add a clock domain with a free reset, and return the reset."""
+        domain = ClockDomain("sync")
+        self.m.domains += domain
+        self.registers = True
+        self._free.append(domain.clk)
+        reset = self.free(RESET)
+        self.m.d.comb += domain.rst.eq(reset)
+        return reset
+
+    def add(self, name: str, component: wiring.Component, **inputs: ValueLike) -> wiring.Component:
+        """Instantiate a component with some of its inputs connected."""
+        self.m.submodules[name] = component
+        for port, value in inputs.items():
+            self.m.d.comb += getattr(component, port).eq(value)
+        return component
+
+    def named(self, name: str, value: ValueLike, shape: ShapeLike | None = None) -> Signal:
+        """Give a value a name, by which a counterexample shows it."""
+        signal = Signal(Value.cast(value).shape() if shape is None else shape, name=name)
+        self.m.d.comb += signal.eq(value)
+        self.observed[name] = signal
+        return signal
+
+    def decoded(self, values: Mapping[str, int]) -> dict[str, str]:
+        """Return the observed values of one cycle as text, by their shapes."""
+        return {name: _text(signal.shape(), values[name]) for name, signal in self.observed.items() if name in values}
+
+    def assume(self, condition: ValueLike) -> None:
+        """Leave out everything that breaks a condition."""
+        self.m.d.comb += Assume(condition)
+
+    def claim(self, name: str, condition: ValueLike) -> None:
+        """State what must hold, whatever the free variables are."""
+        self.m.d.comb += Assert(self._flag(f"claim_{name}", condition))
+        self.claims.append(f"claim_{name}")
+
+    def cover(self, name: str, condition: ValueLike) -> None:
+        """State what must be possible, so that no claim holds for want of cases."""
+        self.m.d.comb += Cover(self._flag(f"cover_{name}", condition))
+        self.covers.append(f"cover_{name}")
+
+    def _flag(self, name: str, condition: ValueLike) -> Signal:
+        assert name not in self.flags, name
+        flag = self.flags[name] = Signal(name=name)
+        self.m.d.comb += flag.eq(Value.cast(condition).bool())
+        return flag
+
+
+def _text(shape: ShapeLike, bits: int) -> str:
+    """Return bits as a name, as fields, in binary, in decimal if signed, or in hexadecimal."""
+    if isinstance(shape, data.Layout):
+        fields = {str(name): field for name, field in shape}
+        parts = (f"{name}={_text(f.shape, bits >> f.offset & (1 << f.width) - 1)}" for name, f in fields.items())
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(shape, EnumMeta):
+        members: dict[str, Any] = dict(shape.__members__)
+        names = {member.value: name for name, member in members.items()}
+        return names.get(bits, f"{bits} (of no meaning)")
+    cast = Shape.cast(shape)
+    if cast.signed:
+        return str(bits - (bits >> cast.width - 1 << cast.width))
+    return (
+        str(bits)
+        if cast.width == 1
+        else f"0b{bits:0{cast.width}b}"
+        if cast.width <= 4
+        else f"0x{bits:0{-(-cast.width // 4)}x}"
+    )

@@ -1,0 +1,156 @@
+"""Metadata decode: legality, selects, the exchange of 3:1 multiplexers."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
+
+from ..isa.metadata import UNITS_PER_CHUNK
+from ..rtl.config import CoreConfig
+from ..rtl.metadata import MetadataDecoder, RuleCode
+from ..rtl.select import OperandSelect, Selector
+from .harness import Harness
+from .properties import Parameters, Topic, anonymous
+
+__all__ = ["METADATA"]
+
+METADATA = Topic("metadata")
+_UNIT_BITS = (8, 16)
+
+
+def _selectors(config: CoreConfig) -> Iterator[Parameters]:
+    yield (config.selector,)
+
+
+def _legal(nibble: Value, rule: RuleCode) -> Value:
+    """Return what a rule says of a nibble, in the words of PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
+    i0, i1 = nibble[:2], nibble[2:]
+    return {
+        RuleCode.PLAIN: i0 != i1,
+        RuleCode.ORDERED: i0 < i1,
+        RuleCode.TF32: (nibble == 0b0100) | (nibble == 0b1110),
+        RuleCode.WGMMA: i0 != i1,
+        RuleCode.TCGEN05: (i0 != i1) & (i0 != 3) & (i1 != 0),
+    }[rule]
+
+
+@METADATA.property("legal", _selectors)
+def _legality(h: Harness, selector: str) -> None:
+    """The flag equals the rule's definition for all nibbles, a code of no rule defines none, and ordered is plain."""
+    nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
+    decoder = h.add("decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+    known: Value = Const(0)
+    for code in RuleCode:
+        runs = rule == code
+        known = known | runs
+        h.claim(code.name.lower(), ~runs | (decoder.legal == _legal(nibble, code)))
+        h.cover(f"{code.name.lower()}_legal", runs & decoder.legal)
+        h.cover(f"{code.name.lower()}_illegal", runs & ~decoder.legal)
+    h.claim("unknown_rule", known | ~decoder.legal)
+    ordered = h.add("ordered", MetadataDecoder(selector), nibble=nibble, rule=RuleCode.ORDERED)
+    plain = h.add("plain", MetadataDecoder(selector), nibble=nibble, rule=RuleCode.PLAIN)
+    h.claim("ordered_is_plain", ~ordered.legal | plain.legal)
+
+
+@METADATA.property("selects", _selectors)
+def _selects(h: Harness, selector: str) -> None:
+    """Each select is one-hot at its index, and empty only for a unit that a 3:1 multiplexer does not reach.
+
+    That happens to no nibble that the running rule defines; wgmma's aside, which no GPU with such multiplexers has.
+    """
+    nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
+    decoder = h.add("decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+    indices = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    for slot, (index, select) in enumerate(((decoder.index0, decoder.select0), (decoder.index1, decoder.select1))):
+        h.named(f"select{slot}", select)
+        one_hot = Cat(select == 1 << unit for unit in range(UNITS_PER_CHUNK)).any()
+        h.claim(f"index{slot}", index == indices.word_select(slot, 2))
+        h.claim(f"one_hot{slot}", one_hot | ((select == 0) & (selector == "mux3")))
+        h.claim(f"equal{slot}", ~one_hot | (select == Const(1, 4) << index))
+        unreachable = (index == (3, 0)[slot]) & (selector == "mux3")
+        h.claim(f"reach{slot}", one_hot == ~unreachable)
+        foreign = (rule == RuleCode.WGMMA) & (selector == "mux3")
+        h.claim(f"defined{slot}", one_hot | ~decoder.legal | foreign)
+        for unit in range(UNITS_PER_CHUNK):
+            if selector == "mux4" or unit != (3, 0)[slot]:
+                h.cover(f"select{slot}_{unit}", select[unit])
+    h.claim("exchange", decoder.swap == ((selector == "mux3") & (rule == RuleCode.PLAIN) & _exchanged(nibble)))
+
+
+def _exchanged(nibble: Value) -> Value:
+    """Return whether a nibble is among those whose slots the assembler exchanges: 1, 2, 3, 6, 7, 11, ... by table."""
+    i0, i1 = nibble[:2], nibble[2:]
+    return (i0 == 3) & (i1 != 3) | (i1 == 0) & (i0 != 0) | (i0 == 2) & (i1 == 1)
+
+
+def _exchange_builds(config: CoreConfig) -> Iterator[Parameters]:
+    if config.selector == "mux3":
+        for bits in _UNIT_BITS:
+            yield (bits,)
+
+
+@METADATA.property("exchange", _exchange_builds)
+def _exchange(h: Harness, unit_bits: int) -> None:
+    """For the twelve plain nibbles two 3:1 multiplexers pair the stored elements as two 4:1 multiplexers do.
+
+    The two pairs of stored element and operand are the same, in either order.
+    """
+    nibble = h.free("nibble", 4)
+    stored = [h.free(f"stored{slot}", unit_bits) for slot in range(2)]
+    units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
+    operands, swaps = [], []
+    for selector in ("mux4", "mux3"):
+        decoder = h.add(selector, MetadataDecoder(selector), nibble=nibble, rule=RuleCode.PLAIN)
+        select = h.add(f"{selector}_select", Selector(unit_bits), select0=decoder.select0, select1=decoder.select1)
+        h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
+        operands.append([select.output0, select.output1])
+        swaps.append(decoder.swap)
+    h.assume(_legal(nibble, RuleCode.PLAIN))
+    swap = h.named("swap", swaps[1])
+    for slot in range(2):
+        element = Mux(swap, stored[1 - slot], stored[slot])
+        pairs = [Cat(stored[other], operands[0][other]) for other in (slot, 1 - slot)]
+        h.claim(f"pair{slot}", Cat(element, operands[1][slot]) == Mux(swap, pairs[1], pairs[0]))
+    h.cover("exchanged", swap)
+    h.cover("in_place", ~swap)
+
+
+def _steps(config: CoreConfig) -> Iterator[Parameters]:
+    yield (anonymous(config),)
+
+
+@METADATA.property("chunk", _steps)
+def _chunk(h: Harness, config: CoreConfig) -> None:
+    """The nibble of one chunk decides the flag and the operands of that chunk, and of no other.
+
+    Two copies of the selection differ in one nibble; so an illegal nibble raises the flag of exactly its chunk.
+    """
+    a, b = h.free("a", 8 * config.step_bytes), h.free("b", 16 * config.step_bytes)
+    chunk = h.free("chunk", range(config.chunks))
+    nibble, nibbles = h.free("other_nibble", 4), h.free("nibbles", 4 * config.chunks)
+    wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
+    changed = Signal(4 * config.chunks)
+    h.m.d.comb += changed.eq(nibbles)
+    h.m.d.comb += changed.word_select(chunk, 4).eq(nibble)
+    first, second = (
+        h.add(name, OperandSelect(config), a=a, b=b, nibbles=value, wide=wide, sparse=sparse, rule=rule)
+        for name, value in (("first", nibbles), ("second", changed))
+    )
+    wide_held = any(element.container_bits >= 16 for element in config.elements)
+    narrow_held = any(element.container_bits < 16 for element in config.elements)
+    if not (wide_held and narrow_held):
+        h.assume(wide == wide_held)
+    legal = Signal()
+    words = [nibbles.word_select(index, 4) for index in range(config.chunks)]
+    h.m.d.comb += legal.eq(Cat((rule == code) & _legal(Array(words)[chunk], code) for code in RuleCode).any())
+    chunks = Mux(wide, config.chunks // 2, config.chunks)
+    h.claim("flag", first.illegal.bit_select(chunk, 1) == (sparse & (chunk < chunks) & ~legal))
+    for index in range(config.chunks):
+        other = index != chunk
+        h.claim(f"flag{index}", ~other | (first.illegal[index] == second.illegal[index]))
+        for bits, applies in ((16, ~wide), (32, wide)):
+            place = slice(index * bits, (index + 1) * bits)
+            if place.stop <= 8 * config.step_bytes:
+                h.claim(f"operand{bits}_{index}", ~other | ~applies | (first.selected[place] == second.selected[place]))
+                h.claim(f"stored{bits}_{index}", ~other | ~applies | (first.stored[place] == second.stored[place]))
+    h.cover("illegal", first.illegal.any() & ~second.illegal.any())
+    h.cover("changed", first.selected != second.selected)

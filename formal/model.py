@@ -1,0 +1,153 @@
+"""A harness as logic: SMT-LIB for Bitwuzla and and-inverter graphs for ABC, both made by Yosys."""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+
+from ..errors import BackendError
+from ..yosys import run_yosys
+from .harness import Harness
+
+__all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]
+
+_TOP = "top"
+#: And-inverter graphs that :func:`written` leaves: outputs are covers, bad states broken claims.
+BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
+_FLATTEN = (
+    f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\nopt -full\n"
+    "async2sync\nchformal -lower\ndffunmap\nopt_clean\n"
+)
+_SMT = f"write_smt2 -stbv -wires {_TOP}.smt2\n"
+_GRAPH = (
+    "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\nopt -full\ndffunmap\naigmap\nopt_clean\n"
+    f"write_aiger -symbols -zinit {BINARY_GRAPH}\nwrite_aiger -ascii -symbols -zinit {TEXT_GRAPH}\n"
+)
+
+
+class UndecidedError(Exception):
+    """The solver found no answer in its time."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run of a design.
+
+    Attributes
+    ----------
+    widths : dict of str to int
+        Wires and their widths.
+    steps : list of dict of str to int
+        Their values in each cycle.
+    """
+
+    widths: dict[str, int]
+    steps: list[dict[str, int]]
+
+
+def written(harness: Harness, folder: Path, *, graph: bool) -> str:
+    """Return a harness as SMT-LIB, and write it into a folder as graphs too if asked."""
+    ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
+    text = rtlil.convert(harness.m, name=_TOP, ports=ports, emit_src=False, platform="formal")
+    (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
+    run_yosys(folder, _FLATTEN + _SMT + (_GRAPH if graph else ""))
+    return (folder / f"{_TOP}.smt2").read_text(encoding="utf-8")
+
+
+class Model:
+    """A design in logic, unrolled as far as it is asked about.
+
+    Parameters
+    ----------
+    text : str
+        SMT-LIB as Yosys writes it.
+    seconds : float
+        For each question.
+
+    Raises
+    ------
+    BackendError
+        Bitwuzla is not installed.
+    """
+
+    def __init__(self, text: str, seconds: float) -> None:
+        if importlib.util.find_spec("bitwuzla") is None:
+            raise BackendError("proofs need Bitwuzla: install it with `pip install 'sptc[formal]'`")
+        solver: Any = importlib.import_module("bitwuzla")
+        options = solver.Options()
+        options.set(solver.Option.PRODUCE_MODELS, True)
+        options.set(solver.Option.TIME_LIMIT_PER, int(1000 * seconds))
+        self._results = solver.Result
+        self._parser = solver.Parser(solver.TermManager(), options)
+        self._parse(f"(set-logic ALL)\n{text}")
+        self._solver = self._parser.bitwuzla()
+        self._steps = 0
+        wire = r"^; yosys-smt2-(?:input|wire|output|register) (\S+) (\d+)$"
+        widths = {name: int(width) for name, width in re.findall(wire, text, re.MULTILINE)}
+        self._widths = {name: width for name, width in widths.items() if width}
+        self._unroll(1)
+
+    def _parse(self, text: str) -> None:
+        self._parser.parse(text, False, False)
+
+    def _unroll(self, steps: int) -> None:
+        while self._steps < steps:
+            step = self._steps
+            self._parse(f"(declare-fun s{step} () |{_TOP}_s|)\n")
+            self._assert(f"(|{_TOP}_h| s{step})")
+            self._assert(f"(|{_TOP}_t| s{step - 1} s{step})" if step else f"(|{_TOP}_i| s0)")
+            self._assert(f"(|{_TOP}_u| s{step})")
+            self._steps += 1
+
+    def _assert(self, text: str) -> None:
+        self._solver.assert_formula(self._parser.parse_term(text))
+
+    def _possible(self, condition: str) -> bool:
+        answer = self._solver.check_sat(self._parser.parse_term(condition))
+        if answer == self._results.UNKNOWN:
+            raise UndecidedError
+        return bool(answer == self._results.SAT)
+
+    def violation(self, claims: Sequence[str], steps: int) -> Trace | None:
+        """Return a run of at most so many cycles that ends with a broken claim, or None if there is none.
+
+        Raises
+        ------
+        UndecidedError
+            Time was up.
+        """
+        for step in range(steps):
+            self._unroll(step + 1)
+            for claim in claims:
+                if self._possible(f"(not (|{_TOP}_n {claim}| s{step}))"):
+                    return self._trace(step + 1)
+                self._assert(f"(|{_TOP}_n {claim}| s{step})")
+        return None
+
+    def reachable(self, cover: str) -> bool:
+        """Return whether a wire can be set in the first cycle."""
+        return self._possible(f"(|{_TOP}_n {cover}| s0)")
+
+    def with_inputs(self, inputs: dict[str, int]) -> Trace:
+        """Return the first cycle with these values of input bits, by the names ``wire[bit]`` or ``wire``."""
+        for name, value in inputs.items():
+            wire, bit = re.fullmatch(r"(\S+?)(?:\[(\d+)\])?", name).groups()  # type: ignore[union-attr]
+            term = f"(|{_TOP}_n {wire}| s0)"
+            if self._widths[wire] > 1:
+                term = f"(= ((_ extract {bit} {bit}) {term}) #b1)"
+            self._assert(term if value else f"(not {term})")
+        assert self._possible("true")
+        return self._trace(1)
+
+    def _trace(self, steps: int) -> Trace:
+        values = [{name: self._value(name, step) for name in self._widths} for step in range(steps)]
+        return Trace(self._widths, values)
+
+    def _value(self, name: str, step: int) -> int:
+        value = self._solver.get_value(self._parser.parse_term(f"(|{_TOP}_n {name}| s{step})")).value()
+        return int(value) if isinstance(value, bool) else int(value, 2)

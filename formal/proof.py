@@ -1,0 +1,108 @@
+"""Settling a property: which engine, what it says, and whether anything could have broken it."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import abc, exhaustive
+from .harness import Harness
+from .model import TEXT_GRAPH, Model, Trace, UndecidedError, written
+from .properties import Case, Engine
+
+__all__ = ["Outcome", "settle"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a property for one set of parameters.
+
+    Attributes
+    ----------
+    case : Case
+        Which.
+    engine : str
+        What decided.
+    depth : str
+        How far it looked: all inputs, without a bound, or so many cycles.
+    result : str
+        ``proved``; ``broken``; ``undecided`` if time was up; ``vacuous`` if something that must be possible is not.
+    seconds : float
+        What it took.
+    covers : dict of str to (int or None)
+        After how many cycles each was reached; None if it was not.
+    trace : Trace or None
+        A run that breaks the property.
+    values : list of dict of str to str
+        What that run's free and named values are, cycle by cycle, decoded.
+    broken : tuple of str
+        Claims that do not hold in the last cycle.
+    """
+
+    case: Case
+    engine: str
+    depth: str
+    result: str
+    seconds: float
+    covers: dict[str, int | None]
+    trace: Trace | None
+    values: tuple[dict[str, str], ...]
+    broken: tuple[str, ...]
+
+
+def settle(case: Case, seconds: float) -> Outcome:
+    """Try to prove a property.
+
+    Parameters
+    ----------
+    case : Case
+        The property and its parameters.
+    seconds : float
+        For each question to a solver.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        harness, folder = case.harness(), Path(scratch)
+        engine = Engine.REACHABILITY if harness.registers else case.subject.engine
+        model = Model(written(harness, folder, graph=engine is not Engine.SOLVER), seconds)
+        covers: dict[str, int | None] = {}
+        try:
+            trace = _counterexample(harness, engine, model, folder, seconds)
+            result = "broken" if trace else "proved"
+            if not trace:
+                covers = _covers(harness, engine, model, folder, case.cycles, seconds)
+                result = "vacuous" if None in covers.values() else result
+        except UndecidedError:
+            trace, result = None, "undecided"
+    steps = trace.steps if trace else []
+    return Outcome(
+        case,
+        engine.value,
+        "no bound" if engine is Engine.REACHABILITY else "all inputs",
+        result,
+        time.perf_counter() - start,
+        covers,
+        trace,
+        tuple(harness.decoded(step) for step in steps),
+        tuple(claim for claim in harness.claims if steps and not steps[-1][claim]),
+    )
+
+
+def _counterexample(harness: Harness, engine: Engine, model: Model, folder: Path, seconds: float) -> Trace | None:
+    if engine is Engine.SOLVER:
+        return model.violation(harness.claims, 1)
+    if engine is Engine.EXHAUSTIVE:
+        inputs = exhaustive.first_violation(folder / TEXT_GRAPH)
+        return model.with_inputs(inputs) if inputs is not None else None
+    cycles = abc.broken_after(folder, seconds)
+    return model.violation(harness.claims, cycles) if cycles else None
+
+
+def _covers(
+    harness: Harness, engine: Engine, model: Model, folder: Path, cycles: int, seconds: float
+) -> dict[str, int | None]:
+    if engine is Engine.REACHABILITY:
+        return {
+            cover: abc.reached_after(folder, output, cycles, seconds) for output, cover in enumerate(harness.covers)
+        }
+    return {cover: 1 if model.reachable(cover) else None for cover in harness.covers}

@@ -1,0 +1,231 @@
+"""The one rounding, against relations that say of a result whether it is the right one."""
+
+from collections.abc import Callable, Iterator
+
+from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
+
+from ..isa.formats import FORMATS, Format
+from ..isa.numerics import zero_exponent_for
+from ..rtl.align import ALIGNED_EXPONENT_BITS
+from ..rtl.config import CoreConfig
+from ..rtl.round import ResultCode, Round
+from ..rtl.widths import Widths
+from .harness import Harness
+from .properties import Parameters, Topic, anonymous
+
+__all__ = ["ROUNDING", "Rounded"]
+
+ROUNDING = Topic("rounding")
+_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
+_FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
+_DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
+_INTEGER_BITS = 33
+
+
+def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Round:
+    """Instantiate the rounding of a configuration with free operands."""
+    widths = Widths(config)
+    return h.add(
+        "round",
+        Round(widths.total_bits, widths.grid_bits, widths.integer_bits, widths.results),
+        total=h.free("total", signed(widths.total_bits)),
+        exponent=h.free("exponent", signed(ALIGNED_EXPONENT_BITS)),
+        result=result,
+        saturate=h.free("saturate"),
+        nan=h.free("nan"),
+        positive_inf=h.free("positive_inf"),
+        negative_inf=h.free("negative_inf"),
+    )
+
+
+def _with(*results: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
+    """Return the cases of some result formats."""
+
+    def parameters(config: CoreConfig) -> Iterator[Parameters]:
+        held = Widths(config).results
+        for result in results:
+            if result in held:
+                yield anonymous(config), result.name
+
+    return parameters
+
+
+def _smallest_exponent(config: CoreConfig, name: str) -> int:
+    """Return the smallest e_zero that a step of a configuration can have."""
+    widths, found = Widths(config), []
+    if widths.floats:
+        found.append(zero_exponent_for(config.alignment_bits, half_result=name == "f16"))
+    if widths.packed and name == "f32":
+        found.append(zero_exponent_for(config.block_alignment_bits, grouped=True))
+    return min(found)
+
+
+def _shifted(value: Value, amount: Value, bits: int) -> Value:
+    """Return a value shifted right by a signed amount that may exceed its width, or left by a negative one.
+
+    Correct where what a left shift drops is zero; `bits` is the width of the result.
+    """
+    width = len(value)
+    right = Mux(amount >= width, 0, value >> amount.as_unsigned()[: width.bit_length()])
+    return Mux(amount >= 0, right, (value << (-amount).as_unsigned()[: bits.bit_length()]))[:bits]
+
+
+class Rounded:
+    """A float and the exact sum that it was rounded from, and what relates the two.
+
+    ``2**places`` units of the sum are one unit in the last place of the float.
+
+    Parameters
+    ----------
+    h : Harness
+        Where the relations are claimed.
+    total : Value
+        The exact sum, signed.
+    lowest : Value or int
+        Exponent of the sum's last bit.
+    output : Value
+        The result register.
+    fmt : Format
+        How to read it.
+    finite : Value
+        No special value decides the result.
+    """
+
+    def __init__(
+        self, h: Harness, total: Value, lowest: Value | int, output: Value, fmt: Format, finite: ValueLike
+    ) -> None:
+        self.h, self.lowest, self.format = h, lowest, fmt
+        fraction, field = output[: fmt.fraction_bits], output[fmt.fraction_bits : fmt.bits - 1]
+        self.fraction, self.field = fraction, field
+        self.infinite = finite & field.all()
+        self.ordinary = finite & ~field.all()
+        self.significand = Cat(fraction, field.any())
+        last_place = Mux(field.any(), field, 1) - (fmt.bias + fmt.fraction_bits)
+        self.places = h.named("places", last_place - lowest, signed(ALIGNED_EXPONENT_BITS + 2))
+        self.magnitude = h.named("magnitude", Mux(total < 0, -total, total)[: len(total)])
+        h.claim("infinity_fraction", ~self.infinite | (fraction == 0))
+        negative = (total < 0) & output[: fmt.bits - 1].any()
+        h.claim("sign", ~finite | (output[fmt.bits - 1] == negative))
+        if fmt.bits < len(output):
+            h.claim("upper_half", output[fmt.bits :] == 0)
+        h.cover("subnormal", self.ordinary & (field == 0) & (fraction != 0))
+        h.cover("normal", self.ordinary & (field > 1))
+
+    def truncated(self, dropped: int) -> None:
+        """Claim that it is the largest float not above the sum, in magnitude, some last bits of the fraction zero."""
+        h, width = self.h, self.format.fraction_bits + 1
+        kept = _shifted(self.magnitude, self.places, max(width, len(self.magnitude)) + 1)
+        rounded = Cat(Const(0, dropped), kept[dropped:])
+        h.claim("significand", ~self.ordinary | (rounded == self.significand))
+        h.claim("finer", ~self.ordinary | self._finer(width))
+        overflows = self._at_least(1, 1 << (self.format.exponent_bits - 1))
+        h.claim("infinity", ~(self.ordinary | self.infinite) | (self.infinite == overflows))
+
+    def nearest(self) -> None:
+        """Claim that it is within half a unit in its last place, and even where that is exactly half."""
+        h, bits, width = self.h, self.format.fraction_bits, len(self.magnitude)
+        exact, far = self.places <= 0, self.places > width + 1
+        h.claim("finer", ~self.ordinary | self._finer(bits + 1))
+        left = _shifted(self.magnitude, self.places, width + bits + 2)
+        h.claim("exact", ~(self.ordinary & exact) | (left == self.significand))
+        # In quarters of a unit of the sum.
+        amount = self.places.as_unsigned()[: (width + 1).bit_length()]
+        unit = Const(1, width + 2) << amount
+        error = h.named("error", (self.magnitude << 2) - (self.significand << (amount + 2)))
+        halfway = (unit << 1).as_signed()
+        odd = self.significand[0]
+        up = Mux(odd, error < halfway, error <= halfway)
+        # Below a power of two floats are twice as dense.
+        dense = (self.fraction == 0) & (self.field > 1)
+        down = Mux(dense, -error <= unit, Mux(odd, -error < halfway, -error <= halfway))
+        between = self.ordinary & ~exact
+        h.claim("half", ~(between & ~far) | (up & down))
+        h.claim("far", ~(between & far) | (self.significand == 0))
+        overflows = self._at_least((2 << (bits + 1)) - 1, (1 << (self.format.exponent_bits - 1)) - bits - 2)
+        h.claim("infinity", ~(self.ordinary | self.infinite) | (self.infinite == overflows))
+        h.cover("tie_up", between & ~far & (error == -halfway))
+        h.cover("tie_down", between & ~far & (error == halfway))
+        h.cover("carry", between & ~far & dense & (error < 0))
+
+    def _finer(self, bits: int) -> Value:
+        """Return whether the last place is at most so many bits finer than the grid, unless the sum is zero."""
+        return (self.places >= -bits) | (self.magnitude == 0)
+
+    def _at_least(self, significand: int, exponent: int) -> Value:
+        """Return whether the magnitude is at least ``significand * 2**exponent``."""
+        width = len(self.magnitude)
+        places = self.h.named("limit", exponent - self.lowest, signed(ALIGNED_EXPONENT_BITS + 2))
+        below = Mux(places >= width, 0, self.magnitude >> places.as_unsigned()[: width.bit_length()])
+        up, reach = (-places).as_unsigned(), significand.bit_length()
+        above = Mux(up >= reach, self.magnitude != 0, (self.magnitude << up[: reach.bit_length()]) >= significand)
+        return Mux(places >= 0, below >= significand, above)
+
+
+def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
+    """Return what the rounding of a configuration makes of free operands."""
+    fmt, grid_bits = FORMATS[_FORMAT_OF_RESULT[code]], Widths(config).grid_bits
+    rounder = _rounder(h, config, code)
+    h.assume(rounder.exponent >= _smallest_exponent(config, fmt.name))
+    finite = ~(rounder.nan | rounder.positive_inf | rounder.negative_inf)
+    output = h.named("output", rounder.output)
+    rounded = Rounded(h, rounder.total, rounder.exponent - grid_bits, output, fmt, finite)
+    h.cover("overflow", rounded.infinite)
+    return rounded
+
+
+@ROUNDING.property("truncation", _with(ResultCode.F32, ResultCode.E8M13))
+def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
+    """Truncated results: the largest float that is not above the exact sum, of its sign, +0 if that is zero.
+
+    For all sums and exponents from e_zero up, at full width; an infinity if and only if the sum is 2**128 or more.
+    """
+    code = ResultCode.__members__[result]
+    rounded = _rounded(h, config, code)
+    rounded.truncated(_DROPPED[code])
+    h.cover("inexact", rounded.ordinary & (rounded.places > 0) & rounded.magnitude[0])
+    h.cover("exact", rounded.ordinary & (rounded.places < 0) & (rounded.field > 1))
+
+
+@ROUNDING.property("nearest", _with(ResultCode.F16))
+def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
+    """f16 results: within half a unit in the last place of the exact sum, and even where exactly half.
+
+    For all sums and exponents from e_zero up, at full width; an infinity if and only if the sum is 65520 or more.
+    """
+    _rounded(h, config, ResultCode.__members__[result]).nearest()
+
+
+@ROUNDING.property("specials", _with(ResultCode.F32, ResultCode.E8M13, ResultCode.F16))
+def _specials(h: Harness, config: CoreConfig, result: str) -> None:
+    """NaN, and both infinities together, give the canonical NaN; one infinity wins with its sign."""
+    code = ResultCode.__members__[result]
+    fmt = FORMATS[_FORMAT_OF_RESULT[code]]
+    r = _rounder(h, config, code)
+    output = h.named("output", r.output)
+    nan = r.nan | (r.positive_inf & r.negative_inf)
+    infinity = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
+    h.claim("nan", ~nan | (output == _NAN[fmt.name]))
+    h.claim("positive", nan | ~r.positive_inf | (output == infinity))
+    h.claim("negative", nan | ~r.negative_inf | (output == infinity | 1 << (fmt.bits - 1)))
+    h.claim("no_overflow", ~r.overflow)
+    for name, condition in (("nan", nan), ("positive", r.positive_inf & ~nan), ("negative", r.negative_inf & ~nan)):
+        h.cover(name, condition)
+
+
+@ROUNDING.property("integers", _with(ResultCode.S32))
+def _integers(h: Harness, config: CoreConfig, result: str) -> None:
+    """Integers: clamped to 32 bits on request, else the low 32 bits, with a flag that keeps the sum of 33 bits."""
+    r = _rounder(h, config, ResultCode.__members__[result])
+    value = h.named("value", r.total >> r.integer_bits)
+    output = h.named("output", r.output)
+    smallest, largest = -(1 << 31), (1 << 31) - 1
+    clamped = Mux(value < smallest, smallest, Mux(value > largest, largest, value))
+    h.claim("clamped", ~r.saturate | (output == clamped[:32]))
+    h.claim("wrapped", r.saturate | (output == value[:32]))
+    reachable = (value >= -(1 << (_INTEGER_BITS - 1))) & (value < 1 << (_INTEGER_BITS - 1))
+    whole = Cat(output, output[-1] ^ r.overflow).as_signed()
+    h.claim("kept", r.saturate | ~reachable | (whole == value))
+    h.claim("clamped_fits", ~r.saturate | ~r.overflow)
+    h.cover("clamps_low", r.saturate & (value < smallest))
+    h.cover("clamps_high", r.saturate & (value > largest))
+    h.cover("overflow", r.overflow)

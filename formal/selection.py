@@ -1,0 +1,113 @@
+"""Operand selection: what is selected, and that nothing else has any influence."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Array, Cat, Const, Mux, Value
+
+from ..isa.metadata import UNITS_PER_CHUNK
+from ..rtl.config import CoreConfig
+from ..rtl.metadata import MetadataDecoder, RuleCode
+from ..rtl.select import OperandSelect, Selector
+from .harness import Harness
+from .properties import Parameters, Topic, anonymous
+
+__all__ = ["SELECTION"]
+
+SELECTION = Topic("selection")
+_UNIT_BITS = (8, 16)
+
+
+def _selectors(config: CoreConfig) -> Iterator[Parameters]:
+    for bits in _UNIT_BITS:
+        yield config.selector, bits
+
+
+def _chunk(
+    h: Harness, name: str, selector: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
+) -> tuple[MetadataDecoder, Selector]:
+    """Instantiate one chunk's decoder and selector."""
+    decoder = h.add(f"{name}_decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+    select = h.add(f"{name}_select", Selector(len(units[0])), select0=decoder.select0, select1=decoder.select1)
+    h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
+    return decoder, select
+
+
+@SELECTION.property("units", _selectors)
+def _units(h: Harness, selector: str, unit_bits: int) -> None:
+    """The two outputs are the selected units, for all data, nibbles and rules; zero where a slot reaches none."""
+    nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
+    units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
+    decoder, select = _chunk(h, "chunk", selector, nibble, rule, units)
+    exchanged = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    for slot, output in enumerate((select.output0, select.output1)):
+        index = exchanged.word_select(slot, 2)
+        reached = (index != (3, 0)[slot]) | (selector == "mux4")
+        h.claim(f"slot{slot}", output == Mux(reached, Array(units)[index], 0))
+        h.cover(f"slot{slot}", output != 0)
+
+
+@SELECTION.property("isolation", _selectors)
+def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
+    """No unit that a slot's index does not name can influence that slot's output.
+
+    Two copies with the same nibble and rule and otherwise free data, alike only in the unit that the index names.
+    """
+    nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
+    copies = [[h.free(f"{copy}{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)] for copy in ("left", "right")]
+    (decoder, left), (_, right) = (
+        _chunk(h, f"copy{number}", selector, nibble, rule, units) for number, units in enumerate(copies)
+    )
+    exchanged = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    for slot, (one, other) in enumerate(((left.output0, right.output0), (left.output1, right.output1))):
+        index = exchanged.word_select(slot, 2)
+        alike = Array(copies[0])[index] == Array(copies[1])[index]
+        h.claim(f"slot{slot}", ~alike | (one == other))
+        h.cover(f"slot{slot}_alike", alike & (one != 0))
+        h.cover(f"slot{slot}_differs", one != other)
+
+
+@SELECTION.property("tf32", lambda config: [(config.selector,)])
+def _tf32(h: Harness, selector: str) -> None:
+    """Under the two nibbles that tf32 defines the outputs are the halves of one element, never of two."""
+    nibble = h.free("nibble", 4)
+    units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
+    decoder, select = _chunk(h, "chunk", selector, nibble, RuleCode.TF32, units)
+    element = Cat(select.output0, select.output1)
+    first, second = Cat(*units[:2]), Cat(*units[2:])
+    h.claim("whole", ~decoder.legal | (element == Mux(nibble[3] & nibble[1], second, first)))
+    h.cover("first", decoder.legal & (nibble == 0b0100))
+    h.cover("second", decoder.legal & (nibble == 0b1110))
+    h.cover("spliced", ~decoder.legal & (element != first) & (element != second))
+
+
+@SELECTION.property("step", lambda config: [(anonymous(config),)])
+def _step(h: Harness, config: CoreConfig) -> None:
+    """Every slot of a step meets the unit that its chunk's nibble names, and a dense step the low half of B."""
+    bits = 8 * config.step_bytes
+    a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)
+    wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
+    select = h.add("select", OperandSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
+    widths = {16 if element.container_bits >= 16 else 8 for element in config.elements}
+    if len(widths) == 1:
+        h.assume(wide == (widths == {16}))
+    for unit_bits in sorted(widths):
+        applies = wide == (unit_bits == 16)
+        for chunk in range(bits // (2 * unit_bits)):
+            name = f"{unit_bits}_{chunk}"
+            nibble = nibbles.word_select(chunk, 4)
+            decoder = h.add(f"decoder{name}", MetadataDecoder(config.selector), nibble=nibble, rule=rule)
+            swap = decoder.swap & sparse
+            for slot in range(2):
+                index = Mux(decoder.swap, nibble.word_select(1 - slot, 2), nibble.word_select(slot, 2))
+                unit = b.word_select(4 * chunk + index, unit_bits)
+                if config.selector == "mux3":
+                    unit = Mux(index == (3, 0)[slot], 0, unit)
+                place = 2 * chunk + slot
+                wanted = Mux(sparse, unit, b.word_select(place, unit_bits))
+                stored = Mux(swap, a.word_select(place ^ 1, unit_bits), a.word_select(place, unit_bits))
+                at = slice(place * unit_bits, (place + 1) * unit_bits)
+                h.claim(f"operand{name}_{slot}", ~applies | (select.selected[at] == wanted))
+                h.claim(f"stored{name}_{slot}", ~applies | (select.stored[at] == stored))
+        h.cover(f"sparse{unit_bits}", applies & sparse & (select.selected != b[:bits]))
+        h.cover(f"dense{unit_bits}", applies & ~sparse & select.selected.any())
+    h.claim("dense_is_legal", sparse | (select.illegal == Const(0)))

@@ -1,0 +1,250 @@
+"""Streams and control of core and warp: protocol, order, draining, reset.
+
+The arithmetic is cut away: a stand-in for the unit returns its accumulator after the pipeline's latency. What passes
+through is one bit that marks one item; since no control depends on data, that speaks of all items.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import stream
+
+from ..rtl.config import CoreConfig
+from ..rtl.core import Core
+from ..rtl.round import ResultCode
+from ..rtl.step import control_layout
+from ..rtl.unit import Unit
+from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
+from .harness import Harness
+from .properties import Parameters, Topic
+
+__all__ = ["CORE", "WARP"]
+
+CORE, WARP = Topic("core"), Topic("warp")
+#: Blocks of outputs up to which the engine finds invariants of a warp.
+_FEW_BLOCKS = 8
+
+
+class _Echo(Unit):
+    """Stands for a unit: the accumulator comes back as the result, the lowest nibble as the flags."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        value = Cat(self.step.c[0], self.step.metadata[0])
+        for stage in range(self.config.latency):
+            register = Signal(2, name=f"stage{stage}", reset_less=True)
+            with m.If(self.enable):
+                m.d.sync += register.eq(value)
+            value = register
+        m.d.comb += [
+            self.result.d.eq(value[0].replicate(32)),
+            self.result.illegal.eq(value[1].replicate(len(self.result.illegal))),
+        ]
+        return m
+
+
+class _Flow:
+    """What enters and leaves a stream component, counted, with one item marked.
+
+    Parameters
+    ----------
+    h : Harness
+        Where.
+    reset : Value
+        Forgets everything.
+    source, sink : stream.Interface
+        Of the component.
+    most : int
+        Items that it can hold.
+    """
+
+    def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
+        m = h.m
+        m.d.comb += [source.valid.eq(h.free("i_valid") & ~reset), sink.ready.eq(h.free("o_ready") & ~reset)]
+        h.named("i_ready", source.ready)
+        self.o_valid = h.named("o_valid", sink.valid)
+        self.accepts = h.named("accepts", source.valid & source.ready)
+        self.delivers = h.named("delivers", sink.valid & sink.ready)
+        self.inside = inside = Signal(range(most + 2), name="inside")
+        m.d.sync += inside.eq(inside + self.accepts - self.delivers)
+        h.observed["inside"] = inside
+        self.most = most
+        # The marked item, and how many are ahead of it.
+        marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
+        self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
+        with m.If(self.marks):
+            m.d.sync += [marked.eq(1), self.ahead.eq(inside - self.delivers)]
+        with m.Elif(marked & self.delivers & (self.ahead != 0)):
+            m.d.sync += self.ahead.eq(self.ahead - 1)
+        self.awaited = h.named("awaited", marked & ~self.passed & (self.ahead == 0))
+        with m.If(self.awaited & self.delivers):
+            m.d.sync += self.passed.eq(1)
+        self.marked = marked
+
+    def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
+        """State order and protocol: `token` is what the result shows of the mark, `payload` all of the result."""
+        h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
+        h.claim("holds_no_more", self.inside <= self.most)
+        h.claim("order", ~self.o_valid | (token == self.awaited))
+        before, waited = Signal(len(payload), name="payload_before"), Signal(name="waited")
+        h.m.d.sync += [before.eq(payload), waited.eq(self.o_valid & ~self.delivers & ~reset)]
+        h.claim("valid_stays", ~waited | reset | self.o_valid)
+        h.claim("payload_stays", ~waited | reset | (payload == before))
+        h.cover("full", self.inside == self.most)
+        h.cover("marked_last", self.marks & (self.inside == self.most - 1))
+        h.cover("delivered", self.passed)
+        h.cover("waits", waited & self.o_valid)
+
+    def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
+        """State that nothing stays inside when nothing enters and everything is taken for so many cycles."""
+        quiet = Signal(range(cycles + 1), name="quiet")
+        with h.m.If(valid | ~ready):
+            h.m.d.sync += quiet.eq(0)
+        with h.m.Elif(quiet != cycles):
+            h.m.d.sync += quiet.eq(quiet + 1)
+        h.claim("drains", (quiet != cycles) | ((self.inside == 0) & ~self.o_valid))
+        h.cover("drained", (quiet == cycles) & self.passed)
+
+
+def _arrays(config: CoreConfig) -> Iterator[Parameters]:
+    yield (_bare(config),)
+
+
+def _bare(config: CoreConfig) -> CoreConfig:
+    """Return a configuration of the same array and pipeline, the rest as small as it may be."""
+    small = {"formats": ("s8",), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
+    return replace(config, name="array", selector="mux4", **small)
+
+
+def _core_cycles(config: CoreConfig) -> int:
+    """Cycles in which a core fills, waits and drains."""
+    return 2 * config.latency + 6
+
+
+@CORE.property("order", _arrays, cycles=_core_cycles)
+def _core_order(h: Harness, config: CoreConfig) -> None:
+    """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
+
+    An offered result stays until taken; a core holds as many tiles as it has stages.
+    """
+    reset = h.clocked()
+    core = h.add("core", Core(config, 1, _Echo))
+    flow = _Flow(h, reset, core.i, core.o, config.latency)
+    outputs = config.rows * config.columns
+    h.m.d.comb += core.i.payload.tag.eq(flow.marks)
+    h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
+    h.m.d.comb += [core.i.payload.metadata[row].eq(flow.marks) for row in range(config.rows)]
+    result = core.o.payload
+    token = h.named("token", result.tag)
+    flow.claim(h, token, Cat(result.tag, *(result.d[index][0] for index in range(outputs))), reset)
+    for index in range(outputs):
+        h.claim(f"output{index}", ~flow.o_valid | (result.d[index][0] == token))
+    for row in range(config.rows):
+        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == token))
+    h.claim("takes_what_it_can", ~core.o.ready | core.i.ready)
+    flow.drains(h, config.latency, core.i.valid, core.o.ready)
+
+
+@CORE.property("reset", _arrays, cycles=_core_cycles)
+def _core_reset(h: Harness, config: CoreConfig) -> None:
+    """Reset reaches every control register: after it a core behaves as one that never saw a tile."""
+    token = h.free("token")
+
+    def drive(core: Core) -> list[Any]:
+        return [core.i.payload.tag.eq(token)]
+
+    _fresh(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: core.o.payload.tag)
+
+
+def _fresh(
+    h: Harness,
+    copies: Sequence[Core] | Sequence[Warp],
+    drive: Callable[..., list[Any]],
+    observe: Callable[..., Value],
+) -> None:
+    """Drive two copies alike, but one with nothing before the first reset, and compare them from then on."""
+    reset = h.clocked()
+    before = Signal(init=1, reset_less=True, name="before")
+    with h.m.If(reset):
+        h.m.d.sync += before.eq(0)
+    valid, ready = h.free("i_valid"), h.free("o_ready")
+    for name, copy, quiet in zip(("used", "fresh"), copies, (Const(0), before), strict=True):
+        h.add(name, copy)
+        h.m.d.comb += [copy.i.valid.eq(valid & ~quiet & ~reset), copy.o.ready.eq(ready & ~reset), *drive(copy)]
+    used, fresh = copies
+    after = h.named("after", ~before & ~reset)
+    h.claim("i_ready", ~after | (used.i.ready == fresh.i.ready))
+    h.claim("o_valid", ~after | (used.o.valid == fresh.o.valid))
+    h.claim("payload", ~(after & used.o.valid) | (observe(used) == observe(fresh)))
+    h.cover("differs_before", before & (used.o.valid != fresh.o.valid))
+    h.cover("delivers_after", after & used.o.valid & used.o.ready)
+
+
+def _warp_cycles(config: CoreConfig) -> int:
+    """Cycles in which a warp takes two instructions and lets them go."""
+    blocks, steps = _blocks_and_steps(config)
+    return 2 * blocks * steps + 3 * config.latency + 8
+
+
+def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
+    return ROWS * COLUMNS // (config.rows * config.columns), 2 if config.step_bytes == 16 else 1
+
+
+def _warps(config: CoreConfig) -> Iterator[Parameters]:
+    """A small array as one of eight blocks of outputs: counters of more are beyond the engine."""
+    bare = _bare(config)
+    few = _blocks_and_steps(bare)[0] <= _FEW_BLOCKS
+    yield (bare if few else replace(bare, rows=4, columns=4),)
+
+
+@WARP.property("order", _warps, cycles=_warp_cycles)
+def _warp_order(h: Harness, config: CoreConfig) -> None:
+    """Nothing is lost, duplicated or reordered by a warp, and every register of a result is the result's own.
+
+    All accumulator registers of an instruction carry its mark, and each result register must: results of two
+    instructions, steps or blocks never mix. For f32 and f16 results, one step and two; f16 leaves two registers zero.
+    With nothing new to do it drains.
+    """
+    reset = h.clocked()
+    warp = h.add("warp", Warp(config, _Echo))
+    blocks, steps = _blocks_and_steps(config)
+    flow = _Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
+    operands, result = warp.i.payload, warp.o.payload
+    h.m.d.comb += [
+        operands.control.eq(h.free("control", control_layout())),
+        operands.long.eq(h.free("long")),
+        *(register.eq(flow.marks.replicate(32)) for lane in operands.c for register in lane),
+        *(lane.eq(flow.marks.replicate(32)) for lane in operands.e),
+    ]
+    half = Signal(name="half")
+    with h.m.If(flow.marks):
+        h.m.d.sync += half.eq(operands.control.result == ResultCode.F16)
+    token = h.named("token", result.d[0][0][0])
+    flow.claim(h, token, Cat(token, result.d[LANES - 1][1], result.d[LANES - 1][3]), reset)
+    for lane in range(LANES):
+        for register in range(REGISTERS):
+            wanted = flow.awaited & ~half if register >= 2 else flow.awaited
+            claimed = result.d[lane][register] == wanted.replicate(32)
+            h.claim(f"lane{lane}_register{register}", ~flow.o_valid | claimed)
+    for row in range(ROWS):
+        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == flow.awaited))
+    flow.drains(h, 2 * blocks * steps + config.latency + 2, warp.i.valid, warp.o.ready)
+    h.cover("half", flow.awaited & half & flow.delivers)
+
+
+@WARP.property("reset", _warps, cycles=_warp_cycles)
+def _warp_reset(h: Harness, config: CoreConfig) -> None:
+    """Reset reaches every control register: after it a warp behaves as one that never saw an instruction."""
+    token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
+
+    def drive(warp: Warp) -> list[Any]:
+        operands = warp.i.payload
+        registers = [register.eq(token.replicate(32)) for lane in operands.c for register in lane]
+        return [operands.control.eq(control), operands.long.eq(long), *registers]
+
+    def observe(warp: Warp) -> Value:
+        return Cat(register for lane in warp.o.payload.d for register in lane)
+
+    _fresh(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)

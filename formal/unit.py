@@ -1,0 +1,148 @@
+"""A whole unit against a flat specification, at reduced width: few slots, narrow significands, every stage in place.
+
+The specification puts every product and the accumulator, as integers, on one absolute grid, and drops there what lies
+below 2**(E - F); it never measures the distance of a term from another.
+"""
+
+from amaranth.hdl import Cat, Const, Mux, Value, signed
+
+from ..isa.formats import FORMATS
+from ..isa.numerics import zero_exponent_for
+from ..rtl.config import CoreConfig, Element
+from ..rtl.metadata import RuleCode
+from ..rtl.round import ResultCode
+from ..rtl.unit import Unit
+from .harness import Harness
+from .operands import Definition
+from .properties import Topic
+from .rounding import Rounded
+
+__all__ = ["UNIT"]
+
+UNIT = Topic("unit")
+_EXPONENT = signed(10)
+#: The fewest with which f16 results of e2m1 are rounded in every way.
+_ALIGNMENT_BITS = 12
+#: Bits of A's integers beside the sign.
+_NARROW = 2
+
+
+def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
+    return CoreConfig(
+        name="reduced",
+        formats=formats,
+        step_bytes=4,
+        alignment_bits=_ALIGNMENT_BITS,
+        fp8_alignment_bits=_ALIGNMENT_BITS,
+        selector=config.selector,
+        cuts=(),
+    )
+
+
+class _Operands:
+    """A unit with free operands, and what each slot multiplies by the rules of the metadata."""
+
+    def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
+        unit = self.unit = h.add("unit", Unit(config), enable=1)
+        control, step = unit.step.control, unit.step
+        bits = 8 * config.step_bytes
+        a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)
+        self.c, self.codes = h.free("c", 32), [h.free(f"element_{name}", 4) for name in ("a", "b")]
+        sparse, rule = h.free("sparse"), h.free("rule", RuleCode)
+        self.saturate, self.overflow = h.free("saturate"), h.free("overflow")
+        h.assume(Cat(rule == code for code in rules).any())
+        h.m.d.comb += [
+            step.a.eq(a),
+            step.b.eq(b),
+            step.metadata.eq(metadata),
+            step.c.eq(self.c),
+            control.a.eq(self.codes[0]),
+            control.b.eq(self.codes[1]),
+            control.sparse.eq(sparse),
+            control.rule.eq(rule),
+            control.result.eq(result),
+            control.saturate.eq(self.saturate),
+            step.overflow.eq(self.overflow),
+        ]
+        self.output = h.named("output", unit.result.d)
+        if config.selector == "mux3":  # which does not reach every unit that an undefined nibble names
+            h.assume(unit.result.illegal == 0)
+        self.pairs: list[tuple[Value, Value]] = []
+        for slot in range(config.step_bytes):
+            index = metadata.word_select(slot, 2)
+            selected = b.word_select(4 * (slot // 2) + index, 8)
+            self.pairs.append((a.word_select(slot, 8), Mux(sparse, selected, b.word_select(slot, 8))))
+        h.cover("sparse", sparse & self.output.any())
+        h.cover("dense", ~sparse & self.output.any())
+
+
+@UNIT.property("floats", lambda config: [(_reduced(config, "e2m1"),)], slow=True)
+def _float_step(h: Harness, config: CoreConfig) -> None:
+    """A step of e2m1 rounds the exact sum of its terms, each truncated F bits below the largest exponent, to f16.
+
+    For all operands, metadata and accumulators; an accumulator that is infinite or NaN is the result.
+    """
+    operands = _Operands(h, config, ResultCode.F16, (RuleCode.ORDERED,))
+    h.assume(Cat(value == 0 for value in operands.codes).all())
+    (element,), accumulator = config.elements, FORMATS["f16"]
+    fmt, floor = element.format, zero_exponent_for(config.alignment_bits, half_result=True)
+    base = min(2 * (fmt.minimum_exponent - fmt.fraction_bits), floor - config.alignment_bits)
+    base = min(base, accumulator.minimum_exponent - accumulator.fraction_bits)
+    c = Definition(Element(accumulator, accumulator.bits), operands.c[: accumulator.bits])
+    terms = [(c.sign, c.magnitude, c.exponent - accumulator.bias, accumulator.fraction_bits, c.zero)]
+    for pair in operands.pairs:
+        a, b = (Definition(element, value[element.low_bit : element.low_bit + fmt.bits]) for value in pair)
+        exponent = a.exponent + b.exponent - 2 * fmt.bias
+        terms.append((a.sign ^ b.sign, a.magnitude * b.magnitude, exponent, 2 * fmt.fraction_bits, a.zero | b.zero))
+    largest: Value = Const(floor, _EXPONENT)
+    for index, (_, _, exponent, _, zero) in enumerate(terms):
+        largest = h.named(f"largest{index}", Mux(~zero & (exponent > largest), exponent, largest), _EXPONENT)
+    # Everything is an integer multiple of 2**base.
+    dropped = h.named("dropped", largest - config.alignment_bits - base, _EXPONENT)
+    top = max(2 * fmt.maximum_exponent + 2, accumulator.maximum_exponent + 1)
+    bits = top - base
+    parts = []
+    for index, (sign, magnitude, exponent, fraction_bits, zero) in enumerate(terms):
+        place = (exponent - fraction_bits - base).as_unsigned()[: bits.bit_length()]
+        fixed = h.named(f"fixed{index}", Mux(zero, 0, magnitude << place), bits)
+        # What is above the grid fits: no term exceeds 4 * 2**E.
+        kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
+        parts.append(Mux(sign, -kept, kept))
+    while len(parts) > 2:
+        parts = [parts[0], *(left + right for left, right in zip(parts[1::2], parts[2::2], strict=True))]
+    total = h.named("total", parts[0] + parts[1], signed(config.alignment_bits + 7))
+    special = c.inf | c.nan
+    h.claim("special", ~special | (operands.output == Mux(c.nan, 0x7FFF, operands.c[:16])))
+    Rounded(h, total, largest - config.alignment_bits, operands.output, accumulator, ~special).nearest()
+
+
+@UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)])
+def _integer_step(h: Harness, config: CoreConfig) -> None:
+    """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
+
+    For all operands of B, metadata and accumulators of 33 bits, the last carried by the overflow flag, and for A within
+    two bits and a sign; the sum of a step that others follow fits 33 bits.
+    """
+    operands = _Operands(h, config, ResultCode.S32, (RuleCode.PLAIN, RuleCode.ORDERED))
+    h.assume(Cat(code < len(config.elements) for code in operands.codes).all())
+    total: Value = Cat(operands.c, operands.c[-1] ^ operands.overflow).as_signed()
+    for pair in operands.pairs:
+        h.assume((pair[0] < 1 << _NARROW) | (pair[0] >= (1 << 8) - (1 << _NARROW)))
+        h.assume((operands.codes[0] == 0) | (pair[0] < 1 << _NARROW))
+        signs, magnitudes = [], []
+        for code, value in zip(operands.codes, pair, strict=True):
+            signed_, unsigned_ = (Definition(element, value) for element in config.elements)
+            signs.append(Mux(code == 0, signed_.sign, 0))
+            magnitudes.append(Mux(code == 0, signed_.magnitude, unsigned_.magnitude))
+        product = magnitudes[0] * magnitudes[1]
+        total = total + Mux(signs[0] ^ signs[1], -product, product)
+    total = h.named("total", total)
+    h.assume(~operands.saturate & (total >= -(1 << 32)) & (total < 1 << 32))
+    overflow = h.named("overflow_out", operands.unit.result.overflow)
+    h.claim("wrapped", Cat(operands.output, operands.output[-1] ^ overflow).as_signed() == total)
+    clamping = h.add("clamping", Unit(config), enable=1, step=operands.unit.step)
+    h.m.d.comb += clamping.step.control.saturate.eq(1)
+    smallest, largest = -(1 << 31), (1 << 31) - 1
+    clamped = Mux(total < smallest, smallest, Mux(total > largest, largest, total))
+    h.claim("clamped", h.named("clamped", clamping.result.d) == clamped[:32])
+    h.cover("clamps", total > largest)

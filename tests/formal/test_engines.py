@@ -1,0 +1,193 @@
+"""The engines on designs whose answer is known: proofs, counterexamples, covers, time limits."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Cat, Const, Mux, Signal, signed
+from amaranth.lib import data, enum
+from sptc.errors import BackendError
+from sptc.formal import abc, model
+from sptc.formal.exhaustive import first_violation
+from sptc.formal.harness import Harness
+from sptc.formal.model import TEXT_GRAPH, Model, written
+from sptc.formal.proof import Outcome, settle
+from sptc.formal.properties import Case, Engine, Property, Topic
+
+
+class Colour(enum.Enum, shape=2):
+    RED = 0
+    GREEN = 1
+    BLUE = 2
+
+
+def settled(
+    build: Callable[[Harness], None], engine: Engine = Engine.SOLVER, cycles: int = 1, seconds: float = 20
+) -> Outcome:
+    item = Property("test.one", "It holds.", build, lambda config: [()], engine, lambda: cycles, False)
+    return settle(Case(item, (), ("tiny",)), seconds)
+
+
+def commutes(h: Harness) -> None:
+    a, b = h.free("a", 6), h.free("b", 6)
+    h.claim("sum", a + b == b + a)
+    h.cover("carry", (a + b)[6])
+
+
+def below(h: Harness) -> None:
+    a, b = h.free("a", 4), h.free("b", 4)
+    h.claim("true", (a + b)[:4] == (b + a)[:4])
+    h.claim("below", (a != 9) | (b != 12))
+
+
+@pytest.mark.parametrize("engine", [Engine.SOLVER, Engine.EXHAUSTIVE])
+def test_combinational(engine: Engine) -> None:
+    outcome = settled(commutes, engine)
+    assert (outcome.result, outcome.engine, outcome.depth) == ("proved", engine.value, "all inputs")
+    assert outcome.covers == {"cover_carry": 1}
+    assert outcome.trace is None
+    assert outcome.values == outcome.broken == ()
+    assert outcome.seconds > 0
+
+
+@pytest.mark.parametrize("engine", [Engine.SOLVER, Engine.EXHAUSTIVE])
+def test_a_counterexample(engine: Engine) -> None:
+    outcome = settled(below, engine)
+    assert (outcome.result, outcome.broken) == ("broken", ("claim_below",))
+    assert outcome.values == ({"a": "0b1001", "b": "0b1100"},)
+    assert outcome.trace
+    assert outcome.trace.steps[0]["claim_below"] == 0
+
+
+def test_a_claim_without_cases_is_vacuous() -> None:
+    def nothing(h: Harness) -> None:
+        a = h.free("a", 4)
+        h.assume(a == 3)
+        h.claim("anything", a != 4)
+        h.cover("three", a == 3)
+        h.cover("four", a == 4)
+
+    outcome = settled(nothing)
+    assert (outcome.result, outcome.covers) == ("vacuous", {"cover_three": 1, "cover_four": None})
+
+
+def test_assumptions_leave_cases_out() -> None:
+    def narrowed(h: Harness) -> None:
+        a = h.free("a", 4)
+        h.assume(a < 9)
+        h.claim("small", a != 12)
+
+    assert settled(narrowed).result == "proved"
+
+
+def test_what_takes_too_long_is_undecided() -> None:
+    """Two primes of 32 bits, from their product."""
+
+    def hard(h: Harness) -> None:
+        a, b = h.free("a", 32), h.free("b", 32)
+        h.claim("prime", a * b != 3037000493 * 2654435761)
+
+    outcome = settled(hard, seconds=0.2)
+    assert (outcome.result, outcome.trace, outcome.covers) == ("undecided", None, {})
+
+
+def counting(limit: int) -> Callable[[Harness], None]:
+    def build(h: Harness) -> None:
+        reset = h.clocked()
+        count = Signal(4, name="count")
+        h.observed["count"] = count
+        with h.m.If(h.free("go") & (count != 7)):
+            h.m.d.sync += count.eq(count + 1)
+        h.claim("limit", count != limit)
+        h.claim("other", count <= 7)
+        h.cover("six", count == 6)
+        h.cover("reset", reset & (count == 3))
+
+    return build
+
+
+def test_reachability() -> None:
+    outcome = settled(counting(9), cycles=9)
+    assert (outcome.result, outcome.engine, outcome.depth) == ("proved", "ABC pdr", "no bound")
+    assert outcome.covers == {"cover_six": 7, "cover_reset": 4}
+    assert settled(counting(9), cycles=5).result == "vacuous"
+
+
+def test_a_run_that_breaks_a_claim() -> None:
+    """As short as can be."""
+    outcome = settled(counting(5), cycles=9)
+    assert (outcome.result, outcome.broken) == ("broken", ("claim_limit",))
+    assert [values["count"] for values in outcome.values] == [f"0b{count:04b}" for count in range(6)]
+    assert all(values["go"] == "1" for values in outcome.values[:-1])
+
+
+def test_registers_start_from_their_initial_values() -> None:
+
+    def build(h: Harness) -> None:
+        h.clocked()
+        held = Signal(4, name="held", init=5, reset_less=True)
+        h.m.d.sync += held.eq(held)
+        h.claim("five", held == 5)
+        h.cover("five", held == 5)
+
+    assert settled(build, cycles=3).result == "proved"
+
+
+def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
+    layout = data.StructLayout({"low": 2, "colour": Colour})
+    h = Harness()
+    h.free("level", signed(5))
+    h.free("colour", Colour)
+    h.free("flag")
+    h.free("word", 12)
+    h.free("pair", layout)
+    h.named("sum", Cat(Const(1, 3)))
+    written(h, tmp_path, graph=False)
+    values = {"level": 0b11110, "colour": 2, "flag": 1, "word": 0xABC, "pair": 0b0110, "sum": 1}
+    assert h.decoded(values) == {
+        "level": "-2",
+        "colour": "BLUE",
+        "flag": "1",
+        "word": "0xabc",
+        "pair": "{low=0b10, colour=GREEN}",
+        "sum": "0b001",
+    }
+    assert h.decoded({"colour": 3}) == {"colour": "3 (of no meaning)"}
+
+
+@pytest.mark.parametrize("bits", [1, 3, 6, 9])
+def test_exhaustion_finds_one_case_of_all(bits: int, tmp_path: Path) -> None:
+    wanted = (0b101101101 & (1 << bits) - 1) ^ 1
+
+    def build(h: Harness) -> None:
+        word = h.free("word", bits)
+        h.claim("never", Mux(word == wanted, 0, 1))
+
+    h = Harness()
+    build(h)
+    written(h, tmp_path, graph=True)
+    found = first_violation(tmp_path / TEXT_GRAPH)
+    assert found
+    assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in found.items()) == wanted
+    assert settled(build, Engine.EXHAUSTIVE).values[0]["word"]
+
+
+def test_without_the_solvers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(model.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=r"^proofs need Bitwuzla: install it with `pip install 'sptc\[formal\]'`$"):
+        Model("", 1)
+    with pytest.raises(BackendError, match=r"^proofs need ABC: install it with `pip install 'sptc\[formal\]'`$"):
+        abc.reached_after(tmp_path, 0, 1, 1)
+
+
+def test_a_topic_lists_what_it_is_given() -> None:
+    topic = Topic("colours")
+
+    @topic.property("red", lambda config: [(1,), (2,)])
+    def _red(h: Harness, number: int) -> None:
+        """Red is
+        a colour.
+        """
+
+    (item,) = topic
+    assert (item.name, item.statement, item.engine) == ("colours.red", "Red is a colour.", Engine.SOLVER)

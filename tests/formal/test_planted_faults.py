@@ -1,0 +1,123 @@
+"""Each property sees a fault planted in the source of the design: the command says so, and with which values."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sptc.formal.catalogue import PROPERTIES
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("cli", "formal", "golden", "isa", "rtl", "sim")
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A line of the design, what is put in its place, and on which datapath that shows."""
+
+    file: str
+    right: str
+    wrong: str
+    preset: str = "tiny"
+
+
+PLANTS = {
+    "metadata.legal": Plant(
+        "rtl/metadata.py", "defined.bit_select(n, 1))", "defined.bit_select(n, 1) | (n == 0b1010))"
+    ),
+    "metadata.selects": Plant("rtl/metadata.py", "_one_hot(self.index1)", "_one_hot(self.index0)"),
+    "metadata.exchange": Plant("rtl/metadata.py", "(n[0] & ~n[3]) | (n[1] & ~n[2])", "(n[0] & ~n[3])", "blackwell"),
+    "metadata.chunk": Plant(
+        "rtl/select.py", "self.nibbles.word_select(chunk, 4)", "self.nibbles.word_select(max(chunk, 1), 4)"
+    ),
+    "selection.units": Plant("rtl/select.py", "gated[2] | gated[3]", "gated[2]"),
+    "selection.isolation": Plant("rtl/select.py", "| gated[3])", "| gated[3] | self.units[1][0])"),
+    "selection.tf32": Plant("rtl/metadata.py", "Mux(self.swap, i0, i1)", "Mux(self.swap, i0, i1 & 2)"),
+    "selection.step": Plant(
+        "rtl/select.py",
+        "self.b.word_select(chunk, UNITS_PER_CHUNK * bits)",
+        "self.b.word_select(max(chunk, 1), UNITS_PER_CHUNK * bits)",
+    ),
+    "operands.unpack": Plant("rtl/unpack.py", "raw.exponent.eq(exponent | ~hidden)", "raw.exponent.eq(exponent)"),
+    "operands.accumulator": Plant("rtl/unpack.py", "self.inf.eq(special & ~fraction.any())", "self.inf.eq(special)"),
+    "operands.multiply": Plant("rtl/multiply.py", "a.special & (a.nan | b.zero)", "a.special & a.nan"),
+    "operands.exact": Plant(
+        "rtl/multiply.py",
+        "a.significand * b.significand)",
+        "(a.significand * b.significand) ^ (a.significand.all() & b.significand.all()))",
+    ),
+    "operands.products": Plant("rtl/unpack.py", "Mux(sign, -bits, bits)", "Mux(sign, ~bits, bits)"),
+    "scaling.offset": Plant(
+        "rtl/scale.py", "self._bias(m, self.a) + self._bias(m, self.b)", "self._bias(m, self.a) + self._bias(m, self.a)"
+    ),
+    "scaling.group": Plant(
+        "rtl/scale.py", "nan = Mux(small, code[:7].all(), nan)", "nan = Mux(small, code.all(), nan)", "blackwell"
+    ),
+    "alignment.maximum": Plant(
+        "rtl/align.py", "Mux(left > right, left, right)", "Mux(left[:10] > right[:10], left, right)"
+    ),
+    "alignment.shift": Plant("rtl/align.py", "[amount_bits:-1].any()", "[amount_bits + 1 : -1].any()"),
+    "reduction.tree": Plant("rtl/reduce.py", "node.eq(left + right)", "node.eq((left + right)[:-1].as_signed())"),
+    "reduction.group": Plant("rtl/group.py", "-magnitude, magnitude)", "~magnitude, magnitude)", "ampere"),
+    "reduction.width": Plant("rtl/widths.py", "bound.bit_length() + 1", "bound.bit_length() - 1"),
+    "rounding.truncation": Plant("rtl/round.py", "limit - shift + 1, 0)", "limit - shift, 0)"),
+    "rounding.nearest": Plant("rtl/round.py", "guard & (sticky | fraction[0])", "guard"),
+    "rounding.specials": Plant("rtl/round.py", "self.nan | (self.positive_inf & self.negative_inf)", "self.nan"),
+    "rounding.integers": Plant("rtl/round.py", "| ~value[31:].any()", "| ~value[32:].any()"),
+    "unit.floats": Plant(
+        "rtl/unit.py", "_with_sign(accumulator.sign, align.output)", "_with_sign(Const(0), align.output)"
+    ),
+    "unit.integers": Plant("rtl/unit.py", "Cat(step.c, step.c[-1] ^ step.overflow)", "Cat(step.c, step.c[-1])"),
+    "core.order": Plant("rtl/core.py", "self.o.ready | ~self.o.valid", "self.o.ready | ~self.o.valid | self.i.valid"),
+    "core.reset": Plant("rtl/core.py", "Signal(config.latency)", "Signal(config.latency, reset_less=True)"),
+    "warp.order": Plant("rtl/warp.py", "core.o.ready.eq(~full | self.o.ready)", "core.o.ready.eq(1)"),
+    "warp.reset": Plant("rtl/warp.py", "busy = Signal()", "busy = Signal(reset_less=True)"),
+}
+
+
+def copied(folder: Path) -> Path:
+    """Copy the package's source into a folder and return its place."""
+    package = folder / "sptc"
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ROOT.glob("*.py"):
+        shutil.copy(path, package)
+    return package
+
+
+def prove(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sptc", "prove", *words]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_there_is_a_fault_for_each() -> None:
+    assert PLANTS.keys() == {item.name for item in PROPERTIES}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_seen(name: str, tmp_path: Path) -> None:
+    plant = PLANTS[name]
+    path = copied(tmp_path) / plant.file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(plant.right) == 1
+    path.write_text(text.replace(plant.right, plant.wrong), encoding="utf-8")
+    done = prove(tmp_path, name, "--preset", plant.preset, "--jobs", "1", "--json", "--trace", "waves")
+    assert (done.returncode, done.stderr) == (1, "")
+    broken = [row for row in json.loads(done.stdout)["proofs"] if row["result"] == "broken"]
+    assert broken
+    for row in broken:
+        assert row["property"] == name
+        assert row["broken"]
+        assert row["counterexample"][-1]
+        assert (tmp_path / row["trace"]).read_text(encoding="ascii").startswith("$")
+
+
+def test_a_copy_without_a_fault_is_proved(tmp_path: Path) -> None:
+    copied(tmp_path)
+    done = prove(tmp_path, "metadata.legal", "--preset", "tiny")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,44 @@
+"""The quick set of proofs; with `-m regression` all of them."""
+
+import pytest
+from sptc.formal.catalogue import PROPERTIES
+from sptc.formal.proof import settle
+from sptc.formal.properties import Case, cases
+from sptc.rtl.config import PRESETS
+
+ALL = cases(PROPERTIES, PRESETS.values())
+QUICK = [case for case in cases(PROPERTIES, [PRESETS["tiny"], PRESETS["hopper"]]) if not case.subject.slow]
+SECONDS = 400.0
+
+
+def name_of(case: Case) -> str:
+    return f"{case.subject.name}-{case.described}-{case.presets[0]}".replace(" ", "_")
+
+
+@pytest.mark.parametrize("case", QUICK, ids=name_of)
+def test_quick(case: Case) -> None:
+    outcome = settle(case, SECONDS)
+    assert outcome.result == "proved", outcome.values
+    assert None not in outcome.covers.values()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("case", ALL, ids=name_of)
+def test_every_datapath(case: Case) -> None:
+    assert settle(case, SECONDS).result == "proved"
+
+
+def test_every_property_is_stated_and_covered() -> None:
+    for case in ALL:
+        assert case.subject.statement
+        assert case.subject.statement.endswith(".")
+        assert case.presets
+    assert {preset for case in ALL for preset in case.presets} == PRESETS.keys()
+
+
+def test_equal_parameters_are_proved_once() -> None:
+    found = [(case.subject.name, case.parameters) for case in ALL]
+    assert len(found) == len(set(found))
+    both = [case for case in ALL if case.subject.name == "metadata.legal"]
+    assert [case.parameters for case in both] == [("mux4",), ("mux3",)]
+    assert both[1].presets == ("blackwell", "rtx-blackwell")
