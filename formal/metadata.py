@@ -73,13 +73,11 @@ def _selects(h: Harness, selector: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if selector == "mux4" or unit != (3, 0)[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    h.claim("exchange", decoder.swap == ((selector == "mux3") & (rule == RuleCode.PLAIN) & _exchanged(nibble)))
-
-
-def _exchanged(nibble: Value) -> Value:
-    """Return whether a nibble is among those whose slots the assembler exchanges: 1, 2, 3, 6, 7, 11, ... by table."""
+    # The slots of a plain nibble trade places where their indices fall, but for (2, 1), which both multiplexers reach.
     i0, i1 = nibble[:2], nibble[2:]
-    return (i0 == 3) & (i1 != 3) | (i1 == 0) & (i0 != 0) | (i0 == 2) & (i1 == 1)
+    falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
+    plain = (rule == RuleCode.PLAIN) & (selector == "mux3")
+    h.claim("exchange", (plain & (i0 == i1)) | (decoder.swap == (plain & falls)))
 
 
 def _exchange_builds(config: CoreConfig) -> Iterator[Parameters]:

@@ -114,7 +114,7 @@ def _arrays(config: CoreConfig) -> Iterator[Parameters]:
 
 def _bare(config: CoreConfig) -> CoreConfig:
     """Return a configuration of the same array and pipeline, the rest as small as it may be."""
-    small = {"formats": ("s8",), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
+    small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", selector="mux4", **small)
 
 
