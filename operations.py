@@ -156,6 +156,11 @@ def wgmma(
     selector: int,
     *,
     smem: NDArray[np.uint8],
+    scale_d: bool = True,
+    imm_scale_a: int = 1,
+    imm_scale_b: int = 1,
+    imm_trans_a: int = 0,
+    imm_trans_b: int = 0,
     backend: str = "golden",
     metadata: str = "strict",
 ) -> Registers:
@@ -177,6 +182,12 @@ def wgmma(
         Sparsity selector.
     smem : ndarray of uint8, shape (..., bytes)
         Shared-memory image that the descriptor points into.
+    scale_d : bool
+        Whether D is added; otherwise D = A B, whatever `d` holds.
+    imm_scale_a, imm_scale_b : int
+        -1 negates the elements of A or B, of floats only.
+    imm_trans_a, imm_trans_b : int
+        0, K-major; MN-major (1) is not covered yet.
     backend, metadata : str
         As for :func:`mma`.
 
@@ -197,6 +208,15 @@ def wgmma(
         raise InstructionError(f"{parsed} has n = {parsed.n}; only n = 8 is supported, where recordings settle it.")
     _check_choice("backend", backend, BACKENDS, BackendError)
     _check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    if not isinstance(scale_d, (bool, np.bool_)):
+        raise OperandError(f"scale_d of {parsed} must be True or False, not {scale_d!r}")
+    for name, value in (("imm_scale_a", imm_scale_a), ("imm_scale_b", imm_scale_b)):
+        accepted = (1,) if parsed.a.is_integer else (1, -1)
+        if isinstance(value, bool) or value not in accepted:
+            raise OperandError(f"{name} of {parsed} must be {' or '.join(map(str, accepted))}, not {value!r}")
+    for name, value in (("imm_trans_a", imm_trans_a), ("imm_trans_b", imm_trans_b)):
+        if isinstance(value, bool) or value != 0:
+            raise OperandError(f"{name} of {parsed} must be 0, not {value!r}: only K-major operands are covered")
     if isinstance(b, bool) or not isinstance(b, (int, np.integer)):
         raise OperandError(f"b of {parsed} must be a descriptor (an int), not {type(b).__name__}")
     addresses = b_addresses(decode_descriptor(int(b)), parsed)
@@ -216,8 +236,10 @@ def wgmma(
 
     def compute(block: dict[str, Any]) -> Registers:
         _check_metadata(parsed, block["e"], selector, block["a"], metadata)
-        operands = (block["d"], block["a"], block["smem"], addresses, block["e"])
-        return golden.wgmma(parsed, *operands, selector, _multiply_on(backend))
+        accumulator = block["d"] if scale_d else np.zeros_like(block["d"])
+        operands = (accumulator, block["a"], block["smem"], addresses, block["e"])
+        negated = (imm_scale_a == -1, imm_scale_b == -1)
+        return golden.wgmma(parsed, *operands, selector, *negated, _multiply_on(backend))
 
     return _in_blocks(operands, accumulators.rows.shape[:2], compute)
 

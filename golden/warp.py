@@ -76,6 +76,8 @@ def wgmma(
     b_addresses: NDArray[np.intp],
     e: NDArray[np.uint32],
     selector: int,
+    negate_a: bool = False,
+    negate_b: bool = False,
     multiply: Multiply = multiply,
 ) -> NDArray[np.uint32]:
     """Compute one warpgroup instruction for a batch, D = A B + D. Operands are taken as valid.
@@ -94,6 +96,8 @@ def wgmma(
         Metadata.
     selector : int
         Sparsity selector.
+    negate_a, negate_b : bool
+        Flip the signs of the elements (imm-scale -1), floats only; measured on an H200.
     multiply : callable
         As for :func:`mma`.
 
@@ -102,12 +106,15 @@ def wgmma(
     ndarray of uint32, shape (batch, 128, registers)
     """
     accumulators = accumulator_fragment(instruction)
-    b = gather_shared(smem, b_addresses, instruction.container_bits)
+    sign = 1 << (instruction.container_bits - 1)
+    codes = unpack(a, a_fragment(instruction)), gather_shared(smem, b_addresses, instruction.container_bits)
     result = multiply(
         instruction,
         "sm_90",
-        unpack(a, a_fragment(instruction)),
-        b,
+        *(
+            part ^ part.dtype.type(sign) if negate else part
+            for part, negate in zip(codes, (negate_a, negate_b), strict=True)
+        ),
         unpack(d, accumulators),
         unpack_nibbles(e, instruction, selector),
     )

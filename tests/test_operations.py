@@ -198,6 +198,41 @@ def test_wgmma_reads_where_the_descriptor_points(rng: Random) -> None:
     assert np.array_equal(sptc.wgmma(**moved), sptc.wgmma(**operands))
 
 
+@pytest.mark.parametrize("backend", ["golden", "rtl"])
+def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
+    """As if the signs had been flipped before, and as if D had been zero."""
+    _, operands = prepared(WGMMA, 3, rng)
+    minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
+    minus_b = operands | {"smem": operands["smem"] ^ np.tile(np.array([0, 0x80], np.uint8), 256)}
+    without_d = operands | {"d": np.zeros_like(operands["d"])}
+    for options, same in (
+        ({"imm_scale_a": -1}, minus_a),
+        ({"imm_scale_b": -1}, minus_b),
+        ({"scale_d": False}, without_d),
+    ):
+        result = sptc.wgmma(**operands, **options, backend=backend)
+        assert np.array_equal(result, sptc.wgmma(**same))
+        assert not np.array_equal(result, sptc.wgmma(**operands))
+
+
+WGMMA_REFUSALS = {
+    "imm_scale_a": (0, "^imm_scale_a of .* must be 1 or -1, not 0$"),
+    "imm_scale_b": (True, "^imm_scale_b of .* must be 1 or -1, not True$"),
+    "scale_d": (1, "^scale_d of .* must be True or False, not 1$"),
+    "imm_trans_a": (1, "^imm_trans_a of .* must be 0, not 1: only K-major operands are covered$"),
+    "imm_trans_b": (1, "^imm_trans_b of .* must be 0, not 1: only K-major operands are covered$"),
+}
+
+
+@pytest.mark.parametrize("name", WGMMA_REFUSALS)
+def test_options_of_wgmma_that_do_not_fit(name: str, rng: Random) -> None:
+    value, words = WGMMA_REFUSALS[name]
+    _, operands = prepared(WGMMA, 1, rng)
+    assert re.search(words, refusal(sptc.OperandError, sptc.wgmma, operands | {name: value}))
+    integers = operands | {"instruction": "wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "imm_scale_a": -1}
+    assert "imm_scale_a" in refusal(sptc.OperandError, sptc.wgmma, integers)
+
+
 def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, nibble: int) -> np.ndarray:
     changed = e.copy()
     changed[(*batch, lane)] = changed[(*batch, lane)] & ~np.uint32(15 << low_bit) | np.uint32(nibble << low_bit)
