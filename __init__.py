@@ -1,6 +1,7 @@
 """Bit-exact models of the sparse tensor-core instructions ``mma.sp`` and ``wgmma.mma_async.sp``."""
 
-from .errors import BackendError, Error, FileError, InstructionError, MetadataError, OperandError
+from .errors import BackendError, Error, FileError, InstructionError, MetadataError, OperandError, OrderError
+from .isa.life_cycle import WgmmaSequence
 from .operations import evidence, mma, wgmma
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "InstructionError",
     "MetadataError",
     "OperandError",
+    "OrderError",
+    "WgmmaSequence",
     "evidence",
     "mma",
     "wgmma",

@@ -1,6 +1,6 @@
 """The errors users meet. All derive from :class:`Error`, itself a ``ValueError``."""
 
-__all__ = ["BackendError", "Error", "FileError", "InstructionError", "MetadataError", "OperandError"]
+__all__ = ["BackendError", "Error", "FileError", "InstructionError", "MetadataError", "OperandError", "OrderError"]
 
 
 class Error(ValueError):
@@ -13,6 +13,10 @@ class InstructionError(Error):
 
 class OperandError(Error):
     """An operand that is missing, superfluous, or of the wrong shape, type or range."""
+
+
+class OrderError(Error):
+    """A call that comes where PTX leaves it undefined."""
 
 
 class BackendError(Error):

@@ -1,0 +1,177 @@
+"""The life cycle of ``wgmma``: in which order fences, multiplications, commits, waits and accesses are defined."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from ..errors import OperandError, OrderError
+from .fragments import a_fragment, accumulator_fragment
+from .instructions import parse
+
+__all__ = ["WgmmaSequence"]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Who accessed a register: a thread, or a multiplication of some shape."""
+
+    call: int
+    words: str
+    shape: str | None = None  # of the multiplication whose accumulator it is
+    as_a: bool = False  # it is read as A by a multiplication
+
+
+@dataclass
+class _Group:
+    """Multiplications that are waited for together: their registers."""
+
+    registers: dict[Hashable, _Use] = field(default_factory=dict)
+
+
+class WgmmaSequence:
+    """Follow the calls of one warpgroup in order, and refuse the first that PTX leaves undefined.
+
+    Registers are named by any hashable values, say ``"d0"`` or numbers; a name stands for the register of every thread
+    of the warpgroup. Calls are counted from 1.
+
+    Examples
+    --------
+    >>> sequence = WgmmaSequence()
+    >>> sequence.write("d0", "d1", "d2", "d3")
+    >>> sequence.fence()
+    >>> sequence.mma_async("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", ["d0", "d1", "d2", "d3"])
+    >>> sequence.commit_group()
+    >>> sequence.wait_group(0)
+    >>> sequence.read("d0", "d1", "d2", "d3")
+    >>> sequence.end()
+
+    Notes
+    -----
+    Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group). Accesses to shared memory are not followed.
+    """
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._fenced = False
+        self._used: dict[Hashable, _Use] = {}  # registers since the last fence
+        self._open = _Group()
+        self._committed: list[_Group] = []
+
+    def read(self, *registers: Hashable) -> None:
+        """Read registers by the threads.
+
+        Raises
+        ------
+        OrderError
+            A multiplication that uses one is not known to be finished.
+        """
+        self._access("read", registers)
+
+    def write(self, *registers: Hashable) -> None:
+        """Write registers by the threads.
+
+        Raises
+        ------
+        OrderError
+            A multiplication that uses one is not known to be finished.
+        """
+        self._access("written", registers)
+
+    def fence(self) -> None:
+        """Issue ``wgmma.fence``: multiplications after it see the registers as they are."""
+        self._calls += 1
+        self._fenced = True
+        self._used.clear()
+
+    def mma_async(self, instruction: str, d: Iterable[Hashable], a: Iterable[Hashable] | None = None) -> None:
+        """Issue a multiplication.
+
+        Parameters
+        ----------
+        instruction : str
+            PTX opcode with its qualifiers, of family ``wgmma``.
+        d : iterable of hashable
+            Accumulator registers.
+        a : iterable of hashable, optional
+            Registers of A; none if A comes from shared memory.
+
+        Raises
+        ------
+        InstructionError, OperandError
+            It does not parse, or takes another number of registers.
+        OrderError
+            A fence is missing.
+        """
+        parsed = parse(instruction)
+        if parsed.family != "wgmma":
+            raise OperandError(f"{parsed} is not a wgmma instruction")
+        held = {"d": list(d), "a": [] if a is None else list(a)}
+        counts = {"d": accumulator_fragment(parsed).registers, "a": 0 if a is None else a_fragment(parsed).registers}
+        for name, registers in held.items():
+            if len(set(registers)) != len(registers) or len(registers) != counts[name]:
+                raise OperandError(f"{name} of {parsed} must be {counts[name]} different registers, not {registers!r}")
+        if both := set(held["d"]) & set(held["a"]):
+            raise OperandError(f"d and a of {parsed} share the register {min(both, key=repr)!r}")
+        self._calls += 1
+        if not self._fenced:
+            raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
+        shape = f"m{parsed.m}n{parsed.n}k{parsed.k}"
+        for name, registers in held.items():
+            for register in registers:
+                use = self._used.get(register)
+                if use and not (use.shape == shape if name == "d" else use.as_a):
+                    raise OrderError(
+                        f"call {self._calls}: register {register!r} was {use.words} in call {use.call}, "
+                        "and no wgmma.fence came between"
+                    )
+        for name, registers in held.items():
+            use = (
+                _Use(self._calls, f"accumulated by {shape}", shape)
+                if name == "d"
+                else _Use(self._calls, "read as A", as_a=True)
+            )
+            for register in registers:
+                self._used[register] = self._open.registers[register] = use
+
+    def commit_group(self) -> None:
+        """Issue ``wgmma.commit_group``: what was multiplied since the last one is a group, an empty one if nothing."""
+        self._calls += 1
+        self._committed.append(self._open)
+        self._open = _Group()
+
+    def wait_group(self, pending: int) -> None:
+        """Issue ``wgmma.wait_group N``: all but the last `pending` groups are finished.
+
+        Raises
+        ------
+        OperandError
+            `pending` is no number of groups.
+        """
+        if isinstance(pending, bool) or not isinstance(pending, int) or pending < 0:
+            raise OperandError(f"wgmma.wait_group takes a number of groups, 0 or more, not {pending!r}")
+        self._calls += 1
+        self._committed = self._committed[-pending:] if pending else []
+
+    def end(self) -> None:
+        """End the sequence.
+
+        Raises
+        ------
+        OrderError
+            A multiplication was never committed, or never waited for.
+        """
+        for groups, missing in (([self._open], "wgmma.commit_group"), (self._committed, "wgmma.wait_group")):
+            calls = [use.call for group in groups for use in group.registers.values()]
+            if calls:
+                raise OrderError(f"the multiplication of call {min(calls)} is never finished: no {missing} follows it")
+
+    def _access(self, words: str, registers: tuple[Hashable, ...]) -> None:
+        self._calls += 1
+        for register in registers:
+            for groups, missing in (([self._open], "wgmma.commit_group"), (self._committed, "wgmma.wait_group")):
+                uses = [group.registers[register] for group in groups if register in group.registers]
+                if uses:
+                    raise OrderError(
+                        f"call {self._calls}: register {register!r} is {words} while the multiplication of call "
+                        f"{uses[-1].call} may still use it: no {missing} came between"
+                    )
+            self._used[register] = _Use(self._calls, words)
