@@ -11,6 +11,8 @@ __all__ = ["proved_equivalent"]
 
 #: Only ports and registers keep names that the two sides are matched by: what lies between may differ.
 _HIDE = "dffunmap\nopt_clean\nselect -set named t:$dff %co1:+[Q] w:* %i x:* %u\nrename -hide w:* @named %d\n"
+#: Parts that the faults were drawn around.
+_WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 _TRANSPARENT = """\
 module \\$dffe (CLK, EN, D, Q);
   parameter WIDTH = 1;
@@ -68,7 +70,7 @@ def proved_equivalent(top: str, fault: Fault, folder: Path, timeout: float, *, p
 
 def _proved(top: str, fault: Fault, folder: Path, timeout: float, prepare: str) -> bool:
     sides = [
-        f"{READ}chformal -lower\n{command}\n{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
+        f"{READ}chformal -lower\n{command}\n{_WHOLE}{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
         for name, command in (("right", ""), ("faulty", fault.command))
     ]
     compare = (

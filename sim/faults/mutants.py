@@ -17,7 +17,10 @@ _SELECT_BITS = 16
 #: More faults than any design has.
 _EVERY = 10**8
 #: Everything in one module, without what no output needs: a fault there would change nothing.
-_FLATTEN = "read_rtlil design.il\nhierarchy -top {top}\nproc\nflatten\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
+_FLATTEN = (
+    "read_rtlil design.il\nhierarchy -top {top}\nproc\n{keep}flatten\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
+)
+_KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
 #: Reads the design as its faults name it: Yosys numbers cells anew each time that it flattens.
 READ = "read_rtlil flat.il\n"
 
@@ -62,7 +65,7 @@ class Netlist:
 
 
 def mutated(
-    rtlil: str, top: str, selections: Mapping[str, tuple[str, int]], seed: int, folder: Path, *, without: str = ""
+    rtlil: str, top: str, selections: Mapping[str, tuple[str, int]], seed: int, folder: Path, *, whole: str = ""
 ) -> Netlist:
     """Put single faults into a design.
 
@@ -78,8 +81,8 @@ def mutated(
         Of the draw.
     folder : Path
         Where Yosys may write; the design without faults stays there for :func:`~.equivalence.proved_equivalent`.
-    without : str
-        Leave out faults whose cell or wire has this in its name.
+    whole : str
+        Module that stays one: faults are drawn around its instances only.
 
     Returns
     -------
@@ -92,13 +95,13 @@ def mutated(
         f"select {cells}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n"
         for name, (cells, _) in selections.items()
     ]
-    run_yosys(folder, _FLATTEN.format(top=top) + "".join(lists))
+    keep = _KEEP.format(whole) if whole else ""
+    run_yosys(folder, _FLATTEN.format(top=top, keep=keep) + "".join(lists))
     drawn = []
     for name, (_, count) in selections.items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         with (folder / f"{name}.txt").open(encoding="utf-8") as candidates:
-            left = (line for line in candidates if not without or without not in line)
-            drawn += [(name, command) for command in _draw(left, count, rng)]
+            drawn += [(name, command) for command in _draw(candidates, count, rng)]
     faults = tuple(Fault(number, *of_component) for number, of_component in enumerate(drawn, 1))
     assert len(faults) < 1 << _SELECT_BITS
     apply = "".join(f"{fault.command} -ctrl {SELECT} {_SELECT_BITS} {fault.number}\n" for fault in faults)

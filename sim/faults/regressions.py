@@ -277,10 +277,9 @@ class _Stream:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
-        # The unit is a top of its own; some of its cells are known by wires only, its registers by what they drive.
-        cells = rf"{TOP}/* {TOP}/$auto$opt_expr* %d {TOP}/w:*unit_* %ci1:+[Q] %d"
         text = emit(config, settings.top, TOP, tag_shape=TAG if core else 0, language="rtlil")
-        self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, without="unit_")
+        # The unit is a top of its own.
+        self.netlist = mutated(text, TOP, {settings.top: (f"{TOP}/*", faults)}, seed, folder, whole=f"{TOP}_unit")
         rng = np.random.default_rng(seed)
         source = (tiles if core else warp_items)(config, settings.arch, rng)
         self._items: list[Item] = list(islice(source, settings.items))
