@@ -9,9 +9,10 @@ from ...golden.decode import decode_scale
 from ...golden.rounding import round_sum
 from ...isa.formats import FORMATS
 from ...isa.numerics import BLOCK_GROUP, Rounding, zero_exponent_for
+from ...rtl.accumulate import Accumulate
 from ...rtl.align import Align, MaxExponent
 from ...rtl.config import CoreConfig
-from ...rtl.group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS, Group
+from ...rtl.group import GROUP_SUM_BITS, MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS, Group
 from ...rtl.reduce import SumTree
 from ...rtl.round import ResultCode, Round
 from ...rtl.scale import GROUP_SCALE_FRACTION_BITS, ExponentOffset, GroupScale, ScaleCode
@@ -51,6 +52,8 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             benches["group_scale"] = ComponentBench(scale, partial(_scales, config), _scale_products)
     tree = SumTree(config.term_slots or BLOCK_GROUP, widths.grid_bits + 3)
     benches["tree"] = ComponentBench(tree, partial(_terms, tree.count, tree.term_bits), _sums)
+    accumulate = Accumulate(config)
+    benches["accumulate"] = ComponentBench(accumulate, partial(_addends, accumulate), partial(_accumulated, accumulate))
     rounder = Round(widths.total_bits, widths.grid_bits, widths.integer_bits, widths.results)
     benches["round"] = ComponentBench(rounder, partial(_totals, config, rounder), partial(_results, rounder))
     return benches
@@ -217,6 +220,30 @@ def _terms(count: int, bits: int, rng: np.random.Generator, vectors: int) -> Val
 
 def _sums(given: Values) -> Values:
     return {"total": np.sum(list(given.values()), axis=0)}
+
+
+def _addends(accumulate: Accumulate, rng: np.random.Generator, count: int) -> Values:
+    """Draw terms of every length, all large at times, and an accumulator."""
+    widths = accumulate.widths
+    # A product takes less than the bit that its term has for the weight of two.
+    bits = {"terms": widths.term_bits - 1, "group_sums": GROUP_SUM_BITS, "group_terms": widths.group_term_bits - 1}
+    given: Values = {}
+    for name, width in bits.items():
+        terms = _terms(max(len(getattr(accumulate, name)), 1), width, rng, count)
+        given |= {port.replace("terms", name, 1): terms[port] for port in [*terms][: len(getattr(accumulate, name))]}
+    top = 1 << widths.total_bits - 3
+    c_term = rng.integers(-top, top, count) >> rng.integers(0, widths.total_bits - 3, count)
+    return given | {"c_term": c_term, "integer_groups": rng.integers(0, 2, count)}
+
+
+def _accumulated(accumulate: Accumulate, given: Values) -> Values:
+    zero = np.zeros(len(given["c_term"]), np.int64)
+    terms, group_sums, group_terms = (
+        sum((given[f"{name}__{index}"] for index in range(len(getattr(accumulate, name)))), zero)
+        for name in ("terms", "group_sums", "group_terms")
+    )
+    integers = terms + np.where(given["integer_groups"], group_sums, 0)
+    return {"total": given["c_term"] + (integers << accumulate.widths.integer_bits) + group_terms}
 
 
 def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count: int) -> Values:
