@@ -51,7 +51,7 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             scale = GroupScale(config)
             benches["group_scale"] = ComponentBench(scale, partial(_scales, config), _scale_products)
     tree = SumTree(config.term_slots or BLOCK_GROUP, widths.grid_bits + 3)
-    benches["tree"] = ComponentBench(tree, partial(_terms, tree.count, tree.term_bits), _sums)
+    benches["sum_tree"] = ComponentBench(tree, partial(_terms, tree.count, tree.term_bits), _sums)
     accumulate = Accumulate(config)
     benches["accumulate"] = ComponentBench(accumulate, partial(_addends, accumulate), partial(_accumulated, accumulate))
     rounder = Round(widths.total_bits, widths.grid_bits, widths.integer_bits, widths.results)

@@ -13,7 +13,7 @@ from sptc.sim.benches.settings import Settings
 ITEMS = {"components": 500, "unit": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "selector8", "selector16", "select", "unpack0", "multiply0", "unpack15", "multiply15"),
-    *("accumulator", "offset", "largest", "align", "align_c", "tree", "accumulate", "round"),
+    *("accumulator", "offset", "largest", "align", "align_c", "sum_tree", "accumulate", "round"),
 }
 #: How much longer the long regression is.
 LONGER = 25
