@@ -95,7 +95,12 @@ def _counterexample(harness: Harness, engine: Engine, model: Model, folder: Path
         inputs = exhaustive.first_violation(folder / TEXT_GRAPH)
         return model.with_inputs(inputs) if inputs is not None else None
     cycles = abc.broken_after(folder, seconds)
-    return model.violation(harness.claims, cycles) if cycles else None
+    if cycles is None:
+        return None
+    trace = model.violation(harness.claims, cycles)
+    if trace is None:  # the two engines disagree: nothing is proved
+        raise UndecidedError
+    return trace
 
 
 def _covers(

@@ -121,6 +121,12 @@ def test_a_run_that_breaks_a_claim() -> None:
     assert all(values["go"] == "1" for values in outcome.values[:-1])
 
 
+def test_engines_that_disagree_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ABC says that a claim breaks, and no run shows it."""
+    monkeypatch.setattr(abc, "broken_after", lambda folder, seconds: 2)
+    assert settled(counting(9), cycles=9).result == "undecided"
+
+
 def test_registers_start_from_their_initial_values() -> None:
 
     def build(h: Harness) -> None:
