@@ -43,7 +43,7 @@ def broken_after(folder: Path, seconds: float) -> int | None:
     folder : Path
         Where the graph is.
     seconds : float
-        At most.
+        For each question.
 
     Raises
     ------

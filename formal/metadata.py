@@ -7,14 +7,14 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 from ..isa.metadata import UNITS_PER_CHUNK
 from ..rtl.config import CoreConfig
 from ..rtl.metadata import MetadataDecoder, RuleCode
-from ..rtl.select import OperandSelect, Selector
+from ..rtl.select import OperandSelect
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
+from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_selector, exchanged_nibble
 
 __all__ = ["METADATA"]
 
 METADATA = Topic("metadata")
-_UNIT_BITS = (8, 16)
 
 
 def _selectors(config: CoreConfig) -> Iterator[Parameters]:
@@ -59,19 +59,19 @@ def _selects(h: Harness, selector: str) -> None:
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
-    indices = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    indices = exchanged_nibble(h, decoder, nibble)
     for slot, (index, select) in enumerate(((decoder.index0, decoder.select0), (decoder.index1, decoder.select1))):
         h.named(f"select{slot}", select)
         one_hot = Cat(select == 1 << unit for unit in range(UNITS_PER_CHUNK)).any()
         h.claim(f"index{slot}", index == indices.word_select(slot, 2))
         h.claim(f"one_hot{slot}", one_hot | ((select == 0) & (selector == "mux3")))
         h.claim(f"equal{slot}", ~one_hot | (select == Const(1, 4) << index))
-        unreachable = (index == (3, 0)[slot]) & (selector == "mux3")
+        unreachable = (index == UNREACHED[slot]) & (selector == "mux3")
         h.claim(f"reach{slot}", one_hot == ~unreachable)
         foreign = (rule == RuleCode.WGMMA) & (selector == "mux3")
         h.claim(f"defined{slot}", one_hot | ~decoder.legal | foreign)
         for unit in range(UNITS_PER_CHUNK):
-            if selector == "mux4" or unit != (3, 0)[slot]:
+            if selector == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
     # The slots of a plain nibble trade places where their indices fall, but for (2, 1), which both multiplexers reach.
     i0, i1 = nibble[:2], nibble[2:]
@@ -82,7 +82,7 @@ def _selects(h: Harness, selector: str) -> None:
 
 def _exchange_builds(config: CoreConfig) -> Iterator[Parameters]:
     if config.selector == "mux3":
-        for bits in _UNIT_BITS:
+        for bits in UNIT_BITS:
             yield (bits,)
 
 
@@ -97,9 +97,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     operands, swaps = [], []
     for selector in ("mux4", "mux3"):
-        decoder = h.add(selector, MetadataDecoder(selector), nibble=nibble, rule=RuleCode.PLAIN)
-        select = h.add(f"{selector}_select", Selector(unit_bits), select0=decoder.select0, select1=decoder.select1)
-        h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
+        decoder, select = chunk_selector(h, selector, selector, nibble, RuleCode.PLAIN, units)
         operands.append([select.output0, select.output1])
         swaps.append(decoder.swap)
     h.assume(_legal(nibble, RuleCode.PLAIN))
@@ -133,10 +131,7 @@ def _chunk(h: Harness, config: CoreConfig) -> None:
         h.add(name, OperandSelect(config), a=a, b=b, nibbles=value, wide=wide, sparse=sparse, rule=rule)
         for name, value in (("first", nibbles), ("second", changed))
     )
-    wide_held = any(element.container_bits >= 16 for element in config.elements)
-    narrow_held = any(element.container_bits < 16 for element in config.elements)
-    if not (wide_held and narrow_held):
-        h.assume(wide == wide_held)
+    assume_held_width(h, config, wide)
     legal = Signal()
     words = [nibbles.word_select(index, 4) for index in range(config.chunks)]
     h.m.d.comb += legal.eq(Cat((rule == code) & _legal(Array(words)[chunk], code) for code in RuleCode).any())

@@ -24,7 +24,7 @@ class Outcome:
     engine : str
         What decided.
     depth : str
-        How far it looked: all inputs, without a bound, or so many cycles.
+        How far it looked: all inputs, or any number of cycles.
     result : str
         ``proved``; ``broken``; ``undecided`` if time was up; ``vacuous`` if something that must be possible is not.
     seconds : float

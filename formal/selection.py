@@ -11,18 +11,20 @@ from ..rtl.select import OperandSelect, Selector
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["SELECTION"]
+__all__ = ["SELECTION", "UNIT_BITS", "UNREACHED", "assume_held_width", "chunk_selector", "exchanged_nibble"]
 
 SELECTION = Topic("selection")
-_UNIT_BITS = (8, 16)
+UNIT_BITS = (8, 16)
+#: Unit that the 3:1 multiplexers of stored slots 0 and 1 do not reach.
+UNREACHED = (3, 0)
 
 
 def _selectors(config: CoreConfig) -> Iterator[Parameters]:
-    for bits in _UNIT_BITS:
+    for bits in UNIT_BITS:
         yield config.selector, bits
 
 
-def _chunk(
+def chunk_selector(
     h: Harness, name: str, selector: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
 ) -> tuple[MetadataDecoder, Selector]:
     """Instantiate one chunk's decoder and selector."""
@@ -32,16 +34,28 @@ def _chunk(
     return decoder, select
 
 
+def exchanged_nibble(h: Harness, decoder: MetadataDecoder, nibble: Value) -> Value:
+    """Return the nibble with its indices in the order in which the multiplexers get them."""
+    return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+
+
+def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:
+    """Leave out the width of units that a configuration does not have."""
+    held = {element.container_bits >= 16 for element in config.elements}
+    if len(held) == 1:
+        h.assume(wide == held.pop())
+
+
 @SELECTION.property("units", _selectors)
 def _units(h: Harness, selector: str, unit_bits: int) -> None:
     """The two outputs are the selected units, for all data, nibbles and rules; zero where a slot reaches none."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
-    decoder, select = _chunk(h, "chunk", selector, nibble, rule, units)
-    exchanged = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    decoder, select = chunk_selector(h, "chunk", selector, nibble, rule, units)
+    exchanged = exchanged_nibble(h, decoder, nibble)
     for slot, output in enumerate((select.output0, select.output1)):
         index = exchanged.word_select(slot, 2)
-        reached = (index != (3, 0)[slot]) | (selector == "mux4")
+        reached = (index != UNREACHED[slot]) | (selector == "mux4")
         h.claim(f"slot{slot}", output == Mux(reached, Array(units)[index], 0))
         h.cover(f"slot{slot}", output != 0)
 
@@ -55,9 +69,9 @@ def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     copies = [[h.free(f"{copy}{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)] for copy in ("left", "right")]
     (decoder, left), (_, right) = (
-        _chunk(h, f"copy{number}", selector, nibble, rule, units) for number, units in enumerate(copies)
+        chunk_selector(h, f"copy{number}", selector, nibble, rule, units) for number, units in enumerate(copies)
     )
-    exchanged = h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+    exchanged = exchanged_nibble(h, decoder, nibble)
     for slot, (one, other) in enumerate(((left.output0, right.output0), (left.output1, right.output1))):
         index = exchanged.word_select(slot, 2)
         alike = Array(copies[0])[index] == Array(copies[1])[index]
@@ -71,7 +85,7 @@ def _tf32(h: Harness, selector: str) -> None:
     """Under the two nibbles that tf32 defines the outputs are the halves of one element, never of two."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
-    decoder, select = _chunk(h, "chunk", selector, nibble, RuleCode.TF32, units)
+    decoder, select = chunk_selector(h, "chunk", selector, nibble, RuleCode.TF32, units)
     element = Cat(select.output0, select.output1)
     first, second = Cat(*units[:2]), Cat(*units[2:])
     h.claim("whole", ~decoder.legal | (element == Mux(nibble[3] & nibble[1], second, first)))
@@ -88,8 +102,7 @@ def _step(h: Harness, config: CoreConfig) -> None:
     wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
     select = h.add("select", OperandSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
     widths = {16 if element.container_bits >= 16 else 8 for element in config.elements}
-    if len(widths) == 1:
-        h.assume(wide == (widths == {16}))
+    assume_held_width(h, config, wide)
     for unit_bits in sorted(widths):
         applies = wide == (unit_bits == 16)
         for chunk in range(bits // (2 * unit_bits)):
@@ -101,7 +114,7 @@ def _step(h: Harness, config: CoreConfig) -> None:
                 index = Mux(decoder.swap, nibble.word_select(1 - slot, 2), nibble.word_select(slot, 2))
                 unit = b.word_select(4 * chunk + index, unit_bits)
                 if config.selector == "mux3":
-                    unit = Mux(index == (3, 0)[slot], 0, unit)
+                    unit = Mux(index == UNREACHED[slot], 0, unit)
                 place = 2 * chunk + slot
                 wanted = Mux(sparse, unit, b.word_select(place, unit_bits))
                 stored = Mux(swap, a.word_select(place ^ 1, unit_bits), a.word_select(place, unit_bits))
