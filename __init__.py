@@ -2,7 +2,9 @@
 
 from .errors import BackendError, Error, FileError, InstructionError, MetadataError, OperandError, OrderError
 from .isa.life_cycle import WgmmaSequence
-from .operations import evidence, mma, wgmma
+from .matrix_moves import ldmatrix, stmatrix
+from .operations import evidence, mma
+from .warpgroup import wgmma
 
 __all__ = [
     "BackendError",
@@ -14,7 +16,9 @@ __all__ = [
     "OrderError",
     "WgmmaSequence",
     "evidence",
+    "ldmatrix",
     "mma",
+    "stmatrix",
     "wgmma",
 ]
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
-from ..operations import BACKENDS, METADATA_POLICIES
+from ..operands import BACKENDS, METADATA_POLICIES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..sim.register_file import read, shipped
 from ..sim.replay import Outcome, as_number, replay

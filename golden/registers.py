@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, metadata_map, scale_map
 from ..isa.instructions import Instruction
+from ..isa.memory import SharedMap
 
 __all__ = ["CONTAINERS", "gather_shared", "pack", "pack_nibbles", "unpack", "unpack_nibbles", "unpack_scales"]
 
@@ -79,10 +80,28 @@ def pack_nibbles(
     return others & ~cleared | packed
 
 
-def gather_shared(smem: NDArray[np.uint8], addresses: NDArray[np.intp], container_bits: int) -> NDArray:
-    """Gather containers from shared-memory images, shape (batch, bytes), at byte addresses of any shape."""
-    octets = addresses[..., None] + np.arange(container_bits // 8)
-    return smem.take(octets, axis=1).view(CONTAINERS[container_bits])[..., 0]
+def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
+    """Gather a matrix from shared-memory images.
+
+    Parameters
+    ----------
+    smem : ndarray of uint8, shape (batch, bytes)
+        The images.
+    where : SharedMap
+        Where the elements lie.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (batch, *where.addresses.shape)
+        Elements of 4 and 6 bits in the low bits of a byte.
+    """
+    size = -(-where.element_bits // 8)
+    if where.element_bits % 8 == 0:
+        return smem.take(where.addresses[..., None] + np.arange(size), axis=1).view(CONTAINERS[8 * size])[..., 0]
+    low = smem.take(where.addresses, axis=1).astype(np.uint16)
+    straddles = where.low_bits + where.element_bits > 8
+    high = smem.take(where.addresses + straddles, axis=1).astype(np.uint16)
+    return ((low | high << 8) >> where.low_bits & (1 << where.element_bits) - 1).astype(np.uint8)
 
 
 def unpack_scales(

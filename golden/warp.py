@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
+from ..isa.memory import SharedMap
 from .matrix import multiply
 from .registers import gather_shared, pack, unpack, unpack_nibbles, unpack_scales
 
-__all__ = ["Multiply", "Scales", "mma", "wgmma"]
+__all__ = ["Multiply", "Scales", "mma", "stored_a", "wgmma"]
 
 #: Computes matrices of codes, with the parameters of :func:`sptc.golden.matrix.multiply`.
 Multiply = Callable[..., NDArray]
@@ -71,9 +72,9 @@ def mma(
 def wgmma(
     instruction: Instruction,
     d: NDArray[np.uint32],
-    a: NDArray[np.uint32],
+    a: NDArray[np.uint32] | SharedMap,
+    b: SharedMap,
     smem: NDArray[np.uint8],
-    b_addresses: NDArray[np.intp],
     e: NDArray[np.uint32],
     selector: int,
     negate_a: bool = False,
@@ -86,12 +87,14 @@ def wgmma(
     ----------
     instruction : Instruction
         Of family ``wgmma``.
-    d, a : ndarray of uint32, shape (batch, 128, registers)
-        Accumulator and A as the threads hold them.
+    d : ndarray of uint32, shape (batch, 128, registers)
+        Accumulator as the threads hold it.
+    a : ndarray of uint32, shape (batch, 128, registers), or SharedMap
+        Registers of A, or where A lies in shared memory.
+    b : SharedMap
+        Where B lies in shared memory.
     smem : ndarray of uint8, shape (batch, bytes)
         Shared-memory image.
-    b_addresses : ndarray of intp, shape (k, n)
-        Byte address of every element of B.
     e : ndarray of uint32, shape (batch, 128)
         Metadata.
     selector : int
@@ -107,7 +110,7 @@ def wgmma(
     """
     accumulators = accumulator_fragment(instruction)
     sign = 1 << (instruction.container_bits - 1)
-    codes = unpack(a, a_fragment(instruction)), gather_shared(smem, b_addresses, instruction.container_bits)
+    codes = stored_a(instruction, a, smem), gather_shared(smem, b).swapaxes(1, 2)
     result = multiply(
         instruction,
         "sm_90",
@@ -119,3 +122,8 @@ def wgmma(
         unpack_nibbles(e, instruction, selector),
     )
     return pack(result, accumulators)
+
+
+def stored_a(instruction: Instruction, a: NDArray[np.uint32] | SharedMap, smem: NDArray[np.uint8]) -> NDArray:
+    """Return the stored elements of A, shape (batch, m, stored k), from registers or shared memory."""
+    return gather_shared(smem, a) if isinstance(a, SharedMap) else unpack(a, a_fragment(instruction))

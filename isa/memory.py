@@ -1,6 +1,11 @@
-"""Shared-memory matrix descriptors of ``wgmma`` and the addresses they reach."""
+"""Shared-memory matrix descriptors and the addresses they reach: index maps, no values.
+
+A matrix descriptor (64 bits) says where an operand of ``wgmma`` or ``tcgen05.mma`` lies in shared memory. Operands are
+moved in *units* of 16 bytes; the formulas below place the units, :class:`Swizzle` then permutes them.
+"""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,78 +13,303 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from .instructions import Instruction
 
-__all__ = ["UNIT_BYTES", "SharedDescriptor", "b_addresses", "decode_descriptor"]
+__all__ = [
+    "GENERATIONS",
+    "SWIZZLES",
+    "UNIT_BYTES",
+    "SharedDescriptor",
+    "SharedMap",
+    "Swizzle",
+    "decode_descriptor",
+    "encode_descriptor",
+    "operand_map",
+    "shared_map",
+]
+
+Index = NDArray[np.intp]
 
 #: Descriptors and swizzles move units of 16 bytes.
 UNIT_BYTES = 16
-_FIELD_MASK = (1 << 14) - 1
-_DEFINED_BITS = _FIELD_MASK | _FIELD_MASK << 16 | _FIELD_MASK << 32 | 7 << 49 | 3 << 62
+_FIELD_BITS = 14
+_FIELD_MASK = (1 << _FIELD_BITS) - 1
+#: Bytes that a field of a descriptor can name.
+_REACH = UNIT_BYTES << _FIELD_BITS
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """A permutation of shared memory that spreads the rows of a matrix over its banks.
+
+    ``address ^= ((address >> 7) - base_offset & row_bytes // atom_bytes - 1) * atom_bytes``: 128 bytes are one row of
+    banks, whose number permutes the atoms of each row of the pattern.
+
+    Attributes
+    ----------
+    name : str
+        As PTX calls it.
+    row_bytes : int
+        Width of the pattern; one unit without swizzle.
+    atom_bytes : int
+        What moves as a whole.
+    pattern_rows : int
+        Rows of `row_bytes` after which the stride offset leads on.
+    """
+
+    name: str
+    row_bytes: int
+    atom_bytes: int = UNIT_BYTES
+    pattern_rows: int = 8
+
+    @property
+    def units(self) -> int:
+        """Units of a row of the pattern."""
+        return self.row_bytes // UNIT_BYTES
+
+    def apply(self, addresses: Index, base_offset: int = 0) -> Index:
+        """Permute byte addresses."""
+        atoms = self.row_bytes // self.atom_bytes
+        return addresses ^ (((addresses >> 7) - base_offset) % atoms) * self.atom_bytes
+
+
+SWIZZLES: dict[str, Swizzle] = {
+    record.name: record
+    for record in (
+        Swizzle("none", 16),
+        Swizzle("32B", 32),
+        Swizzle("64B", 64),
+        Swizzle("128B", 128),
+        Swizzle("128B with 32B atoms", 128, atom_bytes=32, pattern_rows=4),
+    )
+}
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """Where the fields that differ between generations of descriptors stand."""
+
+    swizzle_bit: int
+    swizzles: dict[int, str]
+    fixed_bit: int = 0  # bits that must hold `fixed_value`
+    fixed_bits: int = 0
+    fixed_value: int = 0
+
+
+#: Descriptor formats by instruction family (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
+GENERATIONS: dict[str, _Generation] = {
+    "wgmma": _Generation(62, {0: "none", 1: "128B", 2: "64B", 3: "32B"}),
+    "tcgen05": _Generation(
+        61,
+        {0: "none", 1: "128B with 32B atoms", 2: "128B", 4: "64B", 6: "32B"},
+        fixed_bit=46,
+        fixed_bits=3,
+        fixed_value=1,
+    ),
+}
 
 
 @dataclass(frozen=True)
 class SharedDescriptor:
-    """A decoded 64-bit matrix descriptor (PTX ISA, matrix descriptor format of ``wgmma``).
+    """A decoded 64-bit matrix descriptor.
 
     Attributes
     ----------
     start, leading_offset, stride_offset : int
-        Bytes.
+        Bytes, multiples of 16 below 2**18.
     base_offset : int
-        Position of the swizzle pattern, 0 when it starts on its natural boundary.
-    swizzle : int
-        0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes.
+        Row of banks, modulo 8, on which the swizzle pattern starts; 0 when it starts on its natural boundary.
+    swizzle : Swizzle
+        Permutation of the units.
     """
 
     start: int
     leading_offset: int
     stride_offset: int
     base_offset: int
-    swizzle: int
+    swizzle: Swizzle
 
 
-def decode_descriptor(value: int) -> SharedDescriptor:
+def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     """Split a descriptor into its fields.
+
+    Parameters
+    ----------
+    value : int
+        The 64 bits.
+    family : str
+        ``"wgmma"`` or ``"tcgen05"``, whose formats differ.
 
     Raises
     ------
     OperandError
-        If it is no 64-bit number or sets a reserved bit.
+        If it is no 64-bit number, sets a reserved bit, or names no swizzle.
     """
     if not 0 <= value < 1 << 64:
         raise OperandError(f"a shared-memory descriptor must be a 64-bit number, not {value:#x}")
-    if reserved := value & ~_DEFINED_BITS:
-        raise OperandError(f"descriptor {value:#018x} sets the reserved bits {reserved:#x}")
+    generation = GENERATIONS[family]
+    fixed_mask = (1 << generation.fixed_bits) - 1
+    swizzle_code = value >> generation.swizzle_bit
+    defined = _FIELD_MASK | _FIELD_MASK << 16 | _FIELD_MASK << 32 | 7 << 49
+    defined |= fixed_mask << generation.fixed_bit | (1 << 64) - (1 << generation.swizzle_bit)
+    if reserved := value & ~defined:
+        raise OperandError(f"descriptor {value:#018x} of {family} sets the reserved bits {reserved:#x}")
+    if (value >> generation.fixed_bit & fixed_mask) != generation.fixed_value:
+        raise OperandError(
+            f"descriptor {value:#018x} of {family} must hold {generation.fixed_value:#05b} in bits "
+            f"{generation.fixed_bit + generation.fixed_bits - 1}:{generation.fixed_bit}"
+        )
+    if swizzle_code not in generation.swizzles:
+        accepted = ", ".join(f"{code} ({name})" for code, name in generation.swizzles.items())
+        raise OperandError(
+            f"descriptor {value:#018x} of {family} has the swizzle mode {swizzle_code}; expected {accepted}"
+        )
     return SharedDescriptor(
         start=(value & _FIELD_MASK) * UNIT_BYTES,
         leading_offset=(value >> 16 & _FIELD_MASK) * UNIT_BYTES,
         stride_offset=(value >> 32 & _FIELD_MASK) * UNIT_BYTES,
         base_offset=value >> 49 & 7,
-        swizzle=value >> 62,
+        swizzle=SWIZZLES[generation.swizzles[swizzle_code]],
     )
 
 
-def b_addresses(descriptor: SharedDescriptor, instruction: Instruction) -> NDArray[np.intp]:
-    """Return the byte address of every element of B, K-major without swizzle, shape (k, n).
+def encode_descriptor(
+    start: int,
+    leading_offset: int,
+    stride_offset: int,
+    swizzle: str = "none",
+    base_offset: int = 0,
+    family: str = "wgmma",
+) -> int:
+    """Build a descriptor, the inverse of :func:`decode_descriptor`.
+
+    Parameters
+    ----------
+    start, leading_offset, stride_offset : int
+        Bytes.
+    swizzle : str
+        Key of :data:`SWIZZLES`.
+    base_offset : int
+        0 to 7.
+    family : str
+        ``"wgmma"`` or ``"tcgen05"``.
 
     Raises
     ------
     OperandError
-        If the descriptor asks for a swizzle or a base offset.
+        A number is misaligned or out of range, or the family lacks the swizzle.
+    """
+    for name, value in (("start", start), ("leading offset", leading_offset), ("stride offset", stride_offset)):
+        if value % UNIT_BYTES or not 0 <= value < _REACH:
+            raise OperandError(
+                f"the {name} of a descriptor must be a multiple of {UNIT_BYTES} bytes from 0 to {_REACH - UNIT_BYTES}, "
+                f"not {value}"
+            )
+    if not 0 <= base_offset < 8:
+        raise OperandError(f"the base offset of a descriptor must be 0 to 7, not {base_offset}")
+    generation = GENERATIONS[family]
+    codes = {name: code for code, name in generation.swizzles.items()}
+    if swizzle not in codes:
+        raise OperandError(f"the swizzle of a descriptor of {family} must be {', '.join(codes)}, not {swizzle!r}")
+    return (
+        start // UNIT_BYTES
+        | leading_offset // UNIT_BYTES << 16
+        | stride_offset // UNIT_BYTES << 32
+        | generation.fixed_value << generation.fixed_bit
+        | base_offset << 49
+        | codes[swizzle] << generation.swizzle_bit
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SharedMap:
+    """Where the elements of a matrix lie in shared memory.
+
+    Attributes
+    ----------
+    addresses, low_bits : ndarray of intp, shape (mn, k)
+        Byte that holds the lowest bit of an element, and that bit's place in it (0 for whole bytes).
+    element_bits : int
+        Bits of an element, upwards from there.
+    """
+
+    addresses: Index
+    low_bits: Index
+    element_bits: int
+
+    def first_beyond(self, size: int) -> int | None:
+        """Return the lowest byte address at or above `size` that some element touches; None without one."""
+        last = self.addresses + (self.low_bits + self.element_bits - 1) // 8
+        beyond = last >= size
+        return max(size, int(self.addresses[beyond].min())) if beyond.any() else None
+
+
+@lru_cache(maxsize=256)
+def shared_map(
+    descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
+) -> SharedMap:
+    """Map an operand that a descriptor points to.
+
+    Parameters
+    ----------
+    descriptor : SharedDescriptor
+        Where it lies.
+    mn, k : int
+        Rows of A or columns of B; stored columns of A or rows of B.
+    element_bits : int
+        Bits from one element to the next inside a unit.
+    major : str
+        ``"k"``: neighbours in memory are neighbours in K; ``"mn"``: they are neighbours in M or N.
+    unit_elements : int
+        Elements of a unit; 0 if they fill it. Padded forms of 4-bit and 6-bit elements hold 16.
+
+    Returns
+    -------
+    SharedMap
 
     Notes
     -----
-    Eight rows of 16 bytes make a core matrix; the leading offset leads to the next 16 bytes of K, the stride offset
-    to the next eight columns (PTX ISA canonical layouts; read out address by address on an H200).
+    Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
-    if descriptor.swizzle or descriptor.base_offset:
-        raise OperandError("a descriptor with a swizzle or a base offset is not supported; use swizzle mode 0")
-    element_bytes = instruction.container_bits // 8
-    byte = np.arange(instruction.k)[:, None] * element_bytes
-    column = np.arange(instruction.n)
-    return (
+    per_unit = unit_elements or UNIT_BYTES * 8 // element_bits
+    swizzle = descriptor.swizzle
+    leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows
+    mn_index, k_index = np.arange(mn)[:, None], np.arange(k)[None, :]
+    inner, outer = (k_index, mn_index) if major == "k" else (mn_index, k_index)
+    unit, within = inner // per_unit, inner % per_unit
+    if major == "mn" and swizzle.units == 1:
+        leading, stride = stride, leading
+    addresses = (
         descriptor.start
-        + byte // UNIT_BYTES * descriptor.leading_offset
-        + column // 8 * descriptor.stride_offset
-        + column % 8 * UNIT_BYTES
-        + byte % UNIT_BYTES
+        + outer % rows * swizzle.row_bytes
+        + outer // rows * stride
+        + unit // swizzle.units * leading
+        + unit % swizzle.units * UNIT_BYTES
     )
+    addresses = swizzle.apply(addresses, descriptor.base_offset) + within * element_bits // 8
+    low_bits = np.broadcast_to(within * element_bits % 8, addresses.shape)
+    addresses.flags.writeable = False
+    return SharedMap(addresses, low_bits, element_bits)
+
+
+def operand_map(
+    instruction: Instruction, operand: str, descriptor: SharedDescriptor, *, transposed: bool = False
+) -> SharedMap:
+    """Map A or B of a ``wgmma`` instruction.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        What reads it.
+    operand : str
+        ``"a"``, whose stored columns are mapped, or ``"b"``.
+    descriptor : SharedDescriptor
+        Where it lies.
+    transposed : bool
+        imm-trans: MN-major instead of K-major.
+
+    Returns
+    -------
+    SharedMap
+        Of shape (m, stored k) or (n, k).
+    """
+    mn, k = (instruction.m, instruction.stored_k) if operand == "a" else (instruction.n, instruction.k)
+    return shared_map(descriptor, mn, k, instruction.container_bits, major="mn" if transposed else "k")

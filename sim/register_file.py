@@ -3,8 +3,10 @@
 Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]), ``E``
 (uint32 [case, thread]) for a sparse instruction, ``D`` if the result is known; optionally ``arch``, ``metadata``,
 ``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
-``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (0-d uint64) points into it. Shipped
-recordings add ``recorded`` (where and when) and ``distribution`` (one word a case, comma-separated).
+``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (uint64, 0-d or [case]) points into it, as
+does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and
+``imm_trans`` (two integers each, of A and of B). Shipped recordings add ``recorded`` (where and when) and
+``distribution`` (one word a case, comma-separated).
 """
 
 import zipfile
@@ -12,13 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError
+from ..errors import FileError, MetadataError
 from ..isa.instructions import Instruction, parse
-from ..operations import METADATA_POLICIES, mma, wgmma
+from ..operands import METADATA_POLICIES
+from ..operations import mma
+from ..warpgroup import wgmma
 
 __all__ = ["RegisterFile", "read", "shipped", "write"]
 
@@ -38,7 +43,7 @@ class RegisterFile:
     selector : int
         Sparsity selector; 0 for a dense instruction.
     a, b, c : ndarray of uint32
-        Operands, one leading case axis.
+        Operands, one leading case axis; `a` is None where a descriptor leads to A.
     e : ndarray of uint32, shape (cases, threads), or None
         Metadata.
     d : ndarray of uint32 or None
@@ -51,13 +56,17 @@ class RegisterFile:
         Block scale data.
     scale_ids : tuple of int
         byte_a, thread_a, byte_b, thread_b.
-    b_descriptor : int
-        Descriptor of B for ``wgmma``.
+    a_descriptor, b_descriptor : ndarray of uint64, shape (cases,), or None
+        Shared-memory descriptors of A and B for ``wgmma``.
+    scale_d : bool
+        Whether ``wgmma`` adds D.
+    imm_scale, imm_trans : tuple of int
+        Of A and B, as in :func:`sptc.wgmma`.
     """
 
     instruction: Instruction
     selector: int
-    a: Registers
+    a: Registers | None = None
     b: Registers
     c: Registers
     e: Registers | None = None
@@ -67,7 +76,11 @@ class RegisterFile:
     scale_a: Registers | None = None
     scale_b: Registers | None = None
     scale_ids: tuple[int, int, int, int] = field(default=(0, 0, 0, 0))
-    b_descriptor: int = 0
+    a_descriptor: NDArray[np.uint64] | None = None
+    b_descriptor: NDArray[np.uint64] | None = None
+    scale_d: bool = True
+    imm_scale: tuple[int, int] = (1, 1)
+    imm_trans: tuple[int, int] = (0, 0)
 
     @property
     def cases(self) -> int:
@@ -76,7 +89,7 @@ class RegisterFile:
 
     def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
         """Return the same file with some of its cases."""
-        names = ("a", "b", "c", "e", "d", "scale_a", "scale_b")
+        names = (*_KEYS.values(), *_DESCRIPTORS)
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
 
@@ -89,18 +102,8 @@ class RegisterFile:
             As :func:`sptc.mma` and :func:`sptc.wgmma`.
         """
         if self.instruction.family == "wgmma":
-            assert self.e is not None
-            return wgmma(
-                str(self.instruction),
-                self.c,
-                self.a,
-                self.b_descriptor,
-                self.e,
-                self.selector,
-                smem=np.ascontiguousarray(self.b).view(np.uint8),
-                backend=backend,
-                metadata=self.metadata,
-            )
+            return self._run_wgmma(backend)
+        assert self.a is not None
         byte_a, thread_a, byte_b, thread_b = self.scale_ids
         return mma(
             str(self.instruction),
@@ -116,7 +119,39 @@ class RegisterFile:
             metadata=self.metadata,
         )
 
+    def _run_wgmma(self, backend: str) -> Registers:
+        """Compute the cases of each pair of descriptors together."""
+        assert self.b_descriptor is not None
+        pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
+        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        d = np.empty_like(self.c)
+        for index, (a_descriptor, b_descriptor) in enumerate(distinct.tolist()):
+            cases = np.flatnonzero(which.reshape(-1) == index)
+            part = self.take(cases)
+            assert part.e is not None
+            try:
+                d[cases] = wgmma(
+                    str(part.instruction),
+                    part.c,
+                    a_descriptor if part.a is None else part.a,
+                    b_descriptor,
+                    part.e,
+                    part.selector,
+                    smem=np.ascontiguousarray(part.b).view(np.uint8),
+                    scale_d=part.scale_d,
+                    imm_scale_a=part.imm_scale[0],
+                    imm_scale_b=part.imm_scale[1],
+                    imm_trans_a=part.imm_trans[0],
+                    imm_trans_b=part.imm_trans[1],
+                    backend=backend,
+                    metadata=part.metadata,
+                )
+            except MetadataError as error:
+                raise error.at((int(cases[error.batch[0]]),)) from None
+        return d
 
+
+_DESCRIPTORS = ("a_descriptor", "b_descriptor")
 _KEYS = {
     "A": "a",
     "B": "b",
@@ -164,7 +199,7 @@ def read(path: str | Path) -> RegisterFile:
 
 
 def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
-    required = ["instruction", "selector", "A", "B", "C"]
+    required = ["instruction", "selector", "B", "C"]
     text = contents.get("instruction")
     if text is not None:
         if text.ndim or text.dtype.kind != "U":
@@ -173,6 +208,10 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
         required += ["E"] if instruction.sparse else []
         required += ["scale_a", "scale_b", "scale_ids"] if instruction.scale_size else []
         required += ["b_descriptor"] if instruction.family == "wgmma" else []
+        by_descriptor = instruction.family == "wgmma" and "a_descriptor" in contents
+        required += ["a_descriptor"] if by_descriptor else ["A"]
+        if by_descriptor and "A" in contents:
+            raise FileError(f"{path} holds A and a_descriptor; one of them says where A is")
     for key in required:
         if key not in contents:
             held = ", ".join(name if name.isprintable() else repr(name) for name in sorted(contents)) or "nothing"
@@ -190,7 +229,28 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
             raise FileError(f"{path}: {key} must be a 0-d string, not {value.dtype} of shape {value.shape}")
         return str(value)
 
-    arrays: dict[str, Registers] = {}
+    def pair(key: str, default: int) -> tuple[int, int]:
+        value = contents.get(key, np.full(2, default))
+        if value.shape != (2,) or value.dtype.kind not in "iu":
+            raise FileError(f"{path}: {key} must be two integers, not {value.dtype} of shape {value.shape}")
+        return int(value[0]), int(value[1])
+
+    def flag(key: str, default: int) -> int:
+        value = contents.get(key, np.array(default))
+        if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
+            raise FileError(f"{path}: {key} must be 0 or 1, not {value.dtype} of shape {value.shape}: {value!s:.20}")
+        return int(value)
+
+    def descriptors(key: str) -> NDArray[np.uint64]:
+        value = contents[key]
+        if value.dtype.kind not in "iu" or value.shape not in ((), (case_count,)):
+            raise FileError(
+                f"{path}: {key} must be one integer or one for each of {case_count} cases, "
+                f"not {value.dtype} of shape {value.shape}"
+            )
+        return np.broadcast_to(value.astype(np.uint64), (case_count,))
+
+    arrays: dict[str, Any] = {}
     for key, name in _KEYS.items():
         if key in contents and (key != "E" or instruction.sparse):
             value = contents[key]
@@ -208,6 +268,7 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
     if len(set(cases.values())) > 1:
         listed = ", ".join(f"{key} {count}" for key, count in cases.items())
         raise FileError(f"{path}: the arrays disagree on the number of cases ({listed})")
+    case_count = len(arrays["c"])
     if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
         raise FileError(f"{path}: D has shape {arrays['d'].shape}, but C has {arrays['c'].shape}")
     metadata = string("metadata", "strict")
@@ -223,8 +284,10 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
         arch=string("arch", _DEFAULT_ARCH),
         metadata=metadata,
         scale_ids=(byte_a, thread_a, byte_b, thread_b),
-        b_descriptor=integer("b_descriptor") if "b_descriptor" in contents else 0,
-        **arrays,
+        scale_d=bool(flag("scale_d", 1)),
+        imm_scale=pair("imm_scale", 1),
+        imm_trans=pair("imm_trans", 0),
+        **arrays | {key: descriptors(key) for key in _DESCRIPTORS if key in contents},
     )
 
 
@@ -247,8 +310,9 @@ def write(path: str | Path, file: RegisterFile) -> None:
     contents |= {key: value for key, name in _KEYS.items() if (value := getattr(file, name)) is not None}
     if file.scale_a is not None:
         contents["scale_ids"] = np.array(file.scale_ids)
+    contents |= {key: value for key in _DESCRIPTORS if (value := getattr(file, key)) is not None}
     if file.instruction.family == "wgmma":
-        contents["b_descriptor"] = np.uint64(file.b_descriptor)
+        contents |= {"scale_d": file.scale_d, "imm_scale": file.imm_scale, "imm_trans": file.imm_trans}
     np.savez_compressed(path, allow_pickle=False, **contents)  # type: ignore[arg-type]
 
 

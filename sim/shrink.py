@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
-from ..isa.memory import b_addresses, decode_descriptor
+from ..isa.memory import decode_descriptor, operand_map
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
 from .replay import Mismatch
@@ -111,7 +111,8 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
     if i.family == "mma":
         yield "b", *_places(b_fragment(i)), bits, 0, columns
     else:
-        addresses = b_addresses(decode_descriptor(file.b_descriptor), i)
+        assert file.b_descriptor is not None
+        addresses = operand_map(i, "b", decode_descriptor(int(file.b_descriptor[0]))).addresses.T
         yield "b", addresses // 4, addresses % 4 * 8, bits, 0, columns
     yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
     if i.rule and nibble(0, 1) in i.rule.legal:

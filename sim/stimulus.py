@@ -13,7 +13,7 @@ from ..golden.registers import CONTAINERS, pack, pack_nibbles
 from ..isa.formats import Format, Specials
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import UNIT_BYTES, b_addresses, decode_descriptor
+from ..isa.memory import UNIT_BYTES, decode_descriptor, operand_map
 from .register_file import RegisterFile
 
 __all__ = [
@@ -290,7 +290,7 @@ def wgmma_file(
         e=e,
         arch="sm_90",
         metadata="silicon",
-        b_descriptor=descriptor,
+        b_descriptor=np.full(len(b), descriptor, np.uint64),
     )
 
 
@@ -314,7 +314,7 @@ def _random_image(instruction: Instruction, b: NDArray, rng: np.random.Generator
     # In units of 16 bytes. One group of eight columns never follows the stride, so that any stride must do.
     start, leading, stride = (int(rng.integers(low, low + 8)) for low in (0, _CORE_MATRIX_BYTES // UNIT_BYTES, 0))
     descriptor = start | leading << 16 | stride << 32
-    octets = b_addresses(decode_descriptor(descriptor), instruction)[..., None]
+    octets = operand_map(instruction, "b", decode_descriptor(descriptor)).addresses.T[..., None]
     octets = octets + np.arange(instruction.container_bits // 8)
     size = -(-int(octets.max() + 1) // UNIT_BYTES) * UNIT_BYTES
     image = rng.integers(0, 256, (len(b), size), dtype=np.uint8)

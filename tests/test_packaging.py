@@ -89,7 +89,9 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
         modules = {f"sptc/{(folder / path.name).as_posix()}" for path in (ROOT / folder).glob("*.py")}
         assert modules
         assert modules <= names
-    recordings = {f"sptc/recordings/{path.name}" for path in (ROOT / "recordings").iterdir()}
+    recordings = {
+        f"sptc/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recordings").rglob("*") if path.is_file()
+    }
     assert len(recordings) > 400
     assert recordings <= names
     assert {"sptc/py.typed", f"sptc-{sptc.__version__}.dist-info/licenses/LICENSE"} <= names

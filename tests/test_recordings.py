@@ -81,7 +81,7 @@ def test_every_recorded_set(backend: str) -> None:
                     c=c,
                     e=e if instruction.sparse else None,
                     metadata="silicon" if distribution == "anymeta" else "strict",
-                    b_descriptor=(128 >> 4) << 16,
+                    b_descriptor=np.full(len(b), 128 >> 4 << 16, np.uint64),
                 )
                 computed = file.run(backend)
                 assert np.array_equal(computed, d), key

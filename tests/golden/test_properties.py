@@ -13,7 +13,7 @@ from sptc.golden.registers import CONTAINERS, pack, pack_nibbles, unpack, unpack
 from sptc.golden.select import kept_rows
 from sptc.isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from sptc.isa.memory import b_addresses, decode_descriptor
+from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.isa.metadata import GRANULARITIES, RULES, Granularity
 from sptc.isa.numerics import BLOCK_GROUP, Method, numerics
 from sptc.sim.stimulus import FLOAT_DISTRIBUTIONS, Operands, distributions, random_operands
@@ -339,7 +339,7 @@ def test_operands_are_not_modified(case: tuple[Instruction, str, str], seed: int
 def test_operands_of_wgmma_are_not_modified(text: str, seed: int) -> None:
     instruction, rng = parse(text), np.random.default_rng(seed)
     descriptor = (128 >> 4) << 16  # no swizzle, 128 bytes from one 16-byte column of B to the next
-    size = b_addresses(decode_descriptor(descriptor), instruction).max() + 4
+    size = operand_map(instruction, "b", decode_descriptor(descriptor)).addresses.max() + 4
     smem = rng.integers(0, 256, (3, size)).astype(np.uint8)
     shapes = [(f.rows.shape[0], f.registers) for f in (accumulator_fragment(instruction), a_fragment(instruction))]
     d, a, e = (rng.integers(0, 1 << 32, (3, *shape), dtype=np.uint32) for shape in (*shapes, (128,)))

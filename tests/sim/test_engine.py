@@ -17,6 +17,7 @@ from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS, pack, pack_nibbles
 from sptc.isa.fragments import a_fragment, accumulator_fragment
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
+from sptc.isa.memory import SharedMap
 from sptc.isa.numerics import Method, numerics
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
 from sptc.sim import verilate
@@ -82,8 +83,9 @@ def test_the_registers_of_a_warpgroup(rng: Random) -> None:
     addresses = rng.permutation(2 * i.k * i.n)[: i.k * i.n].reshape(i.k, i.n)
     smem = rng.integers(0, 256, (2, 2 * i.k * i.n), dtype=np.uint8)
     smem[:, addresses] = b
+    where = SharedMap(addresses.T, np.zeros_like(addresses.T), 8)
     e = pack_nibbles(nibbles, i, 0, rng.integers(0, 1 << 32, (2, 128), dtype=np.uint32))
-    registers = (pack(c, accumulator_fragment(i)), pack(a, a_fragment(i)), smem, addresses, e, 0)
+    registers = (pack(c, accumulator_fragment(i)), pack(a, a_fragment(i)), where, smem, e, 0)
     got = golden.wgmma(i, *registers, multiply=partial(hardware, "rtl"))
     np.testing.assert_array_equal(got, pack(multiply(i, "sm_90", *given), accumulator_fragment(i)))
 
@@ -174,6 +176,7 @@ def test_an_engine_is_made_once() -> None:
 
 PROGRAM = """
 import numpy as np
+from sptc.isa.memory import SharedMap
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS
 from sptc.sim.engine import Engine

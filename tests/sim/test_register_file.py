@@ -22,8 +22,8 @@ SCALED = (
     ".f32.e2m1.e2m1.f32.ue8m0"
 )
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
-ARRAYS = ("a", "b", "c", "d", "e", "scale_a", "scale_b")
-SETTINGS = ("instruction", "selector", "arch", "metadata", "scale_ids", "b_descriptor")
+ARRAYS = ("a", "b", "c", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor")
+SETTINGS = ("instruction", "selector", "arch", "metadata", "scale_ids", "scale_d", "imm_scale", "imm_trans")
 
 Random = np.random.Generator
 
@@ -35,7 +35,8 @@ def random_file(text: str, rng: Random, cases: int = 3) -> RegisterFile:
         shapes = {"a": (cases, 128, 4), "b": (cases, 128), "c": (cases, 128, 2), "d": (cases, 128, 2)}
         arrays = {name: rng.integers(0, 1 << 32, shape, dtype=np.uint32) for name, shape in shapes.items()}
         e = np.full((cases, 128), 0x44444444, np.uint32)
-        return RegisterFile(instruction=instruction, selector=1, e=e, b_descriptor=128 >> 4 << 16 | 1 << 63, **arrays)
+        descriptors = rng.integers(0, 1 << 63, cases, dtype=np.uint64)
+        return RegisterFile(instruction=instruction, selector=1, e=e, b_descriptor=descriptors, **arrays)
     selector = instruction.selectors - 1
     distribution = "uniform" if instruction.a.is_integer else "mid"
     drawn = random_operands(instruction, distribution, cases, rng, selector=selector)
@@ -198,7 +199,11 @@ DEFECTS = {
     "three scale ids": (SCALED, "scale_ids", lambda i: i[:3], r"four integers, not int64 of shape \(3,\)"),
     "scale ids as floats": (SCALED, "scale_ids", lambda i: i + 0.5, "four integers, not float64"),
     "scale ids as text": (SCALED, "scale_ids", lambda i: "0 0 0 0", "four integers, not <U7"),
-    "descriptor as a float": (WGMMA, "b_descriptor", float, "b_descriptor " + INTEGER_WANTED + "float64"),
+    "descriptor as a float": (WGMMA, "b_descriptor", lambda d: d + 0.5, "must be one integer or .*float64"),
+    "two descriptors": (WGMMA, "b_descriptor", lambda d: d[:2], r"of 3 cases, not uint64 of shape \(2,\)"),
+    "scale-d of 2": (WGMMA, "scale_d", lambda s: 2, "scale_d must be 0 or 1, not int64"),
+    "one imm-scale": (WGMMA, "imm_scale", lambda s: s[:1], r"imm_scale must be two integers, .*\(1,\)"),
+    "imm-trans as floats": (WGMMA, "imm_trans", lambda s: s + 0.5, "imm_trans must be two integers, not float64"),
     "object array": (SPARSE, "A", lambda a: np.array([None]), "not a readable .npz register file"),
 }  # fmt: skip
 

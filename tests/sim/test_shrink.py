@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sptc.golden.registers import unpack, unpack_nibbles, unpack_scales
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import parse
-from sptc.isa.memory import b_addresses, decode_descriptor
+from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.sim.engine import Engine
 from sptc.sim.register_file import RegisterFile, read, write
 from sptc.sim.shards import Plan, both
@@ -31,7 +31,7 @@ def codes_of_b(file: RegisterFile) -> NDArray:
     if i.family == "mma":
         return unpack(file.b, b_fragment(i))
     octets = np.ascontiguousarray(file.b).view(np.uint8)
-    return octets[:, b_addresses(decode_descriptor(file.b_descriptor), i)]
+    return octets[:, operand_map(i, "b", decode_descriptor(int(file.b_descriptor[0]))).addresses.T]
 
 
 @pytest.mark.parametrize("text", [F16, S8, WGMMA, SCALED])

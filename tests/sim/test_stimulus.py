@@ -10,7 +10,7 @@ from sptc.golden.registers import unpack, unpack_nibbles
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.memory import b_addresses, decode_descriptor
+from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.sim.stimulus import (
     FLOAT_DISTRIBUTIONS,
     INTEGER_DISTRIBUTIONS,
@@ -263,11 +263,12 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
     """B lies where the descriptor says and holds codes of the distribution; what is around it differs."""
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     files = [random_register_file(instruction, "sm_90", distribution, 4, rng) for _ in range(20)]
-    descriptors = [decode_descriptor(file.b_descriptor) for file in files]
+    descriptors = [decode_descriptor(int(file.b_descriptor[0])) for file in files]
     for field in ("start", "leading_offset", "stride_offset"):
         assert len({getattr(descriptor, field) for descriptor in descriptors}) > 3
     for file, descriptor in zip(files, descriptors, strict=True):
-        octets = b_addresses(descriptor, instruction)[..., None] + np.arange(instruction.container_bits // 8)
+        addresses = operand_map(instruction, "b", descriptor).addresses.T
+        octets = addresses[..., None] + np.arange(instruction.container_bits // 8)
         assert len(np.unique(octets)) == octets.size
         image = np.ascontiguousarray(file.b).view(np.uint8)
         containers = np.ascontiguousarray(image[:, octets]).view(f"<u{instruction.container_bits // 8}")[..., 0]

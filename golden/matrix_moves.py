@@ -1,0 +1,124 @@
+"""``ldmatrix`` and ``stmatrix`` on shared-memory images, by the index maps of ``isa.matrix_moves``."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..isa.matrix_moves import ROW_BYTES, MatrixMove, matrix_move_map
+
+__all__ = ["ldmatrix", "stmatrix"]
+
+
+def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.intp]) -> NDArray[np.uint32]:
+    """Load matrices from shared memory.
+
+    Parameters
+    ----------
+    move : MatrixMove
+        An ``ldmatrix``.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory images.
+    addresses : ndarray of intp, shape (..., 32)
+        What the lanes give. The leading axes broadcast against those of `smem`.
+
+    Returns
+    -------
+    ndarray of uint32, shape (..., 32, registers)
+
+    Raises
+    ------
+    OperandError
+        An address that is read is not aligned, or its row does not lie in the image.
+    """
+    where = matrix_move_map(move)
+    octets = _row_octets(move, smem.shape[-1], addresses)
+    batch = np.broadcast_shapes(smem.shape[:-1], addresses.shape[:-1])
+    images = np.broadcast_to(smem, (*batch, smem.shape[-1]))
+    rows = np.take_along_axis(images, np.broadcast_to(octets, (*batch, octets.shape[-1])), axis=-1)
+    bits = np.unpackbits(rows.reshape(*batch, *where.address_lanes.shape, ROW_BYTES), axis=-1, bitorder="little")
+    bits = bits[..., : move.row_elements * move.element_bits]
+    bits = bits.reshape(*bits.shape[:-1], move.row_elements, move.element_bits)
+    padding = [(0, 0)] * (bits.ndim - 1) + [(0, move.container_bits - move.element_bits)]
+    containers = np.packbits(np.pad(bits, padding), axis=-1, bitorder="little")
+    held = containers[..., where.matrices, where.rows, where.elements, :]
+    return np.ascontiguousarray(held).reshape(*batch, *where.rows.shape[:2], 4).view("<u4")[..., 0]
+
+
+def stmatrix(
+    move: MatrixMove,
+    smem: NDArray[np.uint8],
+    addresses: NDArray[np.intp],
+    registers: NDArray[np.uint32],
+) -> NDArray[np.uint8]:
+    """Store matrices to shared memory.
+
+    Parameters
+    ----------
+    move : MatrixMove
+        A ``stmatrix``.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory images before.
+    addresses : ndarray of intp, shape (..., 32)
+        What the lanes give. Leading axes broadcast against each other.
+    registers : ndarray of uint32, shape (..., 32, registers)
+        What the lanes hold.
+
+    Returns
+    -------
+    ndarray of uint8, shape (..., bytes)
+        The images after. No operand is modified.
+
+    Raises
+    ------
+    OperandError
+        An address that is read is not aligned, its row does not lie in the image, or two rows lie at one address.
+    """
+    where = matrix_move_map(move)
+    octets = _row_octets(move, smem.shape[-1], addresses)
+    _check_distinct(move, addresses)
+    batch = np.broadcast_shapes(smem.shape[:-1], addresses.shape[:-1], registers.shape[:-2])
+    held = np.ascontiguousarray(registers, "<u4").view(np.uint8)
+    held = np.broadcast_to(held, (*batch, *held.shape[-2:])).reshape(*batch, *where.rows.shape, -1)
+    rows = np.empty((*batch, *where.address_lanes.shape, move.row_elements, held.shape[-1]), np.uint8)
+    rows[..., where.matrices, where.rows, where.elements, :] = held
+    images = np.broadcast_to(smem, (*batch, smem.shape[-1])).copy()
+    octets = np.broadcast_to(octets, (*batch, octets.shape[-1]))
+    np.put_along_axis(images, octets, rows.reshape(octets.shape), axis=-1)
+    return images
+
+
+def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Check the addresses that are read; return the address of every byte, shape (..., matrices * rows * 16)."""
+    lanes = matrix_move_map(move).address_lanes.ravel()
+    starts = addresses[..., lanes]
+    for wrong, fault in (
+        (starts % ROW_BYTES != 0, f"no multiple of {ROW_BYTES}"),
+        ((starts < 0) | (starts > size - ROW_BYTES), f"not the start of {ROW_BYTES} bytes of an image of {size} bytes"),
+    ):
+        if wrong.any():
+            index = tuple(int(part) for part in np.argwhere(wrong)[0])
+            raise OperandError(
+                f"{_lane(index[:-1], lanes[index[-1]])} of {move} gives the row address {starts[index]}, {fault}"
+            )
+    return (starts[..., None] + np.arange(ROW_BYTES)).reshape(*starts.shape[:-1], -1)
+
+
+def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
+    """Raise if two rows lie at one address: PTX does not say which of them remains."""
+    lanes = matrix_move_map(move).address_lanes.ravel()
+    starts = addresses[..., lanes]
+    order = np.argsort(starts, axis=-1, kind="stable")
+    ranked = np.take_along_axis(starts, order, axis=-1)
+    equal = np.argwhere(ranked[..., 1:] == ranked[..., :-1])
+    if len(equal):
+        *batch, place = (int(part) for part in equal[0])
+        first, second = lanes[order[tuple(batch)][place : place + 2]]
+        raise OperandError(
+            f"{_lane(tuple(batch), first)} and lane {second} of {move} both give the row address "
+            f"{addresses[tuple(batch)][first]}; which row remains is undefined"
+        )
+
+
+def _lane(batch: tuple[int, ...], lane: int) -> str:
+    """Name a lane, with the batch index if there is one."""
+    return f"batch {batch[0] if len(batch) == 1 else batch}, lane {lane}" if batch else f"lane {lane}"

@@ -1,0 +1,263 @@
+"""``ldmatrix`` and ``stmatrix``: their forms, and which register holds which element of which row of shared memory.
+
+Every form moves rows of 16 bytes; a lane gives the address of each. Notation: ``g = lane >> 2``, ``t = lane & 3``.
+Sources, by shape:
+
+* ``.m8n8``: PTX ISA 9.7.14.5.15 and .16 (text, Figures 104 and 107). A group of four lanes holds a row; with
+  ``.trans``, a column.
+* ``.m16n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns across 2 rows", Figure 105, of the transposed matrix), CuTe
+  ``Copy_Traits<SM100_U8x8_LDSM_T>`` and ``<SM100_U8x16_LDSM_T>`` before the byte shuffle in their ``copy``, and a map
+  that others read from an sm_120 GPU and published. The three agree. That the padded formats share it is stated
+  by PTX ("in each register four 8-bit elements are loaded") and by CubeCL's run-time test of these forms.
+* ``.m8n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns", Figure 106), CuTe
+  ``Copy_Traits<SM100_SU4_DU8x16_x1_LDSM_N>`` and its siblings, CubeCL's test.
+* ``.m16n8``: PTX ISA 9.7.14.5.16 (``e0`` to ``e3`` from the least significant byte, Figure 108), CuTe
+  ``Copy_Traits<SM100_U8x4_STSM_T>`` and its siblings, CubeCL's test.
+
+Shapes other than ``.m8n8`` exist from sm_100 on.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError
+from .fragments import WARP_LANES
+
+__all__ = ["ROW_BYTES", "MatrixMove", "MatrixMoveMap", "every_matrix_move", "matrix_move_map", "parse_matrix_move"]
+
+Index = NDArray[np.intp]
+#: Bytes of one row, and its alignment.
+ROW_BYTES = 16
+
+#: Opcode, shape, types, numbers of matrices, with or without ``.trans``: the syntax of PTX ISA 9.
+_FORMS = (
+    ("ldmatrix", "m8n8", "b16", (1, 2, 4), (False, True)),
+    ("ldmatrix", "m16n16", "b8", (1, 2), (True,)),
+    ("ldmatrix", "m16n16", "b8x16.b6x16_p32", (1, 2), (True,)),
+    ("ldmatrix", "m16n16", "b8x16.b4x16_p64", (1, 2), (True,)),
+    ("ldmatrix", "m8n16", "b8x16.b6x16_p32", (1, 2, 4), (False,)),
+    ("ldmatrix", "m8n16", "b8x16.b4x16_p64", (1, 2, 4), (False,)),
+    ("stmatrix", "m8n8", "b16", (1, 2, 4), (False, True)),
+    ("stmatrix", "m16n8", "b8", (1, 2, 4), (True,)),
+)
+_OPCODES = ("ldmatrix", "stmatrix")
+_SHAPES = ("m8n8", "m16n16", "m8n16", "m16n8")
+_COUNTS = ("x1", "x2", "x4")
+_SPACES = ("shared", "shared::cta")
+_TYPES = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixMove:
+    """One form of ``ldmatrix`` or ``stmatrix``, parsed and checked.
+
+    Attributes
+    ----------
+    opcode : str
+        ``ldmatrix`` or ``stmatrix``.
+    shape : str
+        Shape qualifier of one matrix, for example ``m8n8``.
+    matrices : int
+        How many are moved.
+    transposed : bool
+        Rows of memory are columns of the matrix that the registers hold.
+    element : str
+        Type in the registers: ``b16``, ``b8`` or ``b8x16``.
+    source : str
+        Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if elements lie there as in the registers.
+    """
+
+    opcode: str
+    shape: str
+    matrices: int
+    transposed: bool
+    element: str
+    source: str
+
+    @property
+    def element_bits(self) -> int:
+        """Bits of an element in memory: 16, 8, 6 or 4."""
+        return {"": self.container_bits, "b6x16_p32": 6, "b4x16_p64": 4}[self.source]
+
+    @property
+    def container_bits(self) -> int:
+        """Bits an element takes in a register: 16 or 8."""
+        return 16 if self.element == "b16" else 8
+
+    @property
+    def rows(self) -> int:
+        """Rows of memory that hold one matrix."""
+        return 16 if self.shape == "m16n16" else 8
+
+    @property
+    def row_elements(self) -> int:
+        """Elements of one row of memory."""
+        return 8 * ROW_BYTES // self.container_bits
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread holds."""
+        return self.matrices * self.rows // 8
+
+    def __str__(self) -> str:
+        words = [self.opcode, "sync.aligned", self.shape, f"x{self.matrices}"]
+        words += ["trans"] if self.transposed else []
+        words += ["shared", self.element]
+        words += [self.source] if self.source else []
+        return ".".join(words)
+
+
+def every_matrix_move() -> tuple[MatrixMove, ...]:
+    """Return every form of the two instructions."""
+    return tuple(
+        MatrixMove(
+            opcode=opcode,
+            shape=shape,
+            matrices=count,
+            transposed=transposed,
+            element=types.partition(".")[0],
+            source=types.partition(".")[2],
+        )
+        for opcode, shape, types, counts, transpositions in _FORMS
+        for count in counts
+        for transposed in transpositions
+    )
+
+
+def _listed(choices: list[str]) -> str:
+    """Spell qualifiers in a sentence, each once."""
+    words = [f"'.{choice}'" for choice in dict.fromkeys(choices)]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]]:
+    """Sort qualifiers by what they are."""
+    kinds = {"flag": ("sync", "aligned", "trans"), "shape": _SHAPES, "count": _COUNTS, "space": _SPACES, "type": _TYPES}
+    found: dict[str, list[str]] = {kind: [] for kind in kinds}
+    for word in words:
+        kind = next((name for name, accepted in kinds.items() if word in accepted), None)
+        if kind is None:
+            known = {part for move in every_matrix_move() if move.opcode == opcode for part in str(move).split(".")}
+            words = [choice for accepted in kinds.values() for choice in accepted if choice in known | {*_SPACES}]
+            raise InstructionError(f"{'.' + word!r} in {text!r} is no part of {opcode}; expected {_listed(words)}.")
+        if word in found[kind]:
+            raise InstructionError(f"'.{word}' stands twice in {text!r}; once is expected.")
+        if found[kind] and kind in ("shape", "count", "space"):
+            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[kind][0]}'; one is expected.")
+        found[kind].append(word)
+    return found
+
+
+@lru_cache(maxsize=256)
+def parse_matrix_move(text: str) -> MatrixMove:
+    """Parse the opcode and qualifiers of an ``ldmatrix`` or ``stmatrix``.
+
+    Parameters
+    ----------
+    text : str
+        For example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``. Types keep their order; other qualifiers may
+        stand anywhere, as the assembler accepts them. ``.shared`` and ``.shared::cta`` mean the same and may be
+        missing.
+
+    Returns
+    -------
+    MatrixMove
+
+    Raises
+    ------
+    InstructionError
+        Names the part that is wrong and what would be accepted there.
+    """
+    if not isinstance(text, str):
+        raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
+    opcode, *words = text.strip().removesuffix(";").rstrip().split(".")
+    if opcode not in _OPCODES:
+        raise InstructionError(f"{opcode!r} in {text!r} is no known opcode; accepted are {' and '.join(_OPCODES)}.")
+    found = _sort_words(opcode, words, text)
+    for word in ("sync", "aligned"):
+        if word not in found["flag"]:
+            raise InstructionError(f"'.{word}' is missing in {text!r}; {opcode} requires it.")
+
+    moves = [move for move in every_matrix_move() if move.opcode == opcode]
+    for kind, part, spell in (
+        ("shape", "shape", lambda move: move.shape),
+        ("type", "type", lambda move: ".".join(filter(None, (move.element, move.source)))),
+        ("count", "number of matrices", lambda move: f"x{move.matrices}"),
+    ):
+        written = ".".join(found[kind])
+        accepted = _listed([spell(move) for move in moves])
+        if not written:
+            raise InstructionError(f"the {part} is missing in {text!r}; expected {accepted}.")
+        moves = [move for move in moves if spell(move) == written]
+        if not moves:
+            raise InstructionError(f"'.{written}' in {text!r} is not accepted as {part}; expected {accepted}.")
+    transposed = "trans" in found["flag"]
+    for move in moves:
+        if move.transposed == transposed:
+            return move
+    fault = "is not accepted" if transposed else "is missing"
+    rule = "cannot be transposed" if transposed else "is always transposed"
+    raise InstructionError(f"'.trans' {fault} in {text!r}; '.{moves[0].shape}' {rule}.")
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixMoveMap:
+    """Which element of memory every register holds, and which lane says where its row lies.
+
+    Attributes
+    ----------
+    matrices, rows, elements : ndarray of intp, shape (32, registers, E)
+        Matrix, row of memory within it, and element of that row, of element j of register r of thread l.
+    row_low_bits : ndarray of intp, shape (32, registers, E)
+        Where the element starts in its row of 128 bits, counted from the low bit of its first byte.
+    register_low_bits : ndarray of intp, shape (E,)
+        Where the element starts in its register. Bits of the container above the element are zero.
+    address_lanes : ndarray of intp, shape (matrices, rows)
+        Lane whose address is that of the row. Addresses of other lanes are ignored.
+    """
+
+    matrices: Index
+    rows: Index
+    elements: Index
+    row_low_bits: Index
+    register_low_bits: Index
+    address_lanes: Index
+
+
+@lru_cache(maxsize=64)
+def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
+    """Map the registers of a form to the rows of memory.
+
+    Notes
+    -----
+    The padded formats keep elements side by side from the low bit of the row on, the padding behind them: 16 of six
+    bits in 12 bytes, or 16 of four bits in 8 bytes (PTX ISA 9.7.14.5.15; the order of bits and that they land in the
+    low bits of a byte: CubeCL's run-time test; CUTLASS shifts four-bit elements from there by ``fp4_shift_A``).
+    """
+    lane = np.arange(WARP_LANES).reshape(-1, 1, 1)
+    g, t = lane >> 2, lane & 3
+    register = np.arange(move.registers).reshape(1, -1, 1)
+    per_register = 32 // move.container_bits
+    j = np.arange(per_register).reshape(1, 1, -1)
+    matrices, half = divmod(register, move.rows // 8)
+    if move.shape == "m16n8":
+        rows, elements = 2 * t + (j & 1), g + 8 * (j >> 1)
+    elif move.transposed:
+        rows, elements = per_register * t + j, g + 8 * half
+    else:
+        rows, elements = g, per_register * t + j
+    matrices, rows, elements = (np.ascontiguousarray(part) for part in np.broadcast_arrays(matrices, rows, elements))
+    found = MatrixMoveMap(
+        matrices,
+        rows,
+        elements,
+        elements * move.element_bits,
+        np.arange(per_register) * move.container_bits,
+        np.arange(move.matrices * move.rows).reshape(move.matrices, move.rows),
+    )
+    for index in vars(found).values():
+        index.flags.writeable = False
+    return found

@@ -1,0 +1,133 @@
+"""Shared-memory descriptors: their fields, and every address against those read out of a real tensor core."""
+
+import itertools
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+from sptc.errors import OperandError
+from sptc.isa.memory import SWIZZLES, SharedDescriptor, decode_descriptor, encode_descriptor, shared_map
+
+Random = np.random.Generator
+
+WGMMA_SWIZZLES = ("none", "32B", "64B", "128B")
+MATRICES = [f"{operand}.{bits}-bit.{major}-major" for operand in "ab" for bits, major in
+            ((8, "k"), (16, "k"), (16, "mn"), (32, "k"))]  # fmt: skip
+#: Leading and stride offsets that were read out for every swizzle.
+OFFSETS = ((128, 256), (256, 128), (16, 512), (1024, 2048), (2048, 1024), (4096, 1024), (1040, 528), (0, 1024))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    with np.load(str(resources.files("sptc") / "recordings" / "addresses" / "wgmma.npz")) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_every_address_is_the_one_read_out(matrix: str, recorded: dict[str, Any]) -> None:
+    """Each row and k of four swizzles and eight pairs of offsets, and of base offsets and starts beside them."""
+    _, bits, major = matrix.split(".")
+    seen = set()
+    for case, addresses in enumerate(recorded[matrix]):
+        fields = [int(recorded[name][case]) for name in ("start", "leading_offset", "stride_offset", "base_offset")]
+        swizzle = str(recorded["swizzle"][case])
+        where = shared_map(
+            SharedDescriptor(*fields, SWIZZLES[swizzle]),
+            *addresses.shape,
+            int(bits.removesuffix("-bit")),
+            major=major.removesuffix("-major"),
+        )
+        np.testing.assert_array_equal(where.addresses, addresses, err_msg=f"{swizzle} {fields}")
+        assert not where.low_bits.any()
+        seen.add((swizzle, *fields))
+    assert {(fields[0], *fields[2:4]) for fields in seen if fields[1] == fields[4] == 0} >= {
+        (swizzle, *pair) for swizzle in WGMMA_SWIZZLES for pair in OFFSETS
+    }
+    assert {fields[4] for fields in seen} == set(range(8))
+
+
+def swizzled(address: int, swizzle: str, base_offset: int) -> int:
+    """Apply the permutation of the PTX manual, written out bit by bit."""
+    row = (address >> 7) - base_offset
+    if swizzle == "128B with 32B atoms":
+        return address ^ (row & 3) << 5
+    return address ^ (row & {"none": 0, "32B": 1, "64B": 3, "128B": 7}[swizzle]) << 4
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("major", ["k", "mn"])
+@pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
+def test_every_address_is_that_of_the_formula(
+    swizzle: str, major: str, bits: int, unit_elements: int, rng: Random
+) -> None:
+    """Element by element, for eight pairs of offsets each."""
+    width = {"none": 16, "32B": 32, "64B": 64}.get(swizzle, 128)
+    rows = 4 if swizzle == "128B with 32B atoms" else 8
+    per_unit = unit_elements or 128 // bits
+    for _ in range(8):
+        start, leading, stride = (16 * int(number) for number in rng.integers(0, 1 << 10, 3))
+        base = int(rng.integers(8))
+        where = shared_map(
+            SharedDescriptor(start, leading, stride, base, SWIZZLES[swizzle]),
+            24, 2 * per_unit, bits, major=major, unit_elements=unit_elements,
+        )  # fmt: skip
+        for mn, k in itertools.product(range(24), range(2 * per_unit)):
+            inner, outer = (k, mn) if major == "k" else (mn, k)
+            unit = inner // per_unit
+            along, across = (leading, stride)
+            if major == "mn" and swizzle == "none":
+                along, across = stride, leading
+            address = start + outer % rows * width + outer // rows * across
+            address += unit // (width // 16) * along + unit % (width // 16) * 16
+            bit = 8 * swizzled(address, swizzle, base) + inner % per_unit * bits
+            assert (where.addresses[mn, k], where.low_bits[mn, k]) == (bit // 8, bit % 8), (mn, k)
+
+
+@pytest.mark.parametrize("family", ["wgmma", "tcgen05"])
+def test_a_descriptor_is_decoded_as_it_was_encoded(family: str, rng: Random) -> None:
+    names = set()
+    for _ in range(200):
+        start, leading, stride = (16 * int(number) for number in rng.integers(0, 1 << 14, 3))
+        swizzle = str(rng.choice([name for name in SWIZZLES if family == "tcgen05" or "atoms" not in name]))
+        base = int(rng.integers(8))
+        value = encode_descriptor(start, leading, stride, swizzle, base, family)
+        assert decode_descriptor(value, family) == SharedDescriptor(start, leading, stride, base, SWIZZLES[swizzle])
+        names.add(swizzle)
+    assert len(names) == {"wgmma": 4, "tcgen05": 5}[family]
+
+
+def test_the_fields_are_where_the_manual_has_them() -> None:
+    assert encode_descriptor(0x12340, 0x80, 0x400, "64B", 5) == 0x1234 | 8 << 16 | 64 << 32 | 5 << 49 | 2 << 62
+    assert encode_descriptor(0, 16, 32, "32B", 0, "tcgen05") == 1 << 16 | 2 << 32 | 1 << 46 | 6 << 61
+
+
+BAD_FIELDS = {
+    "misaligned start": ((8, 0, 0), {}, "^the start of .* a multiple of 16 bytes from 0 to 262128, not 8"),
+    "start out of range": ((1 << 18, 0, 0), {}, "the start of .* not 262144"),
+    "negative leading offset": ((0, -16, 0), {}, "the leading offset of .* not -16"),
+    "misaligned stride": ((0, 0, 100), {}, "the stride offset of .* not 100"),
+    "base offset": ((0, 0, 0), {"base_offset": 8}, "the base offset of a descriptor must be 0 to 7, not 8"),
+    "swizzle of the other family": ((0, 0, 0), {"swizzle": "128B with 32B atoms"}, "must be none, 128B, 64B, 32B"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("numbers", "options", "words"), BAD_FIELDS.values(), ids=BAD_FIELDS)
+def test_fields_that_no_descriptor_holds(numbers: tuple[int, ...], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(OperandError, match=words):
+        encode_descriptor(*numbers, **options)
+
+
+BAD_VALUES = {
+    "negative": (-1, "wgmma", "64-bit number, not -0x1"),
+    "reserved bit": (1 << 30, "wgmma", "0x0000000040000000 of wgmma sets the reserved bits 0x40000000"),
+    "without the constant": (0, "tcgen05", "0x0000000000000000 of tcgen05 must hold 0b001 in bits 48:46"),
+    "no swizzle mode": (1 << 46 | 3 << 61, "tcgen05", r"has the swizzle mode 3; expected 0 \(none\), 1 \(128B"),
+    "reserved bit of tcgen05": (1 << 46 | 1 << 54, "tcgen05", "sets the reserved bits 0x40000000000000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "family", "words"), BAD_VALUES.values(), ids=BAD_VALUES)
+def test_values_that_are_no_descriptor(value: int, family: str, words: str) -> None:
+    with pytest.raises(OperandError, match=words):
+        decode_descriptor(value, family)
