@@ -4,6 +4,7 @@ from .errors import BackendError, Error, FileError, InstructionError, MetadataEr
 from .isa.life_cycle import WgmmaSequence
 from .matrix_moves import ldmatrix, stmatrix
 from .operations import evidence, mma
+from .tcgen05 import tcgen05_mma
 from .warpgroup import wgmma
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ldmatrix",
     "mma",
     "stmatrix",
+    "tcgen05_mma",
     "wgmma",
 ]
 

@@ -8,6 +8,7 @@ from .golden.registers import unpack, unpack_nibbles
 from .isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from .isa.instructions import Instruction, parse, require_architecture
 from .isa.numerics import evidence as evidence_of
+from .isa.tcgen05 import any_instruction
 from .operands import (
     BACKENDS,
     METADATA_POLICIES,
@@ -43,7 +44,7 @@ def evidence(instruction: str, arch: str) -> str:
         ``"measured"``: the model reproduces every recorded output of a real GPU; ``"modelled"``: it follows published
         models of the dense instruction, unmeasured for the sparse one.
     """
-    return evidence_of(parse(instruction), arch).value
+    return evidence_of(any_instruction(instruction), arch).value
 
 
 def mma(

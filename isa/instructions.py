@@ -18,6 +18,7 @@ __all__ = [
     "Variant",
     "every_instruction",
     "instructions_of",
+    "one_of",
     "parse",
     "require_architecture",
 ]
@@ -30,13 +31,13 @@ class Instruction:
     Attributes
     ----------
     family : str
-        ``mma`` or ``wgmma``.
+        ``mma``, ``wgmma`` or ``tcgen05``.
     sparse : str
         The ``.sp`` variant as written, empty for a dense instruction.
     m, n, k : int
-        Logical shape.
+        Logical shape; of all CTAs together for tcgen05.
     a, b, c, d : Format
-        Element formats. wgmma accumulates into D, so there `c` equals `d`.
+        Element formats. wgmma and tcgen05 accumulate into D, so there `c` equals `d`.
     kind : str
         ``.kind::`` name or empty.
     satfinite : bool
@@ -71,7 +72,7 @@ class Instruction:
 
     @property
     def container_bits(self) -> int:
-        """Bits an element of A or B takes in a register: 4, 8, 16 or 32."""
+        """Bits an element of A or B takes on its way to the multiplier: 4, 8, 16 or 32."""
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
@@ -98,13 +99,13 @@ class Instruction:
             return None
         if self.a.name == "tf32":
             return RULES["tf32"]
-        if self.family == "wgmma":
-            return RULES["wgmma"]
+        if self.family != "mma":
+            return RULES[self.family]
         return RULES["ordered" if self.sparse == "sp::ordered_metadata" else "plain"]
 
     @property
     def stored_k(self) -> int:
-        """Columns of A that registers hold: K/2 sparse, K dense."""
+        """Columns of A that are stored: K/2 sparse, K dense."""
         return self.k // 2 if self.sparse else self.k
 
     @property
@@ -123,14 +124,15 @@ class Instruction:
 
         Notes
         -----
-        A quad of lanes holds 32 nibbles for its two rows of A; the selector picks the lanes that contribute.
+        A quad of lanes holds 32 nibbles for its two rows of A; the selector picks the lanes that contribute. Of
+        tcgen05, PTX names four for 8 chunks a row, but only for the first two is it known what they pick.
         """
         return 16 // self.chunks if self.sparse else 1
 
     @property
     def threads(self) -> int:
-        """Threads that hold the registers: 32, or 128 for wgmma."""
-        return 128 if self.family == "wgmma" else 32
+        """Threads that hold the operands in registers: 32, 128 for wgmma, none for tcgen05."""
+        return {"mma": 32, "wgmma": 128, "tcgen05": 0}[self.family]
 
     @property
     def span(self) -> int | None:
@@ -138,6 +140,13 @@ class Instruction:
         return self.k // self.scale_size if self.scale_size else None
 
     def __str__(self) -> str:
+        if self.family == "tcgen05":
+            # PTX writes neither shape nor types of tcgen05: they come in the instruction descriptor.
+            words = [f"tcgen05.mma.{self.sparse}.kind::{self.kind}"]
+            words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
+            told = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
+            told += [self.scale_format.name] if self.scale_format else []
+            return f"{'.'.join(words)} ({'.'.join(told)})"
         if self.family == "wgmma":
             words = [f"wgmma.mma_async.{self.sparse}.sync.aligned", self.shape]
         else:
@@ -229,6 +238,10 @@ def parse(text: str) -> Instruction:
     if not isinstance(text, str):
         raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
     family, *rest = text.strip().removesuffix(";").rstrip().split(".")
+    if family == "tcgen05":
+        raise InstructionError(
+            f"{text!r} leaves shape and types to an instruction descriptor; use sptc.tcgen05_mma, which takes both."
+        )
     if family not in _QUALIFIERS:
         raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
     words = _sort_words(family, rest, text)
@@ -251,7 +264,7 @@ def parse(text: str) -> Instruction:
         if not kept:
             choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
             raise InstructionError(
-                f"{_spell(value)} in {text!r} is not accepted as {part}; expected {_one_of(choices)}."
+                f"{_spell(value)} in {text!r} is not accepted as {part}; expected {one_of(choices)}."
             )
         rows = kept
 
@@ -260,7 +273,7 @@ def parse(text: str) -> Instruction:
     if not block_scale and rows[0].scales:
         raise InstructionError(f"'.block_scale' is missing in {text!r}; '.{words.kind}' requires it.")
     if (block_scale or words.scale_size) and not rows[0].scales:
-        scaled = _one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
+        scaled = one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
         raise InstructionError(
             f"'.{'block_scale' if block_scale else words.scale_size}' in {text!r} is not accepted there; "
             f"it belongs to {scaled}."
@@ -323,7 +336,8 @@ def _spell(value: object) -> str:
     return f"'.{value}'" if value else "nothing"
 
 
-def _one_of(choices: Sequence[str]) -> str:
+def one_of(choices: Sequence[str]) -> str:
+    """Spell choices for a message: ``x, y or z``."""
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
@@ -333,12 +347,12 @@ def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
         return None
     kind = f"'.kind::{row.kind}'"
     if not word and row.default_scale_size is None:
-        sizes = _one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
+        sizes = one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
         raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} must say {sizes}.")
     for size, name in row.scales:
         if name == stype and (word == f"scale_vec::{size}X" or (not word and size == row.default_scale_size)):
             return size
-    combinations = _one_of([f"'.scale_vec::{size}X' with '.{name}'" for size, name in row.scales])
+    combinations = one_of([f"'.scale_vec::{size}X' with '.{name}'" for size, name in row.scales])
     written = f"'.{word}' with '.{stype}'" if word else f"'.{stype}'"
     raise InstructionError(f"{written} in {text!r} is not accepted; {kind} takes {combinations}.")
 
@@ -372,7 +386,7 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
         Names the architectures that have it.
     """
     if arch not in ARCHITECTURES:
-        raise InstructionError(f"{arch!r} is no known architecture; expected {_one_of([*map(repr, ARCHITECTURES)])}.")
+        raise InstructionError(f"{arch!r} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}.")
     if arch not in instruction.architectures:
         raise InstructionError(
             f"{arch} does not have {instruction}; {', '.join(instruction.architectures)} "

@@ -122,6 +122,7 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     # e_zero follows the alignment of the datapath, not the shorter one of its fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
+        # Of sm_90 and sm_100, the warpgroup and tensor-memory instructions alone have fp8 in hardware.
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
             method = Method.EMULATED
             step = _STEP_BYTES[arch] * 8 // 16

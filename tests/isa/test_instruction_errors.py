@@ -84,7 +84,7 @@ MALFORMED = [
     # opcode and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),
     ("MMA.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "^'MMA' in", "accepted are mma and wgmma.mma_async"),
-    ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05' in", "accepted are mma and wgmma.mma_async"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16", "^'tcgen05.mma.sp", "use sptc.tcgen05_mma, which takes both"),
     ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", "^'wmma' in", "accepted are mma and wgmma.mma_async"),
     ("mma.sp.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' is missing", "mma requires it"),
     ("mma.sp.sync.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.aligned' is missing", "mma requires it"),

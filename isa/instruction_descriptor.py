@@ -1,0 +1,238 @@
+"""The 32-bit instruction descriptor of ``tcgen05.mma.sp``: shape, types and options of one product."""
+
+from dataclasses import dataclass
+
+from ..errors import OperandError
+from .instructions import Instruction, one_of
+from .tcgen05 import KINDS, Opcode, build_instruction
+
+__all__ = ["InstructionDescriptor", "decode_instruction_descriptor", "encode_instruction_descriptor"]
+
+#: Fields of the descriptor: low bit and width (PTX ISA, instruction descriptor; one table for each group of kinds).
+_PLAIN = {"selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
+          "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
+          "n": (17, 6), "m": (24, 5), "max_shift": (30, 2)}  # fmt: skip
+_SCALED = {"sparse": (2, 1), "scale_id_b": (4, 2), "a": (7, 3), "b": (10, 3),
+           "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
+           "n": (17, 6), "scale_type": (23, 1), "m": (27, 2), "scale_id_a": (29, 2)}  # fmt: skip
+_PACKED = {**_SCALED, "b": (10, 2), "k": (31, 1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstructionDescriptor:
+    """A decoded instruction descriptor.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Shape, types and saturation, with the kind and scale size of the opcode.
+    selector : int
+        Sparsity selector.
+    negate_a, negate_b : bool
+        Flip the signs of the elements.
+    transpose_a, transpose_b : bool
+        The operand lies MN-major in shared memory.
+    scale_id_a, scale_id_b : int
+        Byte of a word of tensor memory where the block scales start.
+    max_shift : int
+        Maximum shift while reusing B with ``.ws``: 0, 8, 16 or 32.
+    """
+
+    instruction: Instruction
+    selector: int = 0
+    negate_a: bool = False
+    negate_b: bool = False
+    transpose_a: bool = False
+    transpose_b: bool = False
+    scale_id_a: int = 0
+    scale_id_b: int = 0
+    max_shift: int = 0
+
+
+_SHIFTS = (0, 8, 16, 32)
+
+
+def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
+    """Split an instruction descriptor into what it says.
+
+    Parameters
+    ----------
+    opcode : Opcode
+        The instruction it belongs to, which decides its format.
+    idesc : int
+        The 32 bits.
+
+    Returns
+    -------
+    InstructionDescriptor
+
+    Raises
+    ------
+    OperandError
+        It sets a reserved bit, is of a dense instruction, or asks for what the instruction does not have.
+
+    Notes
+    -----
+    Source: PTX ISA, instruction descriptor; matrix shapes; transpose and negate; sparsity selector.
+    """
+    if isinstance(idesc, bool) or not isinstance(idesc, int) or not 0 <= idesc < 1 << 32:
+        raise OperandError(f"the instruction descriptor of {opcode} must be a 32-bit number, not {idesc!r}")
+    kind, layout = KINDS[opcode.kind], _layout(opcode)
+    where = f"instruction descriptor {idesc:#010x} of {opcode}"
+    used = sum(((1 << width) - 1) << low for low, width in layout.values())
+    if set_bits := idesc & ~used:
+        raise OperandError(f"{where} sets the reserved bits {set_bits:#x}")
+    fields = {name: idesc >> low & (1 << width) - 1 for name, (low, width) in layout.items()}
+    if not fields["sparse"]:
+        raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
+    if fields.get("k"):
+        raise OperandError(f"{where} asks for K = 96, which only dense instructions have; bit 31 must be 0")
+    if fields.get("saturate") and opcode.kind != "i8":
+        raise OperandError(f"{where} asks for saturation, which only '.kind::i8' has; bit 3 must be 0")
+    scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
+    instruction = build_instruction(
+        opcode,
+        fields["m"] * _m_unit(opcode),
+        fields["n"] * 8,
+        _name(kind.accumulators, fields["d"], "D", where) if "d" in fields else "f32",
+        _name(kind.types, fields["a"], "A", where),
+        _name(kind.types, fields["b"], "B", where),
+        bool(fields.get("saturate")),
+        _name(scale_types, fields["scale_type"], "the block scales", where) if scale_types else None,
+    )
+    descriptor = InstructionDescriptor(
+        instruction=instruction,
+        selector=fields.get("selector", 0),
+        **{name: bool(fields[name]) for name in ("negate_a", "negate_b", "transpose_a", "transpose_b")},
+        scale_id_a=fields.get("scale_id_a", 0),
+        scale_id_b=fields.get("scale_id_b", 0),
+        max_shift=_SHIFTS[fields.get("max_shift", 0)],
+    )
+    _check(opcode, descriptor, where)
+    return descriptor
+
+
+def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescriptor) -> int:
+    """Build an instruction descriptor, the inverse of :func:`decode_instruction_descriptor`.
+
+    Parameters
+    ----------
+    opcode : Opcode
+        The instruction it is for.
+    descriptor : InstructionDescriptor
+        What it says.
+
+    Returns
+    -------
+    int
+        The 32 bits.
+
+    Raises
+    ------
+    OperandError
+        The instruction does not have what `descriptor` asks for.
+    """
+    kind, instruction = KINDS[opcode.kind], descriptor.instruction
+    where = f"an instruction descriptor of {opcode}"
+    code = {name: fmt.name for name, fmt in (("a", instruction.a), ("b", instruction.b), ("d", instruction.d))}
+    for role, table in (("a", kind.types), ("b", kind.types), ("d", kind.accumulators)):
+        if code[role] not in table:
+            names = one_of([f".{name}" for name in table])
+            raise OperandError(f"the type of {role.upper()} in {where} must be {names}, not .{code[role]}")
+    if descriptor.max_shift not in _SHIFTS:
+        raise OperandError(f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {descriptor.max_shift!r}")
+    scale = instruction.scale_format
+    scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
+    same = build_instruction(
+        opcode,
+        instruction.m,
+        instruction.n,
+        code["d"],
+        code["a"],
+        code["b"],
+        instruction.satfinite,
+        scale.name if scale else None,
+    )
+    scale_fits = scale.name in scale_types if scale else not scale_types
+    if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
+        raise OperandError(f"{where} cannot hold {instruction}")
+    _check(opcode, descriptor, where)
+    values = {
+        "selector": descriptor.selector,
+        "sparse": 1,
+        "saturate": instruction.satfinite,
+        "d": kind.accumulators[code["d"]],
+        "a": kind.types[code["a"]],
+        "b": kind.types[code["b"]],
+        "negate_a": descriptor.negate_a,
+        "negate_b": descriptor.negate_b,
+        "transpose_a": descriptor.transpose_a,
+        "transpose_b": descriptor.transpose_b,
+        "n": instruction.n // 8,
+        "m": instruction.m // _m_unit(opcode),
+        "max_shift": _SHIFTS.index(descriptor.max_shift),
+        "scale_id_a": descriptor.scale_id_a,
+        "scale_id_b": descriptor.scale_id_b,
+        "scale_type": scale_types[scale.name] if scale else 0,
+        "k": 0,
+    }
+    return sum(int(values[name]) << low for name, (low, _) in _layout(opcode).items())
+
+
+def _layout(opcode: Opcode) -> dict[str, tuple[int, int]]:
+    kind = KINDS[opcode.kind]
+    return _PLAIN if not kind.scales else _SCALED if kind.transposes else _PACKED
+
+
+def _m_unit(opcode: Opcode) -> int:
+    """Return what the M field counts in."""
+    return 128 if KINDS[opcode.kind].scales else 16
+
+
+def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
+    """Raise for what fits into the fields but not the instruction."""
+    kind, instruction = KINDS[opcode.kind], descriptor.instruction
+    a, b, n = instruction.a, instruction.b, instruction.n
+    for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):
+        if value not in accepted:
+            raise OperandError(f"{name} in {where} must be {_numbers(accepted)}, not {value}")
+    if not kind.mixes and a != b:
+        raise OperandError(f"A and B in {where} must be of one type, not .{a.name} and .{b.name}")
+    if instruction.d.name == "f16" and a.name == "bf16":
+        raise OperandError(f"the type of D in {where} must be .f32 with .bf16, not .f16")
+    for name, fmt, negated, transposed in (
+        ("A", a, descriptor.negate_a, descriptor.transpose_a),
+        ("B", b, descriptor.negate_b, descriptor.transpose_b),
+    ):
+        if negated and not kind.negates:
+            raise OperandError(f"{where} asks for negated {name}, which '.kind::{opcode.kind}' does not have")
+        if transposed and (not kind.transposes or fmt.bits < 8):
+            raise OperandError(f"{where} asks for transposed {name}, which .{fmt.name} of this kind does not have")
+    if descriptor.transpose_b and b.bits == 8 and n % (16 * opcode.cta_group):
+        step = 16 * opcode.cta_group
+        raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
+    selectors = tuple(range(4)) if opcode.kind in ("f16", "tf32") else (0,)
+    if descriptor.selector not in selectors:
+        raise OperandError(f"the selector in {where} must be {_numbers(selectors)}, not {descriptor.selector!r}")
+    scale_ids = tuple(range(0, 4, opcode.scale_size)) if opcode.scale_size else (0,)
+    for name, value in (("A", descriptor.scale_id_a), ("B", descriptor.scale_id_b)):
+        if value not in scale_ids:
+            raise OperandError(f"the scale factor {name} ID in {where} must be {_numbers(scale_ids)}, not {value!r}")
+    if descriptor.max_shift and not opcode.weight_stationary:
+        raise OperandError(f"the maximum shift in {where} must be 0 without '.ws', not {descriptor.max_shift}")
+
+
+def _numbers(choices: tuple[int, ...]) -> str:
+    """Spell accepted numbers, long even rows by their ends and step."""
+    step = choices[-1] - choices[-2] if len(choices) > 1 else 0
+    if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
+        return f"{choices[0]} to {choices[-1]} in steps of {step}"
+    return one_of([str(choice) for choice in choices])
+
+
+def _name(table: dict[str, int], code: int, role: str, where: str) -> str:
+    for name, known in table.items():
+        if known == code:
+            return name
+    accepted = one_of([f"{known} (.{name})" for name, known in table.items()])
+    raise OperandError(f"the type of {role} in {where} must be {accepted}, not {code}")

@@ -1,0 +1,293 @@
+"""The text of ``tcgen05.mma.sp``: its kinds and qualifiers. Shape and types come in an instruction descriptor."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from ..errors import InstructionError
+from .formats import FORMATS
+from .instructions import Instruction, one_of, parse
+
+__all__ = ["KINDS", "Kind", "Opcode", "any_instruction", "build_instruction", "instructions_of", "parse_opcode"]
+
+_TINY = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
+_F32 = {"f32": 1}
+_F16_OR_F32 = {"f16": 0, "f32": 1}
+_UE8M0 = {"ue8m0": 1}
+_EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What one ``.kind::`` accepts.
+
+    Attributes
+    ----------
+    k : int
+        K of the sparse instruction.
+    types : dict of str to int
+        Types of A and B and their codes in the instruction descriptor.
+    accumulators : dict of str to int
+        Types of D and their codes; of a block-scaled kind, which has no such field, the code means nothing.
+    scales : dict of str to int
+        Words that say how many block scales there are, and that number; the empty string is the default.
+    scale_types : dict of int to dict of str to int
+        Types of block scales by their number, and their codes.
+    mixes : bool
+        Whether A and B may differ in type.
+    transposes, negates : bool
+        Whether the descriptor may ask for it.
+
+    Notes
+    -----
+    Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
+    ``tcgen05.mma.sp``. That mxf8f6f4 has a default is the answer of the CUDA 13.0 assembler. That f16 and bf16 do not
+    mix is from CUTLASS; PTX leaves it open.
+    """
+
+    k: int
+    types: dict[str, int]
+    accumulators: dict[str, int]
+    scales: dict[str, int]
+    scale_types: dict[int, dict[str, int]]
+    mixes: bool = True
+    transposes: bool = True
+    negates: bool = True
+
+
+KINDS: dict[str, Kind] = {
+    "tf32": Kind(k=16, types={"tf32": 2}, accumulators=_F32, scales={}, scale_types={}),
+    "f16": Kind(k=32, types={"f16": 0, "bf16": 1}, accumulators=_F16_OR_F32, scales={}, scale_types={}, mixes=False),
+    "f8f6f4": Kind(k=64, types=_TINY, accumulators=_F16_OR_F32, scales={}, scale_types={}),
+    "i8": Kind(k=64, types={"u8": 0, "s8": 1}, accumulators={"s32": 2}, scales={}, scale_types={}, negates=False),
+    "mxf8f6f4": Kind(
+        k=64,
+        types=_TINY,
+        accumulators=_F32,
+        scales={"": 1, "scale_vec::1X": 1, "block32": 1},
+        scale_types={1: _UE8M0},
+    ),
+    "mxf4": Kind(
+        k=128,
+        types={"e2m1": 1},
+        accumulators=_F32,
+        scales={"": 2, "scale_vec::2X": 2, "block32": 2},
+        scale_types={2: _UE8M0},
+        transposes=False,
+    ),
+    "mxf4nvf4": Kind(
+        k=128,
+        types={"e2m1": 1},
+        accumulators=_F32,
+        scales={"scale_vec::2X": 2, "block32": 2, "scale_vec::4X": 4, "block16": 4},
+        scale_types={2: _UE8M0, 4: _EITHER_SCALE},
+        transposes=False,
+    ),
+}
+
+_COLLECTOR = re.compile(r"collector::(a|b[0-3])::(fill|use|lastuse|discard)")
+_SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opcode:
+    """The qualifiers of one ``tcgen05.mma.sp``.
+
+    Attributes
+    ----------
+    kind : str
+        ``.kind::`` name, a key of :data:`KINDS`.
+    cta_group : int
+        CTAs that compute together: 1 or 2.
+    weight_stationary : bool
+        ``.ws``.
+    scale_word : str
+        What sets the number of block scales, as written; empty if the default does, or nothing is scaled.
+    collector : str
+        ``.collector`` qualifier as written, or empty. It permits to reuse operands and changes no result.
+    """
+
+    kind: str
+    cta_group: int
+    weight_stationary: bool = False
+    scale_word: str = ""
+    collector: str = ""
+
+    @property
+    def scale_size(self) -> int | None:
+        """Block scales of a row of A or a column of B; None without block scaling."""
+        return KINDS[self.kind].scales.get(self.scale_word)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The M that a descriptor may ask for."""
+        if self.weight_stationary:
+            return 32, 64, 128
+        largest = 128 * self.cta_group
+        return (largest,) if KINDS[self.kind].scales else (largest // 2, largest)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The N that a descriptor may ask for."""
+        if self.weight_stationary:
+            return 64, 128
+        if self.kind == "i8":
+            return tuple(range(32, 257, 32)) if self.cta_group == 2 else (8, 16, 24, *range(32, 257, 16))
+        step = 8 * self.cta_group
+        return tuple(range(step, 257, step))
+
+    def __str__(self) -> str:
+        words = ["tcgen05.mma", *(["ws"] if self.weight_stationary else []), "sp", f"cta_group::{self.cta_group}"]
+        words += [f"kind::{self.kind}", *(["block_scale"] if KINDS[self.kind].scales else [])]
+        return ".".join([*words, *filter(None, (self.scale_word, self.collector))])
+
+
+@lru_cache(maxsize=1024)
+def parse_opcode(text: str) -> Opcode:
+    """Parse the opcode and qualifiers of ``tcgen05.mma.sp`` or ``tcgen05.mma.ws.sp``.
+
+    Parameters
+    ----------
+    text : str
+        For example ``tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32``. The qualifiers after
+        ``tcgen05.mma`` and ``.ws`` may stand in any order, as the assembler accepts them.
+
+    Returns
+    -------
+    Opcode
+
+    Raises
+    ------
+    InstructionError
+        Names the part that is wrong and what would be accepted there.
+
+    Notes
+    -----
+    Source: PTX ISA, ``tcgen05.mma.sp`` and ``tcgen05.mma.ws.sp``; compared with the CUDA 13.0 assembler.
+    """
+    if not isinstance(text, str):
+        raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
+    words = text.strip().removesuffix(";").rstrip().split(".")
+    if words[:2] != ["tcgen05", "mma"]:
+        raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma.")
+    weight_stationary = words[2:3] == ["ws"]
+    found: dict[str, str] = {}
+    for word in words[3 if weight_stationary else 2 :]:
+        name = _role(word, text)
+        if name in found:
+            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[name]}'; one is expected.")
+        found[name] = word
+    if "sp" not in found:
+        raise InstructionError(f"'.sp' is missing in {text!r}; of tcgen05.mma only the sparse form is covered.")
+    for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
+        if name not in found:
+            raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
+    cta_group = found["cta_group"].removeprefix("cta_group::")
+    if cta_group not in ("1", "2"):
+        raise InstructionError(f"{'.' + found['cta_group']!r} in {text!r} is not accepted; expected 1 or 2.")
+    kind = found["kind"].removeprefix("kind::")
+    if kind not in KINDS:
+        kinds = one_of([f"'.kind::{name}'" for name in KINDS])
+        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; expected {kinds}.")
+    if weight_stationary and cta_group == "2":
+        raise InstructionError(f"'.cta_group::2' in {text!r} is not accepted; '.ws' takes '.cta_group::1'.")
+    if weight_stationary and KINDS[kind].scales:
+        raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; '.ws' takes no block-scaled kind.")
+    _check_scales(kind, found, text)
+    collector = found.get("collector", "")
+    if collector and collector.startswith("collector::a") == weight_stationary:
+        buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
+        form = "with '.ws'" if weight_stationary else "without '.ws'"
+        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} it is {buffers}.")
+    return Opcode(
+        kind=kind,
+        cta_group=int(cta_group),
+        weight_stationary=weight_stationary,
+        scale_word=found.get("scale_vec", ""),
+        collector=collector,
+    )
+
+
+def _role(word: str, text: str) -> str:
+    """Return what a qualifier says."""
+    if word in ("sp", "block_scale"):
+        return word
+    if word == "ashift":
+        raise InstructionError(f"'.ashift' in {text!r} is not covered: no public source states what its first row is.")
+    for prefix in ("cta_group", "kind"):
+        if word.startswith(f"{prefix}::"):
+            return prefix
+    if _SCALE_WORD.fullmatch(word):
+        return "scale_vec"
+    if _COLLECTOR.fullmatch(word):
+        return "collector"
+    raise InstructionError(
+        f"{'.' + word!r} in {text!r} is no part of tcgen05.mma.sp; accepted are .sp, .cta_group::…, .kind::…, "
+        f".block_scale, .scale_vec::…, .block16, .block32 and .collector::…::…, and .ws behind tcgen05.mma."
+    )
+
+
+def _check_scales(kind: str, found: dict[str, str], text: str) -> None:
+    scales = KINDS[kind].scales
+    word = found.get("scale_vec", "")
+    if not scales:
+        if written := found.get("block_scale") or word:
+            scaled = one_of([f"'.kind::{name}'" for name, other in KINDS.items() if other.scales])
+            raise InstructionError(f"'.{written}' in {text!r} is not accepted; it belongs to {scaled}.")
+    elif "block_scale" not in found:
+        raise InstructionError(f"'.block_scale' is missing in {text!r}; '.kind::{kind}' requires it.")
+    elif word not in scales:
+        accepted = one_of([f"'.{choice}'" for choice in scales if choice])
+        written = f"'.{word}' in {text!r} is not accepted" if word else f"'.scale_vec' is missing in {text!r}"
+        raise InstructionError(f"{written}; '.kind::{kind}' takes {accepted}.")
+
+
+def build_instruction(
+    opcode: Opcode, m: int, n: int, d: str, a: str, b: str, satfinite: bool = False, scale_type: str | None = None
+) -> Instruction:
+    """Return the instruction of an opcode with a shape and types, which are taken as valid."""
+    return Instruction(
+        family="tcgen05",
+        sparse="sp",
+        m=m,
+        n=n,
+        k=KINDS[opcode.kind].k,
+        a=FORMATS[a],
+        b=FORMATS[b],
+        c=FORMATS[d],
+        d=FORMATS[d],
+        kind=opcode.kind,
+        satfinite=satfinite,
+        scale_size=opcode.scale_size,
+        scale_format=FORMATS[scale_type] if scale_type else None,
+        architectures=("sm_100",),
+    )
+
+
+def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
+    """Yield every instruction that a descriptor can make of an opcode."""
+    kind = KINDS[opcode.kind]
+    for d, a, b in product(kind.accumulators, kind.types, kind.types):
+        if (a != b and not kind.mixes) or (d, a) == ("f16", "bf16"):
+            continue
+        scale_types: tuple[str | None, ...] = tuple(kind.scale_types.get(opcode.scale_size or 0, ())) or (None,)
+        saturations = (False, True) if opcode.kind == "i8" else (False,)
+        for m, n, satfinite, scale_type in product(opcode.rows, opcode.columns, saturations, scale_types):
+            yield build_instruction(opcode, m, n, d, a, b, satfinite, scale_type)
+
+
+def any_instruction(text: str) -> Instruction:
+    """Parse the text of any instruction; of ``tcgen05``, return one of those that the text leaves open.
+
+    They share their architectures and what their numerics rest on.
+
+    Raises
+    ------
+    InstructionError
+        Names the part that is wrong.
+    """
+    if isinstance(text, str) and text.strip().startswith("tcgen05."):
+        return next(instructions_of(parse_opcode(text)))
+    return parse(text)

@@ -1,0 +1,355 @@
+"""Where the operands of ``tcgen05.mma.sp`` lie in tensor memory: index maps, no values.
+
+Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. With
+``.cta_group::2`` each CTA holds its half of the rows, placed as these maps place them, at the same addresses.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from .instructions import Instruction
+
+__all__ = [
+    "COLUMNS",
+    "LANES",
+    "LAYOUTS",
+    "Layout",
+    "TensorMap",
+    "a_map",
+    "accumulator_map",
+    "decode_address",
+    "layout_for",
+    "metadata_map",
+    "scale_map",
+]
+
+Index = NDArray[np.intp]
+
+LANES = 128
+COLUMNS = 512
+_WORD_BITS = 32
+#: Lanes of a partition; block scales are the same in all four.
+_PARTITION = 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which lanes and columns the rows and columns of D take.
+
+    Attributes
+    ----------
+    name : str
+        ``A`` to ``G`` as PTX calls it.
+    rows : int
+        Rows of D in one CTA.
+    cta_group : int
+        CTAs that share D.
+    weight_stationary : bool
+        Whether it is that of ``.ws``.
+
+    Notes
+    -----
+    Source: PTX ISA, data path layout organization (table); places from CUTLASS ``tmem_frg`` and ``tmem_frg_ws``. Layout
+    B belongs to dense instructions.
+    """
+
+    name: str
+    rows: int
+    cta_group: int
+    weight_stationary: bool = False
+
+    @property
+    def half_lanes(self) -> bool:
+        """Whether it uses 16 lanes of each 32, from lane 0 or 16 on."""
+        return self.rows == 64 and not self.weight_stationary
+
+    @property
+    def column_parts(self) -> int:
+        """Parts into which N is cut, one below the other."""
+        return LANES // self.rows if self.weight_stationary else 1
+
+    def lanes(self, row: Index) -> Index:
+        """Return the lane of a row, relative to the base address."""
+        return row // 16 * 32 + row % 16 if self.half_lanes else row
+
+
+LAYOUTS: dict[str, Layout] = {
+    record.name: record
+    for record in (
+        Layout("A", 128, 2),
+        Layout("C", 64, 2),
+        Layout("D", 128, 1),
+        Layout("E", 64, 1, True),
+        Layout("F", 64, 1),
+        Layout("G", 32, 1, True),
+    )
+}
+
+
+def layout_for(m: int, cta_group: int, weight_stationary: bool = False) -> Layout:
+    """Return the layout of a sparse instruction with `m` rows, of all CTAs together."""
+    if m == LANES and cta_group == 1:
+        return LAYOUTS["D"]
+    wanted = (m // cta_group, cta_group, weight_stationary)
+    for layout in LAYOUTS.values():
+        if (layout.rows, layout.cta_group, layout.weight_stationary) == wanted:
+            return layout
+    raise ValueError(f"no layout has {m} rows with {cta_group} CTAs")
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """Where the elements of a matrix lie in the tensor memory of a CTA.
+
+    Attributes
+    ----------
+    lanes, columns, low_bits : ndarray of intp, shape of the matrix
+        Lane, column, and lowest bit in the word of each element.
+    element_bits : int
+        Bits of an element, upwards from there.
+    copies : tuple of int
+        Lanes from the first copy of the matrix to each of those that must equal it, itself included.
+    """
+
+    lanes: Index
+    columns: Index
+    low_bits: Index
+    element_bits: int
+    copies: tuple[int, ...] = (0,)
+
+    def words(self) -> NDArray[np.bool_]:
+        """Return which words hold a part of the matrix, shape (128, 512)."""
+        words = np.zeros((LANES, COLUMNS), np.bool_)
+        for offset in self.copies:
+            words[self.lanes + offset, self.columns] = True
+        return words
+
+
+def decode_address(address: int, name: str) -> tuple[int, int]:
+    """Split an address into lane and column.
+
+    Raises
+    ------
+    OperandError
+        It lies outside the 128 lanes of 512 columns; `name` says which operand's address it is.
+    """
+    if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 32:
+        raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {address!r}")
+    lane, column = address >> 16, address & 0xFFFF
+    if lane >= LANES or column >= COLUMNS:
+        raise OperandError(
+            f"{name} must be an address of lane 0 to {LANES - 1} and column 0 to {COLUMNS - 1} of tensor memory, "
+            f"not of lane {lane} and column {column}"
+        )
+    return lane, column
+
+
+def _tensor_map(
+    name: str,
+    lanes: Index,
+    columns: Index | int,
+    low_bits: Index | int,
+    element_bits: int,
+    copies: tuple[int, ...] = (0,),
+) -> TensorMap:
+    parts = [np.array(part, np.intp) for part in np.broadcast_arrays(lanes, columns, low_bits)]
+    first, last = parts[1].min(), parts[1].max()
+    if last >= COLUMNS:
+        raise OperandError(
+            f"{name} at column {first} of tensor memory reaches column {last}, beyond the last one, {COLUMNS - 1}"
+        )
+    for part in parts:
+        part.flags.writeable = False
+    return TensorMap(parts[0], parts[1], parts[2], element_bits, copies)
+
+
+def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
+    """Return lane and column of an address whose lane fits the layout."""
+    lane, column = decode_address(address, name)
+    accepted = (0, 16) if layout.half_lanes else (0,)
+    if lane not in accepted:
+        raise OperandError(
+            f"{name} must start at lane {' or '.join(map(str, accepted))} of tensor memory in layout {layout.name}, "
+            f"not {lane}"
+        )
+    return lane, column
+
+
+@lru_cache(maxsize=256)
+def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> TensorMap:
+    """Map D: its rows in one CTA, and all its columns.
+
+    Parameters
+    ----------
+    layout : Layout
+        Layout.
+    n : int
+        Columns.
+    element_bits : int
+        16 or 32; an element of 16 bits takes the low half of a word.
+    address : int
+        Base address.
+
+    Returns
+    -------
+    TensorMap
+        Of a matrix (rows, n).
+
+    Raises
+    ------
+    OperandError
+        The address is misaligned or out of range, or D reaches beyond the last column.
+
+    Notes
+    -----
+    Source: PTX ISA, data path layouts and packing format for matrix D.
+    """
+    lane, column = _base("d", address, layout)
+    row, col = np.arange(layout.rows)[:, None], np.arange(n)[None, :]
+    width = n // layout.column_parts
+    return _tensor_map(
+        "d", lane + layout.lanes(row) + layout.rows * (col // width), column + col % width, 0, element_bits
+    )
+
+
+@lru_cache(maxsize=256)
+def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
+    """Map A: its rows in one CTA, and its stored columns.
+
+    Parameters
+    ----------
+    layout : Layout
+        Layout of D, whose lanes A shares.
+    instruction : Instruction
+        Instruction.
+    address : int
+        Base address.
+
+    Returns
+    -------
+    TensorMap
+        Of a matrix (rows, stored K) of containers, several in a word with the first in the low bits.
+
+    Raises
+    ------
+    OperandError
+        The address is misaligned or out of range, A reaches beyond the last column, or no public source states where
+        its elements lie.
+
+    Notes
+    -----
+    Source: PTX ISA, packing formats of A in tensor memory. Six-bit elements are taken to sit in bits 5:0 of their
+    byte as they do in registers; PTX shows theirs and that of lone four-bit ones in figures only.
+    """
+    if layout.weight_stationary and layout.column_parts > 1:
+        raise OperandError(
+            f"a of {instruction} must be in shared memory: no public source states where '.ws' with M = {layout.rows} "
+            f"wants it in tensor memory"
+        )
+    bits = instruction.container_bits
+    if instruction.a.bits == 4 and bits == 8:
+        raise OperandError(
+            f"a of {instruction} must be in shared memory: no public source states in words where a 4-bit element "
+            f"sits in its byte of tensor memory"
+        )
+    lane, column = _base("a", address, layout)
+    row, k = np.arange(layout.rows)[:, None], np.arange(instruction.stored_k)[None, :]
+    per_word = _WORD_BITS // bits
+    return _tensor_map("a", lane + layout.lanes(row), column + k // per_word, k % per_word * bits, bits)
+
+
+@lru_cache(maxsize=256)
+def metadata_map(layout: Layout, instruction: Instruction, selector: int, address: int) -> TensorMap:
+    """Map the sparsity metadata: the nibbles of the rows in one CTA.
+
+    Parameters
+    ----------
+    layout : Layout
+        Layout of D.
+    instruction : Instruction
+        Instruction.
+    selector : int
+        Sparsity selector.
+    address : int
+        Base address.
+
+    Returns
+    -------
+    TensorMap
+        Of a matrix (rows, chunks). With ``.ws`` and less than 128 rows, copies fill the other lanes.
+
+    Raises
+    ------
+    OperandError
+        The address is misaligned or out of range, the last column is passed, or no public source states where the
+        metadata lies: for layouts C and F, and for selectors 2 and 3.
+
+    Notes
+    -----
+    Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``, with which JAX agrees for 128 rows; PTX shows figures only.
+    With elements of 16 bits or more, eight chunks a row, a word holds four chunks of each of two rows and the selector
+    picks the column; below, two columns hold eight chunks each of one row.
+    """
+    lane, column = _base("e", address, layout)
+    if layout.half_lanes:
+        raise OperandError(
+            f"{instruction} is not covered: no public source states where layout {layout.name}, 64 rows in a CTA, "
+            f"has its metadata"
+        )
+    if selector >= instruction.selectors:
+        raise OperandError(
+            f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.selectors)))}: "
+            f"no public source states which columns {selector} picks"
+        )
+    if column % 2:
+        raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")
+    row, chunk = np.arange(layout.rows)[:, None], np.arange(instruction.chunks)[None, :]
+    copies = tuple(range(0, LANES, layout.rows))
+    if instruction.container_bits >= 16:
+        lanes = row // 16 * 16 + chunk // 4 * 8 + row % 8
+        low_bits = row % 16 // 8 * 16 + chunk % 4 * 4
+        return _tensor_map("e", lane + lanes, column + selector, low_bits, 4, copies)
+    return _tensor_map("e", lane + row, column + chunk // 8, chunk % 8 * 4, 4, copies)
+
+
+@lru_cache(maxsize=256)
+def scale_map(name: str, lines: int, size: int, scale_id: int, address: int) -> TensorMap:
+    """Map the block scales of one operand.
+
+    Parameters
+    ----------
+    name : str
+        Of the operand, for messages.
+    lines : int
+        Rows of A in one CTA, or columns of B.
+    size : int
+        Scales of a line.
+    scale_id : int
+        Byte of a word where they start.
+    address : int
+        Base address.
+
+    Returns
+    -------
+    TensorMap
+        Of a matrix (lines, size) of bytes; each partition of 32 lanes holds a copy.
+
+    Raises
+    ------
+    OperandError
+        The address is misaligned or out of range, or the last column is passed.
+
+    Notes
+    -----
+    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``.
+    """
+    lane, column = decode_address(address, name)
+    if lane:
+        raise OperandError(f"{name} must start at lane 0 of tensor memory, not {lane}")
+    line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
+    copies = tuple(range(0, LANES, _PARTITION))
+    return _tensor_map(name, line % _PARTITION, column + line // _PARTITION, 8 * (scale_id + scale), 8, copies)

@@ -1,0 +1,240 @@
+"""The text of ``tcgen05.mma.sp``: every form of the manual's syntax, what is refused, and what a form can compute."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from sptc import evidence
+from sptc.errors import InstructionError
+from sptc.isa.instructions import ARCHITECTURES, parse, require_architecture
+from sptc.isa.numerics import Evidence, Method, Rounding, numerics
+from sptc.isa.tcgen05 import KINDS, any_instruction, instructions_of, parse_opcode
+
+PLAIN = ("tf32", "f16", "f8f6f4", "i8")
+OPERATIONS = ("fill", "use", "lastuse", "discard")
+#: Words of each block-scaled kind and the scales they stand for; nothing written is allowed where it is listed.
+SCALES = {
+    "mxf8f6f4": {"": 1, ".scale_vec::1X": 1, ".block32": 1},
+    "mxf4": {"": 2, ".scale_vec::2X": 2, ".block32": 2},
+    "mxf4nvf4": {".scale_vec::2X": 2, ".block32": 2, ".scale_vec::4X": 4, ".block16": 4},
+}
+
+
+def _forms() -> dict[str, tuple[str, int, bool, int | None]]:
+    """Every text of the syntax, with kind, CTA group, ``.ws`` and number of scales."""
+    forms = {}
+    usage_a = ["", *(f".collector::a::{operation}" for operation in OPERATIONS)]
+    usage_b = ["", *(f".collector::b{i}::{operation}" for i, operation in product(range(4), OPERATIONS))]
+    for group, collector in product((1, 2), usage_a):
+        for kind in PLAIN:
+            forms[f"tcgen05.mma.sp.cta_group::{group}.kind::{kind}{collector}"] = (kind, group, False, None)
+        for kind, words in SCALES.items():
+            for word, size in words.items():
+                text = f"tcgen05.mma.sp.cta_group::{group}.kind::{kind}.block_scale{word}{collector}"
+                forms[text] = (kind, group, False, size)
+    for kind, collector in product(PLAIN, usage_b):
+        forms[f"tcgen05.mma.ws.sp.cta_group::1.kind::{kind}{collector}"] = (kind, 1, True, None)
+    return forms
+
+
+FORMS = _forms()
+
+
+def test_every_form_parses_and_prints_back() -> None:
+    assert len(FORMS) == 2 * 5 * (4 + 3 + 3 + 4) + 4 * 17
+    for text, told in FORMS.items():
+        opcode = parse_opcode(text)
+        assert str(opcode) == text
+        assert (opcode.kind, opcode.cta_group, opcode.weight_stationary, opcode.scale_size) == told, text
+    assert len({parse_opcode(text) for text in FORMS}) == len(FORMS)
+
+
+def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
+    for text in FORMS:
+        fixed = 3 if ".ws." in text else 2
+        words = text.split(".")
+        shuffled = words[:fixed] + [words[fixed:][i] for i in rng.permutation(len(words) - fixed)]
+        assert str(parse_opcode(f" {'.'.join(shuffled)};\n")) == text, shuffled
+
+
+SP = "tcgen05.mma.sp.cta_group::1"
+WS = "tcgen05.mma.ws.sp.cta_group::1"
+
+MALFORMED = [
+    ("", r"^'' in '' is no known opcode; expected tcgen05\.mma\.$"),
+    ("tcgen05.commit.cta_group::1", r"^'tcgen05\.commit' in .* is no known opcode"),
+    ("mma.sp.sync.aligned", r"^'mma\.sp' in .* is no known opcode"),
+    ("tcgen05.mma.cta_group::1.kind::f16", r"^'\.sp' is missing .*only the sparse form is covered\.$"),
+    ("tcgen05.mma.sp.kind::f16", r"^'\.cta_group' is missing .*'\.cta_group::1'\.$"),
+    ("tcgen05.mma.sp.cta_group::1", r"^'\.kind' is missing .*'\.kind::f16'\.$"),
+    ("tcgen05.mma.sp.cta_group::4.kind::f16", r"^'\.cta_group::4' in .* expected 1 or 2\.$"),
+    (f"{SP}.kind::f4", r"^'\.kind::f4' in .* expected '\.kind::tf32', .* or '\.kind::mxf4nvf4'\.$"),
+    (f"{SP}.kind::f16.sp", r"^'\.sp' in .* repeats '\.sp'; one is expected\.$"),
+    (f"{SP}.kind::f16.kind::i8", r"^'\.kind::i8' in .* repeats '\.kind::f16'"),
+    ("tcgen05.mma.sp::ordered_metadata.cta_group::1.kind::f16", r"^'\.sp::ordered_metadata' in .* is no part of"),
+    (f"{SP}.kind::f16.satfinite", r"^'\.satfinite' in .* is no part of tcgen05\.mma\.sp; accepted are"),
+    ("tcgen05.mma.sp.ws.cta_group::1.kind::f16", r"^'\.ws' in .* and \.ws behind tcgen05\.mma\.$"),
+    (f"{SP}.kind::f16.ashift", r"^'\.ashift' in .* is not covered: no public source states"),
+    (
+        f"{SP}.kind::f16.block_scale",
+        r"^'\.block_scale' in .* it belongs to '\.kind::mxf8f6f4', .* or '\.kind::mxf4nvf4'\.$",
+    ),
+    (f"{SP}.kind::i8.scale_vec::1X", r"^'\.scale_vec::1X' in .* it belongs to '\.kind::mxf8f6f4'"),
+    (f"{SP}.kind::mxf4", r"^'\.block_scale' is missing .*'\.kind::mxf4' requires it\.$"),
+    (
+        f"{SP}.kind::mxf4.block_scale.scale_vec::4X",
+        r"^'\.scale_vec::4X' in .* takes '\.scale_vec::2X' or '\.block32'\.$",
+    ),
+    (f"{SP}.kind::mxf8f6f4.block_scale.block16", r"^'\.block16' in .* takes '\.scale_vec::1X' or '\.block32'\.$"),
+    (f"{SP}.kind::mxf4nvf4.block_scale", r"^'\.scale_vec' is missing .* takes '\.scale_vec::2X', .* or '\.block16'\.$"),
+    (f"{SP}.kind::f16.collector::b0::use", r"^'\.collector::b0::use' in .* without '\.ws' it is '\.collector::a'\.$"),
+    (f"{WS}.kind::f16.collector::a::use", r"^'\.collector::a::use' in .* with '\.ws' it is '\.collector::b0' to"),
+    (f"{SP}.kind::f16.collector::a::keep", r"^'\.collector::a::keep' in .* is no part of"),
+    (f"{WS}.kind::f16.collector::b4::use", r"^'\.collector::b4::use' in .* is no part of"),
+    ("tcgen05.mma.ws.sp.cta_group::2.kind::f16", r"^'\.cta_group::2' in .* '\.ws' takes '\.cta_group::1'\.$"),
+    (f"{WS}.kind::mxf4.block_scale", r"^'\.kind::mxf4' in .* '\.ws' takes no block-scaled kind\.$"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MALFORMED)
+def test_malformed(text: str, message: str) -> None:
+    with pytest.raises(InstructionError) as caught:
+        parse_opcode(text)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
+def test_text_that_is_none() -> None:
+    with pytest.raises(InstructionError, match=r"^an instruction must be a string, not int\.$"):
+        parse_opcode(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "columns"),
+    [
+        (f"{SP}.kind::f16", (64, 128), range(8, 257, 8)),
+        (f"{SP}.kind::i8", (64, 128), (8, 16, 24, *range(32, 257, 16))),
+        (f"{SP}.kind::mxf4.block_scale", (128,), range(8, 257, 8)),
+        ("tcgen05.mma.sp.cta_group::2.kind::tf32", (128, 256), range(16, 257, 16)),
+        ("tcgen05.mma.sp.cta_group::2.kind::i8", (128, 256), range(32, 257, 32)),
+        ("tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale", (256,), range(16, 257, 16)),
+        (f"{WS}.kind::f8f6f4", (32, 64, 128), (64, 128)),
+    ],
+)
+def test_shapes(text: str, rows: tuple[int, ...], columns: range | tuple[int, ...]) -> None:
+    """The table of shapes of the manual, a row of each kind."""
+    opcode = parse_opcode(text)
+    assert opcode.rows == rows
+    assert opcode.columns == tuple(columns)
+    shapes = {(i.m, i.n) for i in instructions_of(opcode)}
+    assert shapes == set(product(rows, columns))
+
+
+# types of A, B, D and scales, and saturation, that a kind combines; K, chunks, selectors, granularity, container bits
+TYPES = {
+    "tf32": (1, 16, 8, 2, "1:2", 32),
+    "f16": (3, 32, 8, 2, "2:4", 16),
+    "f8f6f4": (50, 64, 16, 1, "2:4", 8),
+    "i8": (8, 64, 16, 1, "2:4", 8),
+    "mxf8f6f4": (25, 64, 16, 1, "2:4", 8),
+    "mxf4": (1, 128, 16, 1, "4:8", 4),
+    "mxf4nvf4": (1, 128, 16, 1, "4:8", 4),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_instructions_of_a_kind(kind: str) -> None:
+    opcode = next(parse_opcode(text) for text, told in FORMS.items() if told[0] == kind)
+    found = list(instructions_of(opcode))
+    types, k, chunks, selectors, granularity, container = TYPES[kind]
+    assert len(found) == len(set(found)) == types * len(opcode.rows) * len(opcode.columns)
+    for i in found:
+        assert (i.family, i.sparse, i.kind, i.k, i.stored_k, i.chunks) == ("tcgen05", "sp", kind, k, k // 2, chunks)
+        assert (i.selectors, i.container_bits, i.threads, i.c) == (selectors, container, 0, i.d)
+        assert i.granularity is not None
+        assert i.granularity.name == granularity
+        assert i.rule is not None
+        assert i.rule.name == ("tf32" if kind == "tf32" else "tcgen05")
+        assert i.architectures == ("sm_100",)
+        for fmt in (i.a, i.b):
+            lone = fmt.name == "e2m1" and kind in ("f8f6f4", "mxf8f6f4")
+            assert i.low_bit(fmt) == (2 if lone else 13 if fmt.name == "tf32" else 0)
+
+
+def test_both_scale_types_of_four_scales() -> None:
+    opcode = parse_opcode(f"{SP}.kind::mxf4nvf4.block_scale.block16")
+    told = {(i.scale_size, i.scale_format.name, i.span) for i in instructions_of(opcode) if i.scale_format}
+    assert told == {(4, "ue4m3", 32), (4, "ue8m0", 32)}
+
+
+RZ, RNE = Rounding.RZ_F32, Rounding.RNE_F16
+# method, kept products a step, alignment bits, e_zero and rounding, by kind and type of D
+NUMERICS = {
+    ("tf32", "f32"): (Method.FUSED, 8, 25, -133, RZ),
+    ("f16", "f32"): (Method.FUSED, 16, 25, -133, RZ),
+    ("f16", "f16"): (Method.FUSED, 16, 25, -21, RNE),
+    ("f8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
+    ("f8f6f4", "f16"): (Method.FUSED, 32, 25, -21, RNE),
+    ("i8", "s32"): (Method.INTEGER, 32, 0, 0, Rounding.EXACT),
+    ("mxf8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
+    ("mxf4", "f32"): (Method.GROUPED, 64, 35, -139, RZ),
+    ("mxf4nvf4", "f32"): (Method.GROUPED, 64, 35, -139, RZ),
+}
+
+
+def test_numerics() -> None:
+    """Of fp8 too it is the datapath of sm_100, not what the assembler makes of ``mma``."""
+    seen = set()
+    for text in FORMS:
+        if "collector" in text:
+            continue
+        for i in instructions_of(parse_opcode(text)):
+            row = numerics(i, "sm_100")
+            told = (row.method, row.step, row.alignment_bits, row.zero_exponent, row.rounding)
+            assert told == NUMERICS[i.kind, i.d.name], str(i)
+            assert row.evidence is Evidence.MODELLED
+            seen.add((i.kind, i.d.name))
+    assert seen == set(NUMERICS)
+
+
+def test_only_sm_100_has_them() -> None:
+    for text in (f"{SP}.kind::f8f6f4", f"{WS}.kind::i8"):
+        assert evidence(text, "sm_100") == "modelled"
+        for arch in ARCHITECTURES:
+            if arch != "sm_100":
+                with pytest.raises(InstructionError, match=rf"^{arch} does not have .*; sm_100 has it\.$"):
+                    evidence(text, arch)
+                with pytest.raises(InstructionError):
+                    require_architecture(any_instruction(text), arch)
+
+
+def test_evidence_of_a_text_that_is_malformed() -> None:
+    with pytest.raises(InstructionError, match=r"^'\.kind' is missing"):
+        evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
+
+
+def test_the_other_parser_sends_here() -> None:
+    with pytest.raises(InstructionError, match=r"use sptc\.tcgen05_mma, which takes both\.$"):
+        parse(f"{SP}.kind::f16")
+    text = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    assert any_instruction(text) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        (f"{SP}.kind::tf32", "tcgen05.mma.sp.kind::tf32 (m64n8k16.f32.tf32.tf32)"),
+        (f"{WS}.kind::i8", "tcgen05.mma.sp.kind::i8 (m32n64k64.s32.u8.u8)"),
+        (
+            f"{SP}.kind::mxf4.block_scale",
+            "tcgen05.mma.sp.kind::mxf4.block_scale.scale_vec::2X (m128n8k128.f32.e2m1.e2m1.ue8m0)",
+        ),
+    ],
+)
+def test_an_instruction_says_what_the_text_leaves_open(text: str, spelled: str) -> None:
+    assert str(any_instruction(text)) == spelled
+
+
+def test_saturation_is_spelled() -> None:
+    spelled = {str(i) for i in instructions_of(parse_opcode(f"{SP}.kind::i8"))}
+    assert "tcgen05.mma.sp.kind::i8 (m128n256k64.satfinite.s32.s8.u8)" in spelled
