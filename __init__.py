@@ -1,4 +1,10 @@
-"""Bit-exact models of the sparse tensor-core instructions ``mma.sp`` and ``wgmma.mma_async.sp``."""
+"""Bit-exact models of the sparse tensor-core instructions ``mma.sp``, ``wgmma.mma_async.sp`` and ``tcgen05.mma.sp``.
+
+:func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
+:func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
+shared memory and registers. :func:`evidence` says whether the numerics of an instruction are measured or modelled.
+:class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
+"""
 
 from .errors import BackendError, Error, FileError, InstructionError, MetadataError, OperandError, OrderError
 from .isa.life_cycle import WgmmaSequence

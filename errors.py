@@ -37,11 +37,13 @@ class MetadataError(Error):
     row, chunk : int
         Row of A and chunk within that row.
     lane, low_bit : int
-        Thread whose metadata register holds the nibble, and the bit where the nibble starts.
+        Thread whose metadata register holds the nibble, or lane of tensor memory; and the bit where the nibble starts.
     nibble : int
         The offending value, 0 to 15.
     rule, meaning : str
         Name of the violated rule, a key of :data:`sptc.isa.metadata.RULES`, and the rule in words.
+    column : int or None
+        Column of tensor memory; None where metadata is in registers.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class MetadataError(Error):
         nibble: int,
         rule: str,
         meaning: str,
+        column: int | None = None,
     ) -> None:
         self.batch = batch
         self.row = row
@@ -63,17 +66,24 @@ class MetadataError(Error):
         self.nibble = nibble
         self.rule = rule
         self.meaning = meaning
+        self.column = column
         position = "" if not batch else f"batch {batch[0] if len(batch) == 1 else batch}, "
+        word = f"lane {lane}" if column is None else f"lane {lane}, column {column}"
         super().__init__(
             f"undefined metadata at {position}row {row}, chunk {chunk} "
-            f"(lane {lane}, bits {low_bit + 3}:{low_bit}): nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}"
+            f"({word}, bits {low_bit + 3}:{low_bit}): nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}"
         )
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
         """Rebuild from the fields, so that worker processes can send it."""
-        fields = (self.batch, self.row, self.chunk, self.lane, self.low_bit, self.nibble, self.rule, self.meaning)
-        return MetadataError, fields
+        return MetadataError, (self.batch, *self._place)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
         """Return the same error at another batch index."""
-        return MetadataError(batch, self.row, self.chunk, self.lane, self.low_bit, self.nibble, self.rule, self.meaning)
+        return MetadataError(batch, *self._place)
+
+    @property
+    def _place(self) -> tuple[int, int, int, int, int, str, str, int | None]:
+        """All fields behind the batch, in the order of the constructor."""
+        place = (self.row, self.chunk, self.lane, self.low_bit)
+        return *place, self.nibble, self.rule, self.meaning, self.column

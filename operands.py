@@ -38,11 +38,15 @@ _BLOCK_TILES = 1024
 
 
 class Places(Protocol):
-    """Which lane and bits every nibble was read from, each of shape (m, chunks)."""
+    """Which lane, column and bits every nibble was read from, each of shape (m, chunks)."""
 
     @property
     def lanes(self) -> NDArray[np.intp]:
         """Lane, of registers or of tensor memory."""
+
+    @property
+    def columns(self) -> NDArray[np.intp] | None:
+        """Column of tensor memory; None of registers."""
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
@@ -144,6 +148,7 @@ def check_metadata(
         if legal.all():
             return
     case, row, chunk = (int(index) for index in np.argwhere(~legal)[0])
+    columns = places.columns
     raise MetadataError(
         (case,),
         row,
@@ -153,6 +158,7 @@ def check_metadata(
         int(nibbles[case, row, chunk]),
         rule.name,
         rule.meaning,
+        None if columns is None else int(columns[row, chunk]),
     )
 
 

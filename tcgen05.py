@@ -144,10 +144,12 @@ def tcgen05_mma(
     if ctas and image.shape[-2:-1] != ctas:
         raise OperandError(f"smem of {opcode} must be a uint8 array of shape (..., 2, bytes), not {describe(smem)}")
     # As tall as A, for what is said of the metadata of a pair.
+    tall, nibbles = (opcode.cta_group, 1), placement.e
     places = replace(
-        placement.e,
-        lanes=np.tile(placement.e.lanes, (opcode.cta_group, 1)),
-        low_bits=np.tile(placement.e.low_bits, (opcode.cta_group, 1)),
+        nibbles,
+        lanes=np.tile(nibbles.lanes, tall),
+        columns=np.tile(nibbles.columns, tall),
+        low_bits=np.tile(nibbles.low_bits, tall),
     )
 
     def of_block(block: dict[str, Any]) -> NDArray[np.uint32]:

@@ -2,12 +2,36 @@
 
 import argparse
 import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.numerics import evidence
+from ..isa.tcgen05 import Opcode, every_opcode
+from ..isa.tcgen05 import instructions_of as instructions_of_opcode
+from ..isa.tensor_memory import layout_for
 
 __all__ = ["add_parser", "markdown_table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A row of the table.
+
+    Attributes
+    ----------
+    name, shapes, types : str
+        As printed.
+    example : Instruction
+        One that shares architectures, sparsity and evidence with the others of the row.
+    """
+
+    name: str
+    shapes: str
+    types: str
+    example: Instruction
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -24,38 +48,84 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     if options.json:
-        listed = [
-            {"instruction": str(instruction), "evidence": {arch: _cell(instruction, arch) for arch in ARCHITECTURES}}
-            for row in VARIANTS
-            for instruction in instructions_of(row)
-        ]
-        print(json.dumps({"instructions": listed}, indent=1))
+        print(json.dumps({"instructions": [*_spelled(), *_spelled_of_tcgen05()]}, indent=1))
     else:
         print(markdown_table())
     return 0
 
 
-def _cell(instruction: Instruction, arch: str) -> str:
-    return evidence(instruction, arch).value if arch in instruction.architectures else ""
+def _spelled() -> Iterator[dict[str, object]]:
+    for row in VARIANTS:
+        for instruction in instructions_of(row):
+            yield {"instruction": str(instruction), "evidence": _cells(instruction, "")}
 
 
-def _types(row: Variant) -> str:
-    a, b = (list(dict.fromkeys(pair[side] for pair in row.pairs)) for side in (0, 1))
-    pairs = "/".join(a) if len(row.pairs) == len(a) else f"{'/'.join(a)} x {'/'.join(b)}"
-    return f"{pairs} to {'/'.join(d for d, _ in row.accumulators)}"
+def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
+    """Yield what PTX writes and, in brackets, what the instruction descriptor adds; N has a list of its own."""
+    for opcode in every_opcode():
+        for i in _covered(opcode):
+            if i.n == opcode.columns[0]:
+                added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
+                yield {
+                    "instruction": f"{opcode} ({added})",
+                    "n": list(opcode.columns),
+                    "evidence": _cells(i, ""),
+                }
 
 
-def _shapes(row: Variant) -> str:
-    if row.family == "wgmma":
-        return f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
-    return ", ".join(row.shapes)
+def _covered(opcode: Opcode) -> Iterator[Instruction]:
+    """Yield the instructions of an opcode without those of which no public source states where metadata lies."""
+    for i in instructions_of_opcode(opcode):
+        if not layout_for(i.m, opcode.cta_group, opcode.weight_stationary).half_lanes:
+            yield i
 
 
-def _name(row: Variant) -> str:
-    if row.family == "wgmma":
-        return "`wgmma.mma_async.sp`"
+def _cells(instruction: Instruction, absent: str) -> dict[str, str]:
+    return {
+        arch: evidence(instruction, arch).value if arch in instruction.architectures else absent
+        for arch in ARCHITECTURES
+    }
+
+
+def _types(pairs: Iterable[tuple[str, str]], accumulators: Iterable[str], scales: Iterable[tuple[int, str]]) -> str:
+    pairs = list(pairs)
+    a, b = ("/".join(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
+    operands = a if all(left == right for left, right in pairs) else f"{a} x {b}"
+    return f"{operands} to {'/'.join(accumulators)}" + "".join(f", {size}X {name}" for size, name in scales)
+
+
+def _row(row: Variant) -> _Row:
     name = ", ".join(f"`mma.{variant}`" if variant else "`mma`" for variant in row.sparse)
-    return f"{name} `.kind::{row.kind}`" if row.kind else name
+    shapes = ", ".join(row.shapes)
+    if row.family == "wgmma":
+        name = "`wgmma.mma_async.sp`"
+        shapes = f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
+    return _Row(
+        name=f"{name} `.kind::{row.kind}`" if row.kind else name,
+        shapes=shapes,
+        types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
+        example=next(iter(instructions_of(row))),
+    )
+
+
+def _rows_of_tcgen05() -> Iterator[_Row]:
+    for (weight_stationary, kind), group in groupby(every_opcode(), lambda o: (o.weight_stationary, o.kind)):
+        opcodes = list(group)
+        covered = [i for opcode in opcodes for i in _covered(opcode)]
+        rows = ", ".join(f"m{m}nNk{covered[0].k}" for m in dict.fromkeys(i.m for i in covered))
+        columns = opcodes[0].columns
+        scales = dict.fromkeys((i.scale_size, i.scale_format.name) for i in covered if i.scale_size and i.scale_format)
+        accumulators: dict[tuple[str, str], dict[str, None]] = {}
+        for i in covered:
+            accumulators.setdefault((i.a.name, i.b.name), {})[i.d.name] = None
+        for names in dict.fromkeys(map(tuple, accumulators.values())):
+            pairs = [pair for pair, found in accumulators.items() if tuple(found) == names]
+            yield _Row(
+                name=f"`tcgen05.mma.{'ws.' * weight_stationary}sp` `.kind::{kind}`",
+                shapes=f"{rows}, N {columns[0]} {'to' if len(columns) > 2 else 'or'} {columns[-1]}",
+                types=_types(pairs, names, scales),
+                example=covered[0],
+            )
 
 
 def markdown_table() -> str:
@@ -64,10 +134,8 @@ def markdown_table() -> str:
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
         f"|{'---|' * (4 + len(ARCHITECTURES))}",
     ]
-    for row in VARIANTS:
-        example = next(iter(instructions_of(row)))
-        sparsity = example.granularity.name if example.granularity else "dense"
-        scales = "".join(f", {size}X {name}" for size, name in row.scales)
-        cells = " | ".join(_cell(example, arch) or "-" for arch in ARCHITECTURES)
-        lines.append(f"| {_name(row)} | {_shapes(row)} | {_types(row)}{scales} | {sparsity} | {cells} |")
+    for row in [*map(_row, VARIANTS), *_rows_of_tcgen05()]:
+        sparsity = row.example.granularity.name if row.example.granularity else "dense"
+        cells = " | ".join(_cells(row.example, "-").values())
+        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {sparsity} | {cells} |")
     return "\n".join(lines)

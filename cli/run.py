@@ -14,7 +14,7 @@ from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
 from ..operands import BACKENDS, METADATA_POLICIES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
-from ..sim.register_file import read, shipped
+from ..sim.register_file import shipped
 from ..sim.replay import Outcome, as_number, replay
 from ..sim.timing import Cycles, measured, modelled
 from .arguments import integer
@@ -29,7 +29,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="replay register files and compare with the recorded results",
         description="Replay register files on the hardware and on the golden model, and compare them with each other "
         "and with the D that the files record. Without a file, replay the recordings of an NVIDIA H200 that ship with "
-        "the package. Cycles are interval/latency of one instruction of a warp.",
+        "the package. Cycles are interval/latency of one instruction of a warp, '-' where they are not known.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
@@ -56,10 +56,13 @@ def _with_waves(options: argparse.Namespace) -> list[Outcome]:
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
-    options.backend, options.limit = "pysim", 1
-    arch = options.arch or read(options.files[0]).arch
+    # Whatever is wrong with the files is found before there is a simulator, which complains if it never ran.
+    options.backend, options.limit = "golden", 1
+    [checked] = _outcomes(options)
+    options.backend = "pysim"
     try:
-        with engine_for(arch, options.backend).waves(options.waves):
+        options.waves.write_bytes(b"")
+        with engine_for(checked.arch, options.backend).waves(options.waves):
             return list(_outcomes(options))
     except OSError as error:
         raise FileError(f"{options.waves} cannot be written ({error.strerror})") from None
@@ -86,7 +89,7 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
 def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        groups[str(outcome.instruction), outcome.arch].append(outcome)
+        groups[outcome.name, outcome.arch].append(outcome)
     return [
         {
             "instruction": instruction,
@@ -122,18 +125,21 @@ def _total(outcomes: list[Outcome]) -> dict[str, int]:
 def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
     for outcome in outcomes:
         if first := outcome.first:
-            digits = outcome.instruction.d.bits // 4
+            beside_d = first.cta is not None
+            digits = 8 if beside_d else outcome.instruction.d.bits // 4
+            codes = {"computed": first.computed, "expected": first.expected}
             return {
                 "file": str(outcome.path),
-                "instruction": str(outcome.instruction),
+                "instruction": outcome.name,
                 "case": first.case,
-                "row": first.row,
+                **({"cta": first.cta, "lane": first.row} if beside_d else {"row": first.row}),
                 "column": first.column,
-                "computed": f"0x{first.computed:0{digits}x}",
-                "expected": f"0x{first.expected:0{digits}x}",
                 "reference": first.reference,
-                "computed_number": repr(as_number(first.computed, outcome.instruction.d)),
-                "expected_number": repr(as_number(first.expected, outcome.instruction.d)),
+                **{name: f"0x{code:0{digits}x}" for name, code in codes.items()},
+                **{
+                    f"{name}_number": repr(code if beside_d else as_number(code, outcome.instruction.d))
+                    for name, code in codes.items()
+                },
             }
     return None
 
@@ -162,9 +168,10 @@ def _as_text(outcomes: list[Outcome], limit: int | None) -> str:
         f"{len(rows)} instructions, {total['files']} files"
     )
     if first := _first_mismatch(outcomes):
+        line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
         lines.append(
             f"first mismatch: {first['instruction']}, {first['file']}, "
-            f"case {first['case']}{' of those drawn' if limit else ''}, row {first['row']}, column {first['column']}: "
+            f"case {first['case']}{' of those drawn' if limit else ''}, {line}, column {first['column']}: "
             f"computed {first['computed']} ({first['computed_number']}), "
             f"{first['reference']} {first['expected']} ({first['expected_number']})"
         )

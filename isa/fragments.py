@@ -125,10 +125,13 @@ class MetadataMap:
     ----------
     lanes, low_bits : ndarray of intp, shape (m, chunks)
         Thread whose metadata register holds the nibble, and its lowest bit.
+    columns : None
+        As in tensor memory; a thread has one metadata register.
     """
 
     lanes: Index
     low_bits: Index
+    columns: None = None
 
 
 @lru_cache(maxsize=512)

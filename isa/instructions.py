@@ -139,14 +139,18 @@ class Instruction:
         """Logical k that share one block scale; None without block scaling."""
         return self.k // self.scale_size if self.scale_size else None
 
+    @property
+    def shape_and_types(self) -> str:
+        """What the instruction descriptor of ``tcgen05`` says, for example ``m128n8k32.f32.f16.f16``."""
+        words = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
+        return ".".join([*words, *([self.scale_format.name] if self.scale_format else [])])
+
     def __str__(self) -> str:
         if self.family == "tcgen05":
             # PTX writes neither shape nor types of tcgen05: they come in the instruction descriptor.
             words = [f"tcgen05.mma.{self.sparse}.kind::{self.kind}"]
             words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
-            told = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
-            told += [self.scale_format.name] if self.scale_format else []
-            return f"{'.'.join(words)} ({'.'.join(told)})"
+            return f"{'.'.join(words)} ({self.shape_and_types})"
         if self.family == "wgmma":
             words = [f"wgmma.mma_async.{self.sparse}.sync.aligned", self.shape]
         else:

@@ -6,6 +6,7 @@ moved in *units* of 16 bytes; the formulas below place the units, :class:`Swizzl
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ __all__ = [
     "encode_descriptor",
     "operand_map",
     "shared_map",
+    "unit_address",
 ]
 
 Index = NDArray[np.intp]
@@ -40,8 +42,8 @@ _REACH = UNIT_BYTES << _FIELD_BITS
 class Swizzle:
     """A permutation of shared memory that spreads the rows of a matrix over its banks.
 
-    ``address ^= ((address >> 7) - base_offset & row_bytes // atom_bytes - 1) * atom_bytes``: 128 bytes are one row of
-    banks, whose number permutes the atoms of each row of the pattern.
+    128 bytes are one row of banks, whose number permutes the atoms of each row of the pattern. Base offsets were
+    measured on an H200.
 
     Attributes
     ----------
@@ -65,10 +67,9 @@ class Swizzle:
         """Units of a row of the pattern."""
         return self.row_bytes // UNIT_BYTES
 
-    def apply(self, addresses: Index, base_offset: int = 0) -> Index:
-        """Permute byte addresses."""
-        atoms = self.row_bytes // self.atom_bytes
-        return addresses ^ (((addresses >> 7) - base_offset) % atoms) * self.atom_bytes
+    def apply(self, address: Any, base_offset: Any = 0) -> Any:
+        """Permute a byte address, or an array of them."""
+        return address ^ (((address >> 7) - base_offset) & self.row_bytes // self.atom_bytes - 1) * self.atom_bytes
 
 
 SWIZZLES: dict[str, Swizzle] = {
@@ -242,6 +243,39 @@ class SharedMap:
         return max(size, int(self.addresses[beyond].min())) if beyond.any() else None
 
 
+def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str) -> Any:
+    """Return the byte address of a unit.
+
+    Parameters
+    ----------
+    descriptor : SharedDescriptor
+        Where the operand lies.
+    outer : int or ndarray
+        Row or column of the operand if `major` is ``"k"``, otherwise its k.
+    unit : int or ndarray
+        Which unit along the other dimension.
+    major : str
+        As for :func:`shared_map`.
+
+    Notes
+    -----
+    Anything with integer arithmetic will do for the numbers: the proofs of the hardware evaluate this formula on
+    signals.
+    """
+    swizzle = descriptor.swizzle
+    leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows
+    if major == "mn" and swizzle.units == 1:
+        leading, stride = stride, leading
+    address = (
+        descriptor.start
+        + outer % rows * swizzle.row_bytes
+        + outer // rows * stride
+        + unit // swizzle.units * leading
+        + unit % swizzle.units * UNIT_BYTES
+    )
+    return swizzle.apply(address, descriptor.base_offset)
+
+
 @lru_cache(maxsize=256)
 def shared_map(
     descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
@@ -270,22 +304,11 @@ def shared_map(
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
     per_unit = unit_elements or UNIT_BYTES * 8 // element_bits
-    swizzle = descriptor.swizzle
-    leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows
     mn_index, k_index = np.arange(mn)[:, None], np.arange(k)[None, :]
     inner, outer = (k_index, mn_index) if major == "k" else (mn_index, k_index)
-    unit, within = inner // per_unit, inner % per_unit
-    if major == "mn" and swizzle.units == 1:
-        leading, stride = stride, leading
-    addresses = (
-        descriptor.start
-        + outer % rows * swizzle.row_bytes
-        + outer // rows * stride
-        + unit // swizzle.units * leading
-        + unit % swizzle.units * UNIT_BYTES
-    )
-    addresses = swizzle.apply(addresses, descriptor.base_offset) + within * element_bits // 8
-    low_bits = np.broadcast_to(within * element_bits % 8, addresses.shape)
+    bit = inner % per_unit * element_bits
+    addresses = unit_address(descriptor, outer, inner // per_unit, major) + bit // 8
+    low_bits = np.broadcast_to(bit % 8, addresses.shape)
     addresses.flags.writeable = False
     return SharedMap(addresses, low_bits, element_bits)
 

@@ -10,7 +10,16 @@ from ..errors import InstructionError
 from .formats import FORMATS
 from .instructions import Instruction, one_of, parse
 
-__all__ = ["KINDS", "Kind", "Opcode", "any_instruction", "build_instruction", "instructions_of", "parse_opcode"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Opcode",
+    "any_instruction",
+    "build_instruction",
+    "every_opcode",
+    "instructions_of",
+    "parse_opcode",
+]
 
 _TINY = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 _F32 = {"f32": 1}
@@ -276,6 +285,16 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
         saturations = (False, True) if opcode.kind == "i8" else (False,)
         for m, n, satfinite, scale_type in product(opcode.rows, opcode.columns, saturations, scale_types):
             yield build_instruction(opcode, m, n, d, a, b, satfinite, scale_type)
+
+
+def every_opcode() -> Iterator[Opcode]:
+    """Yield every opcode once: without ``.collector``, and with one word for each number of block scales."""
+    for weight_stationary, (name, kind), cta_group in product((False, True), KINDS.items(), (1, 2)):
+        if not weight_stationary or (cta_group == 1 and not kind.scales):
+            scales = kind.scales or {"": 0}
+            first_words = {size: word for word, size in reversed(scales.items())}
+            for word in reversed(first_words.values()):
+                yield Opcode(kind=name, cta_group=cta_group, weight_stationary=weight_stationary, scale_word=word)
 
 
 def any_instruction(text: str) -> Instruction:

@@ -1,5 +1,7 @@
 """Register files: one instruction, a batch of operands and, where known, the result, in an ``.npz``.
 
+Those of ``tcgen05.mma.sp`` hold tensor memory instead of registers: :mod:`sptc.sim.tensor_memory_file`. The others:
+
 Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]), ``E``
 (uint32 [case, thread]) for a sparse instruction, ``D`` if the result is known; optionally ``arch``, ``metadata``,
 ``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
@@ -9,7 +11,6 @@ does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (
 ``distribution`` (one word a case, comma-separated).
 """
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -20,16 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError, MetadataError
+from ..golden.registers import unpack
+from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
-from ..operands import METADATA_POLICIES
 from ..operations import mma
 from ..warpgroup import wgmma
+from . import tensor_memory_file
+from .archive import Archive, Replayable, load
 
 __all__ = ["RegisterFile", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
-_ARRAY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,9 +86,23 @@ class RegisterFile:
     imm_trans: tuple[int, int] = (0, 0)
 
     @property
+    def name(self) -> str:
+        """What ran: the instruction."""
+        return str(self.instruction)
+
+    @property
     def cases(self) -> int:
         """Number of tiles."""
         return len(self.c)
+
+    @property
+    def before(self) -> Registers:
+        """The accumulator before the instruction."""
+        return self.c
+
+    def assuming(self, arch: str | None, metadata: str | None) -> "RegisterFile":
+        """Return the same file with another architecture or policy; None keeps the file's."""
+        return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
 
     def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
         """Return the same file with some of its cases."""
@@ -150,6 +167,30 @@ class RegisterFile:
                 raise error.at((int(cases[error.batch[0]]),)) from None
         return d
 
+    def matrix(self, result: Registers) -> NDArray:
+        """Return the codes of D in accumulator registers, shape (cases, m, n)."""
+        return unpack(result, accumulator_fragment(self.instruction))
+
+    def beside(self, result: Registers) -> Registers:
+        """Return nothing: D fills its registers."""
+        return np.zeros((len(result), 0, 0, 0), np.uint32)
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys of the archive."""
+        contents: dict[str, Any] = {
+            "instruction": str(self.instruction),
+            "selector": self.selector,
+            "arch": self.arch,
+            "metadata": self.metadata,
+        }
+        contents |= {key: value for key, name in _KEYS.items() if (value := getattr(self, name)) is not None}
+        if self.scale_a is not None:
+            contents["scale_ids"] = np.array(self.scale_ids)
+        contents |= {key: value for key in _DESCRIPTORS if (value := getattr(self, key)) is not None}
+        if self.instruction.family == "wgmma":
+            contents |= {"scale_d": self.scale_d, "imm_scale": self.imm_scale, "imm_trans": self.imm_trans}
+        return contents
+
 
 _DESCRIPTORS = ("a_descriptor", "b_descriptor")
 _KEYS = {
@@ -163,13 +204,17 @@ _KEYS = {
 }
 
 
-def read(path: str | Path) -> RegisterFile:
-    """Read a register file.
+def read(path: str | Path) -> Replayable:
+    """Read a register file of any instruction.
 
     Parameters
     ----------
     path : str or Path
         The ``.npz``.
+
+    Returns
+    -------
+    RegisterFile or TensorMemoryFile
 
     Raises
     ------
@@ -178,33 +223,17 @@ def read(path: str | Path) -> RegisterFile:
     InstructionError
         Its instruction does not parse.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileError(f"{path} does not exist")
-    try:
-        with path.open("rb") as stream:
-            if stream.read(6) == _ARRAY_MAGIC:
-                raise FileError(f"{path} is a single array, not an .npz register file")
-            if not zipfile.is_zipfile(stream):
-                raise FileError(f"{path} is not a readable .npz register file (it is no zip archive)")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                contents = {key: archive[key] for key in archive.files}
-    except FileError:
-        raise
-    except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and numpy have
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(f"{path} is not a readable .npz register file ({reason})") from None
-    return _interpret(contents, str(path))
+    archive = load(path)
+    if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):
+        return tensor_memory_file.interpret(archive)
+    return _interpret(archive)
 
 
-def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
+def _interpret(archive: Archive) -> RegisterFile:
+    contents, path = archive.arrays, archive.path
     required = ["instruction", "selector", "B", "C"]
-    text = contents.get("instruction")
-    if text is not None:
-        if text.ndim or text.dtype.kind != "U":
-            raise FileError(f"{path}: instruction must be a 0-d string, not {text.dtype} of shape {text.shape}")
-        instruction = parse(str(text))
+    if "instruction" in contents:
+        instruction = parse(archive.string("instruction", ""))
         required += ["E"] if instruction.sparse else []
         required += ["scale_a", "scale_b", "scale_ids"] if instruction.scale_size else []
         required += ["b_descriptor"] if instruction.family == "wgmma" else []
@@ -212,43 +241,7 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
         required += ["a_descriptor"] if by_descriptor else ["A"]
         if by_descriptor and "A" in contents:
             raise FileError(f"{path} holds A and a_descriptor; one of them says where A is")
-    for key in required:
-        if key not in contents:
-            held = ", ".join(name if name.isprintable() else repr(name) for name in sorted(contents)) or "nothing"
-            raise FileError(f"{path} lacks the key {key!r}; it holds {held}")
-
-    def integer(key: str) -> int:
-        value = contents[key]
-        if value.ndim or value.dtype.kind not in "iu":
-            raise FileError(f"{path}: {key} must be a 0-d integer, not {value.dtype} of shape {value.shape}")
-        return int(value)
-
-    def string(key: str, default: str) -> str:
-        value = contents.get(key, np.array(default))
-        if value.ndim or value.dtype.kind != "U":
-            raise FileError(f"{path}: {key} must be a 0-d string, not {value.dtype} of shape {value.shape}")
-        return str(value)
-
-    def pair(key: str, default: int) -> tuple[int, int]:
-        value = contents.get(key, np.full(2, default))
-        if value.shape != (2,) or value.dtype.kind not in "iu":
-            raise FileError(f"{path}: {key} must be two integers, not {value.dtype} of shape {value.shape}")
-        return int(value[0]), int(value[1])
-
-    def flag(key: str, default: int) -> int:
-        value = contents.get(key, np.array(default))
-        if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
-            raise FileError(f"{path}: {key} must be 0 or 1, not {value.dtype} of shape {value.shape}: {value!s:.20}")
-        return int(value)
-
-    def descriptors(key: str) -> NDArray[np.uint64]:
-        value = contents[key]
-        if value.dtype.kind not in "iu" or value.shape not in ((), (case_count,)):
-            raise FileError(
-                f"{path}: {key} must be one integer or one for each of {case_count} cases, "
-                f"not {value.dtype} of shape {value.shape}"
-            )
-        return np.broadcast_to(value.astype(np.uint64), (case_count,))
+    archive.require(required)
 
     arrays: dict[str, Any] = {}
     for key, name in _KEYS.items():
@@ -257,63 +250,44 @@ def _interpret(contents: dict[str, NDArray], path: str) -> RegisterFile:
             axes = 2 if key in ("E", "scale_a", "scale_b") or (key == "B" and instruction.family == "wgmma") else 3
             if value.dtype != np.uint32 or value.ndim != axes:
                 wanted = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
-                raise FileError(
-                    f"{path}: {key} must be a uint32 array with a leading case axis, "
-                    f"not {value.dtype} of shape {value.shape}; wanted {wanted}"
-                )
+                raise FileError(f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; wanted {wanted}")
             arrays[name] = value
-    cases = {key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays}
-    if not min(cases.values()):
-        raise FileError(f"{path} holds no cases")
-    if len(set(cases.values())) > 1:
-        listed = ", ".join(f"{key} {count}" for key, count in cases.items())
-        raise FileError(f"{path}: the arrays disagree on the number of cases ({listed})")
-    case_count = len(arrays["c"])
+    cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})
     if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
         raise FileError(f"{path}: D has shape {arrays['d'].shape}, but C has {arrays['c'].shape}")
-    metadata = string("metadata", "strict")
-    if metadata not in METADATA_POLICIES:
-        raise FileError(f"{path}: metadata must be {' or '.join(map(repr, METADATA_POLICIES))}, not {metadata!r}")
-    scale_ids = contents.get("scale_ids", np.zeros(4, int))
-    if scale_ids.shape != (4,) or scale_ids.dtype.kind not in "iu":
-        raise FileError(f"{path}: scale_ids must be four integers, not {scale_ids.dtype} of shape {scale_ids.shape}")
-    byte_a, thread_a, byte_b, thread_b = (int(number) for number in scale_ids)
+    for key in _DESCRIPTORS:
+        if key in contents:
+            value = contents[key]
+            if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):
+                raise archive.refuse(key, f"one integer or one for each of {cases} cases")
+            arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
+    byte_a, thread_a, byte_b, thread_b = archive.integers("scale_ids", (0, 0, 0, 0))
+    scale_of_a, scale_of_b = archive.integers("imm_scale", (1, 1))
+    trans_of_a, trans_of_b = archive.integers("imm_trans", (0, 0))
     return RegisterFile(
         instruction=instruction,
-        selector=integer("selector"),
-        arch=string("arch", _DEFAULT_ARCH),
-        metadata=metadata,
+        selector=archive.integer("selector"),
+        arch=archive.string("arch", _DEFAULT_ARCH),
+        metadata=archive.policy(),
         scale_ids=(byte_a, thread_a, byte_b, thread_b),
-        scale_d=bool(flag("scale_d", 1)),
-        imm_scale=pair("imm_scale", 1),
-        imm_trans=pair("imm_trans", 0),
-        **arrays | {key: descriptors(key) for key in _DESCRIPTORS if key in contents},
+        scale_d=archive.flag("scale_d", True),
+        imm_scale=(scale_of_a, scale_of_b),
+        imm_trans=(trans_of_a, trans_of_b),
+        **arrays,
     )
 
 
-def write(path: str | Path, file: RegisterFile) -> None:
+def write(path: str | Path, file: Replayable) -> None:
     """Write a register file.
 
     Parameters
     ----------
     path : str or Path
         Where to, with its ``.npz`` suffix.
-    file : RegisterFile
+    file : RegisterFile or TensorMemoryFile
         What.
     """
-    contents: dict[str, object] = {
-        "instruction": str(file.instruction),
-        "selector": file.selector,
-        "arch": file.arch,
-        "metadata": file.metadata,
-    }
-    contents |= {key: value for key, name in _KEYS.items() if (value := getattr(file, name)) is not None}
-    if file.scale_a is not None:
-        contents["scale_ids"] = np.array(file.scale_ids)
-    contents |= {key: value for key in _DESCRIPTORS if (value := getattr(file, key)) is not None}
-    if file.instruction.family == "wgmma":
-        contents |= {"scale_d": file.scale_d, "imm_scale": file.imm_scale, "imm_trans": file.imm_trans}
-    np.savez_compressed(path, allow_pickle=False, **contents)  # type: ignore[arg-type]
+    np.savez_compressed(path, allow_pickle=False, **file.contents())
 
 
 def shipped() -> Iterator[Path]:

@@ -1,13 +1,12 @@
 """Replay a register file on a back end and compare with the recorded result."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..golden.registers import unpack
 from ..isa.formats import Format
-from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
 from ..isa.numerics import Evidence, evidence
 from . import register_file
@@ -17,16 +16,18 @@ __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One output that differs from a reference.
+    """One output that differs from a reference, or one word of tensor memory beside D.
 
     Attributes
     ----------
     case, row, column : int
-        Which output.
+        Which output; of a word beside D, its case, lane and column.
     computed, expected : int
-        Codes: what the back end computed, and what the reference has.
+        Codes: what the back end computed, and what the reference has. Of a word beside D, the bits of D are 0.
     reference : str
-        ``"recorded"`` or ``"golden model"``.
+        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a word beside D that was changed.
+    cta : int or None
+        CTA whose tensor memory holds a word beside D; None for an output.
     """
 
     case: int
@@ -35,6 +36,7 @@ class Mismatch:
     computed: int
     expected: int
     reference: str
+    cta: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,23 @@ class Outcome:
     ----------
     path : Path
         The file.
+    name : str
+        What ran, in words.
     instruction : Instruction
-        What ran.
+        Its shape and types.
     arch : str
         Architecture whose numerics were applied.
     evidence : Evidence
         What those rest on.
     tiles, outputs, mismatches : int
         Tiles computed; outputs compared, with the recording, the golden model or both (0 if with neither); outputs
-        that differ from either.
+        that differ from either, and words of tensor memory beside D that do or that the instruction changed.
     first : Mismatch or None
         The first difference; its case counts the tiles that ran.
     """
 
     path: Path
+    name: str
     instruction: Instruction
     arch: str
     evidence: Evidence
@@ -106,34 +111,44 @@ def replay(
     InstructionError, OperandError, MetadataError, BackendError
         Its contents cannot be computed.
     """
-    file = register_file.read(path)
-    file = replace(file, arch=arch or file.arch, metadata=metadata or file.metadata)
+    file = register_file.read(path).assuming(arch, metadata)
     if limit is not None and limit < file.cases:
         drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
         file = file.take(np.sort(drawn))
-    fragment = accumulator_fragment(file.instruction)
-    computed = unpack(file.run(backend), fragment)
-    references = {}
-    if file.d is not None:
-        references["recorded"] = unpack(file.d, fragment)
+    result = file.run(backend)
+    references = {} if file.d is None else {"recorded": file.d}
     if backend != "golden":
-        references["golden model"] = unpack(file.run("golden"), fragment)
-    differs = np.zeros(computed.shape, np.bool_)
+        references["golden model"] = file.run("golden")
+    computed, beside = file.matrix(result), file.beside(result)
+    differs, changed = np.zeros(computed.shape, np.bool_), np.zeros(beside.shape, np.bool_)
     first = None
-    for name, expected in references.items():
+    for name, reference in references.items():
+        expected = file.matrix(reference)
         wrong = computed != expected
         differs |= wrong
         if first is None and wrong.any():
-            case, row, column = (int(index) for index in np.argwhere(wrong)[0])
-            position = (case, row, column)
+            case, row, column = position = _first(wrong)
             first = Mismatch(case, row, column, int(computed[position]), int(expected[position]), name)
+    for name, reference in (references | {"before the instruction": file.before}).items():
+        expected = file.beside(reference)
+        wrong = beside != expected
+        changed |= wrong
+        if first is None and wrong.any():
+            case, cta, lane, column = position = _first(wrong)
+            first = Mismatch(case, lane, column, int(beside[position]), int(expected[position]), name, cta)
     return Outcome(
         path,
+        file.name,
         file.instruction,
         file.arch,
         evidence(file.instruction, file.arch),
         file.cases,
         computed.size if references else 0,
-        int(differs.sum()),
+        int(differs.sum() + changed.sum()),
         first,
     )
+
+
+def _first(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first true element."""
+    return tuple(int(index) for index in np.argwhere(wrong)[0])

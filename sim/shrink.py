@@ -84,19 +84,27 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     row, column : int
         The output: first come bits that the instruction does not read, then other rows and columns.
     """
-    needed = []
-    for name, words, low_bits, bits, value, matter in _parts(file, row, column):
-        masks = np.full(words.shape, (1 << bits) - 1, np.uint32) << low_bits.astype(np.uint32)
-        values = np.full(words.shape, value, np.uint32) << low_bits.astype(np.uint32)
-        whole = Atoms(name, words.ravel(), masks.ravel(), values.ravel())
+    parts = [
+        (Atoms(name, *_masked(words, low_bits, bits, value)), np.broadcast_to(matter, words.shape).ravel())
+        for name, words, low_bits, bits, value, matter in _parts(file, row, column)
+    ]
+    for name in dict.fromkeys(whole.name for whole, _ in parts):
         unread = np.zeros(getattr(file, name)[0].size, np.uint32)
-        np.bitwise_or.at(unread, whole.words, whole.masks)
+        for whole, _ in parts:
+            if whole.name == name:
+                np.bitwise_or.at(unread, whole.words, whole.masks)
         others = np.flatnonzero(~unread)
         yield Atoms(name, others, ~unread[others], np.zeros(len(others), np.uint32))
-        chosen = np.broadcast_to(matter, words.shape).ravel()
-        yield whole.take(~chosen)
-        needed.append(whole.take(chosen))
-    yield from needed
+    yield from (whole.take(~needed) for whole, needed in parts)
+    yield from (whole.take(needed) for whole, needed in parts)
+
+
+def _masked(
+    words: NDArray[np.intp], low_bits: NDArray[np.intp], bits: int, value: int
+) -> tuple[NDArray[np.intp], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return words, bits in them and what those are when cleared, one a part."""
+    shifts = low_bits.astype(np.uint32).ravel()
+    return words.ravel(), np.uint32((1 << bits) - 1) << shifts, np.uint32(value) << shifts
 
 
 #: Operand, words, low bits, width and cleared value of its parts, and which of them an output uses.
@@ -107,13 +115,17 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
     i = file.instruction
     rows, columns = np.arange(i.m)[:, None] == row, np.arange(i.n) == column
     bits = i.container_bits
-    yield "a", *_places(a_fragment(i)), bits, 0, rows
+    if file.a is not None:
+        yield "a", *_places(a_fragment(i)), bits, 0, rows
     if i.family == "mma":
         yield "b", *_places(b_fragment(i)), bits, 0, columns
-    else:
-        assert file.b_descriptor is not None
-        addresses = operand_map(i, "b", decode_descriptor(int(file.b_descriptor[0]))).addresses.T
-        yield "b", addresses // 4, addresses % 4 * 8, bits, 0, columns
+    for operand, descriptor, transposed, matter in (
+        ("a", file.a_descriptor, file.imm_trans[0], rows),
+        ("b", file.b_descriptor, file.imm_trans[1], columns[:, None]),
+    ):
+        if descriptor is not None:
+            place = operand_map(i, operand, decode_descriptor(int(descriptor[0])), transposed=bool(transposed))
+            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, matter
     yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
     if i.rule and nibble(0, 1) in i.rule.legal:
         metadata = metadata_map(i, file.selector)

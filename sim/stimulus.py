@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS, pack, pack_nibbles
+from ..golden.registers import pack, pack_nibbles
 from ..isa.formats import Format, Specials
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import UNIT_BYTES, decode_descriptor, operand_map
+from .images import random_image
 from .register_file import RegisterFile
 
 __all__ = [
@@ -34,9 +34,6 @@ INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
 #: Half the spread of exponents, around 2**0; None spans the whole format.
 _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
-
-#: Eight columns of 16 bytes, the smallest distance of the units of K in shared memory.
-_CORE_MATRIX_BYTES = 8 * UNIT_BYTES
 
 
 def distributions(instruction: Instruction) -> tuple[str, ...]:
@@ -219,7 +216,7 @@ def random_register_file(
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma``, or of ``wgmma`` with n = 8.
+        Of family ``mma`` or ``wgmma``.
     arch : str
         An architecture that has it.
     distribution, cases, rng, selector, any_nibble
@@ -227,7 +224,7 @@ def random_register_file(
 
     Notes
     -----
-    B of ``wgmma`` lies in an image of random bits, K-major without swizzle, where a random descriptor points.
+    Operands of ``wgmma`` lie in images of random bits, as :func:`~sptc.sim.images.random_image` puts them.
     """
     if instruction.family == "mma":
         operands = random_operands(instruction, distribution, cases, rng, selector=selector, any_nibble=any_nibble)
@@ -265,7 +262,7 @@ def wgmma_file(
     selector: int,
     rng: np.random.Generator,
 ) -> RegisterFile:
-    """Return the register file of matrices for ``wgmma`` with n = 8, with the silicon's policy.
+    """Return the register file of matrices for ``wgmma``, with the silicon's policy.
 
     Parameters
     ----------
@@ -278,19 +275,26 @@ def wgmma_file(
     selector : int
         Sparsity selector that `e` was made for.
     rng : Generator
-        Draws the descriptor of B and the bits of shared memory around it.
+        Draws whether A is held in registers, where operands lie in shared memory, imm-scale and scale-d.
     """
-    image, descriptor = _random_image(instruction, b, rng)
+    in_registers = bool(rng.integers(2))
+    image = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng)
+    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in image.descriptors.items()}
+    signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
         selector=selector,
-        a=pack(a, a_fragment(instruction)),
-        b=image,
+        a=pack(a, a_fragment(instruction)) if in_registers else None,
+        b=image.words,
         c=pack(c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
         metadata="silicon",
-        b_descriptor=np.full(len(b), descriptor, np.uint64),
+        a_descriptor=descriptors.get("a"),
+        b_descriptor=descriptors["b"],
+        scale_d=bool(rng.random() < 0.9),
+        imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
+        imm_trans=(int(image.transposed.get("a", False)), int(image.transposed["b"])),
     )
 
 
@@ -307,20 +311,6 @@ def _random_matrices(
     if distribution == "cancelling":
         c = np.where(rng.random(c_shape) < 0.5, _accumulator_codes(instruction, "tiny", c_shape, rng), c)
     return _container(instruction, instruction.a, a, rng), _container(instruction, instruction.b, b, rng), c
-
-
-def _random_image(instruction: Instruction, b: NDArray, rng: np.random.Generator) -> tuple[NDArray[np.uint32], int]:
-    """Return shared-memory images that hold B among random bits, and the descriptor that leads to it."""
-    # In units of 16 bytes. One group of eight columns never follows the stride, so that any stride must do.
-    start, leading, stride = (int(rng.integers(low, low + 8)) for low in (0, _CORE_MATRIX_BYTES // UNIT_BYTES, 0))
-    descriptor = start | leading << 16 | stride << 32
-    octets = operand_map(instruction, "b", decode_descriptor(descriptor)).addresses.T[..., None]
-    octets = octets + np.arange(instruction.container_bits // 8)
-    size = -(-int(octets.max() + 1) // UNIT_BYTES) * UNIT_BYTES
-    image = rng.integers(0, 256, (len(b), size), dtype=np.uint8)
-    containers = np.ascontiguousarray(b.astype(CONTAINERS[instruction.container_bits]))
-    image[:, octets] = containers[..., None].view(np.uint8)
-    return image.view("<u4"), descriptor
 
 
 def _random_metadata(

@@ -1,11 +1,20 @@
-"""Seeds for random tests: one a run, printed, with the command that repeats a failure."""
+"""Seeds for random tests: one a run, printed, with the command that repeats a failure; and tiles of tcgen05."""
 
 import secrets
 import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from sptc.isa.memory import encode_descriptor
+from sptc.isa.tcgen05 import instructions_of, parse_opcode
+from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
+from sptc.sim.tensor_memory_file import TensorMemoryFile
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,3 +50,35 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
         command = f"pytest '{item.nodeid}' --seed {item.config.getoption('--seed')}"
         report.sections.append(("repeat with", command))
     return report
+
+
+def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **wanted: object) -> TensorMemoryFile:
+    opcode = parse_opcode(text)
+    wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
+    i = next(
+        i for i in instructions_of(opcode)
+        if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items())
+    )  # fmt: skip
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    ctas = (2,) if opcode.cta_group == 2 else ()
+    tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
+    smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
+    # D from column 256 on; words of metadata and scales are the same wherever a copy may be.
+    addresses = {"d": 256, "e": 8, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
+    addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
+    words: list[tuple[NDArray[np.bool_], int]] = [(metadata_map(layout, i, 0, 8).words(), 0x49CD4E86)]
+    if i.scale_size:
+        addresses |= {"scale_a": 20, "scale_b": 40}
+        for name, lines in (("scale_a", layout.rows), ("scale_b", i.n)):
+            words.append((scale_map(name, lines, i.scale_size, 0, addresses[name]).words(), 0x7F7E7F80))
+    for places, word in words:
+        tmem[..., places] = word
+    idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=i))
+    file = TensorMemoryFile(opcode=opcode, idesc=idesc, addresses=addresses, tmem=tmem, smem=smem)
+    return replace(file, d=file.run())
+
+
+@pytest.fixture
+def tensor_memory_file() -> Callable[..., Any]:
+    """Make register files of tcgen05 with random bits, whose D is what the model computes."""
+    return _tensor_memory_file

@@ -362,14 +362,14 @@ def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> Non
     where = metadata_map(layout_for(i.m, given.ctas), i, 0, E_AT)
     lane, column, low = (int(part[local, chunk]) for part in (where.lanes, where.columns, where.low_bits))
     tmem = np.stack([given.arguments["tmem"]] * 2)
-    word = tmem.reshape(2, -1, 128, 512)[1, cta]
-    word[lane, column] = word[lane, column] & ~np.uint32(15 << low) | np.uint32(0b0101 << low)
+    words = tmem.reshape(2, -1, 128, 512)[1, cta]
+    words[lane, column] = words[lane, column] & ~np.uint32(15 << low) | np.uint32(0b0101 << low)
     with pytest.raises(sptc.MetadataError) as caught:
         given.run(tmem=tmem)
     error = caught.value
-    assert (error.batch, error.row, error.chunk, error.lane, error.low_bit) == ((1,), row, chunk, lane, low)
-    assert (error.nibble, error.rule) == (0b0101, "tcgen05")
-    assert f"batch 1, row {row}, chunk {chunk} (lane {lane}, bits {low + 3}:{low}): nibble 0b0101" in str(error)
+    assert (error.batch, error.row, error.chunk) == ((1,), row, chunk)
+    assert (error.lane, error.column, error.low_bit, error.nibble, error.rule) == (lane, column, low, 5, "tcgen05")
+    assert f"batch 1, row {row}, chunk {chunk} (lane {lane}, column {column}, bits {low + 3}:{low}): " in str(error)
     given.nibbles[row, chunk] = 0b0101
     given.arguments["tmem"] = tmem[1]
     np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())

@@ -1,15 +1,18 @@
 """``sptc instructions`` and the README's table, which is its output."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from sptc.cli import main
 from sptc.cli.instructions import markdown_table
 from sptc.isa.instructions import every_instruction
+from sptc.isa.tcgen05 import KINDS, instructions_of, parse_opcode
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- instructions: begin -->\n", "<!-- instructions: end -->"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_readme_shows_the_table() -> None:
@@ -18,17 +21,24 @@ def test_readme_shows_the_table() -> None:
     assert shown == markdown_table() + "\n", "run `sptc instructions` and put its output between the markers"
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_readme_examples_run(number: int) -> None:
-    code = README.read_text(encoding="utf-8").split("```python\n")[1:][number].split("```")[0]
-    exec(compile(code, str(README), "exec"), {})
+    assert "assert " in EXAMPLES[number]
+    exec(compile(EXAMPLES[number], str(README), "exec"), {})
+
+
+@pytest.mark.parametrize("name", ["mma", "wgmma", "tcgen05_mma"])
+def test_readme_shows_every_multiplication(name: str) -> None:
+    assert [example for example in EXAMPLES if f"sptc.{name}(" in example]
 
 
 def test_json_lists_every_instruction(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["instructions", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["instructions"]
-    assert {entry["instruction"] for entry in listed} == {str(instruction) for instruction in every_instruction()}
     by_text = {entry["instruction"]: entry["evidence"] for entry in listed}
+    assert len(by_text) == len(listed)
+    found = {text for text in by_text if not text.startswith("tcgen05")}
+    assert found == {str(instruction) for instruction in every_instruction()}
     f16 = by_text["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"]
     assert f16["sm_90"] == "measured"
     assert f16["sm_80"] == "modelled"
@@ -37,3 +47,40 @@ def test_json_lists_every_instruction(capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert scaled["sm_90"] == ""
     assert scaled["sm_120"] == "modelled"
+
+
+def test_json_lists_tcgen05(capsys: pytest.CaptureFixture[str]) -> None:
+    """Opcode and, in brackets, what the instruction descriptor adds; only what can be computed."""
+    assert main(["instructions", "--json"]) == 0
+    listed = {
+        entry["instruction"]: entry
+        for entry in json.loads(capsys.readouterr().out)["instructions"]
+        if entry["instruction"].startswith("tcgen05")
+    }
+    assert {text.split()[0].split("kind::")[1].split(".")[0] for text in listed} == set(KINDS)
+    for text, entry in listed.items():
+        opcode = parse_opcode(text.split()[0])
+        spelled = {f"({i.shape_and_types.replace(f'n{i.n}k', 'nNk')})": i for i in instructions_of(opcode)}
+        rows = spelled[text.split()[1]].m
+        assert rows == 128 * opcode.cta_group or opcode.weight_stationary  # 64 rows in a CTA are an error
+        assert tuple(entry["n"]) == opcode.columns
+        assert [arch for arch, word in entry["evidence"].items() if word] == ["sm_100"]
+        assert entry["evidence"]["sm_100"] == "modelled"
+    assert "tcgen05.mma.ws.sp.cta_group::1.kind::tf32 (m32nNk16.f32.tf32.tf32)" in listed
+    for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):
+        opcode = f"tcgen05.mma.sp.cta_group::2.kind::mxf4nvf4.block_scale.scale_vec::{size}"
+        assert listed[f"{opcode} (m256nNk128.f32.e2m1.e2m1.{scale})"]["n"] == list(range(16, 257, 16))
+
+
+def test_table_has_tcgen05() -> None:
+    rows = [line.split(" | ") for line in markdown_table().splitlines() if "tcgen05" in line]
+    kinds = [kind for kind in KINDS for _ in range(2 if kind == "f16" else 1)]
+    stationary = [kind for kind in kinds if not KINDS[kind].scales]
+    names = [f"`tcgen05.mma.sp` `.kind::{kind}`" for kind in kinds]
+    names += [f"`tcgen05.mma.ws.sp` `.kind::{kind}`" for kind in stationary]
+    assert [row[0].removeprefix("| ") for row in rows] == names
+    assert rows[1][1:4] == ["m128nNk32, m256nNk32, N 8 to 256", "f16 to f16/f32", "2:4"]
+    assert rows[2][2] == "bf16 to f32"
+    assert rows[7][2] == "e2m1 to f32, 2X ue8m0, 4X ue4m3, 4X ue8m0"
+    assert rows[8][1] == "m32nNk16, m64nNk16, m128nNk16, N 64 or 128"
+    assert {" ".join(row[4:]) for row in rows} == {"- - - - modelled - |"}

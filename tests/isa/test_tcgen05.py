@@ -9,7 +9,7 @@ from sptc import evidence
 from sptc.errors import InstructionError
 from sptc.isa.instructions import ARCHITECTURES, parse, require_architecture
 from sptc.isa.numerics import Evidence, Method, Rounding, numerics
-from sptc.isa.tcgen05 import KINDS, any_instruction, instructions_of, parse_opcode
+from sptc.isa.tcgen05 import KINDS, any_instruction, every_opcode, instructions_of, parse_opcode
 
 PLAIN = ("tf32", "f16", "f8f6f4", "i8")
 OPERATIONS = ("fill", "use", "lastuse", "discard")
@@ -238,3 +238,12 @@ def test_an_instruction_says_what_the_text_leaves_open(text: str, spelled: str) 
 def test_saturation_is_spelled() -> None:
     spelled = {str(i) for i in instructions_of(parse_opcode(f"{SP}.kind::i8"))}
     assert "tcgen05.mma.sp.kind::i8 (m128n256k64.satfinite.s32.s8.u8)" in spelled
+
+
+def test_every_opcode() -> None:
+    """Kind, CTA group, '.ws' and number of scales, each combination that parses once."""
+    found = list(every_opcode())
+    assert all(parse_opcode(str(opcode)) == opcode for opcode in found)
+    told = {(o.kind, o.cta_group, o.weight_stationary, o.scale_size) for o in found}
+    assert len(told) == len(found) == 2 * (len(KINDS) + 1) + sum(not kind.scales for kind in KINDS.values())
+    assert {opcode.scale_word for opcode in found} == {"", "scale_vec::2X", "scale_vec::4X"}

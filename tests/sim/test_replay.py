@@ -1,6 +1,7 @@
 """Replaying register files: what is compared, where a difference is reported, and which tiles a limit draws."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,23 @@ from sptc.isa.formats import FORMATS
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.numerics import Evidence
+from sptc.isa.tensor_memory import accumulator_map, layout_for
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.register_file import RegisterFile, read, shipped, write
-from sptc.sim.replay import as_number, replay
+from sptc.sim.replay import Mismatch, as_number, replay
 from sptc.sim.stimulus import random_operands
+from sptc.sim.tensor_memory_file import TensorMemoryFile
 
 F32 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 F16 = "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 S32 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
 FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+TCGEN05, PAIR = (f"tcgen05.mma.sp.cta_group::{ctas}.kind::f16" for ctas in (1, 2))
+TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
+STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8"
+
+MakeTensorMemory = Callable[..., TensorMemoryFile]
 
 Random = np.random.Generator
 
@@ -194,3 +203,152 @@ def test_codes_as_numbers() -> None:
     assert math.isnan(as_number(0x7FC00000, FORMATS["f32"]))
     assert as_number(0xFFFFFFFE, FORMATS["s32"]) == -2
     assert isinstance(as_number(0x7FFFFFFF, FORMATS["s32"]), int)
+
+
+# --- tensor memory ---
+
+
+@pytest.mark.parametrize("backend", ["golden", "rtl"])
+@pytest.mark.parametrize("text", [TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY])
+def test_tensor_memory_agrees(
+    text: str,
+    backend: str,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The datapaths differ in name alone; other tests build this one.
+    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
+    file = tensor_memory_file(text, rng, cases=2)
+    write(tmp_path / "file.npz", file)
+    outcome = replay(tmp_path / "file.npz", backend=backend)
+    i = file.instruction
+    assert outcome.name == f"{text} (m{i.m}n{i.n}k{i.k}.{i.shape_and_types.partition('.')[2]})"
+    assert (outcome.instruction, outcome.arch, outcome.evidence) == (i, "sm_100", Evidence.MODELLED)
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (2, 2 * i.m * i.n, 0, None)
+
+
+def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> TensorMemoryFile:
+    """The same file with one bit of D's tensor memory flipped at every (case, CTA, lane, column, bit)."""
+    assert file.d is not None
+    d = file.d.copy()
+    for *place, bit in places:
+        d.reshape(file.cases, -1, 128, 512)[tuple(place)] ^= np.uint32(1 << bit)
+    return replace(file, d=d)
+
+
+# Text, types wanted, CTA, lane, column and bit; row and column of the output.
+OUTPUTS = {
+    "f16": (TCGEN05, {"d": "f16"}, 0, 77, 256 + 3, 15, 77, 3),
+    "f32": (TCGEN05, {"d": "f32"}, 0, 127, 256 + 15, 31, 127, 15),
+    "second CTA": (PAIR, {"d": "f32"}, 1, 9, 256, 20, 137, 0),
+    "stationary": (STATIONARY, {"m": 32}, 0, 3 * 32 + 5, 256 + 7, 2, 5, 3 * 16 + 7),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "cta", "lane", "column", "bit", "row", "output"), OUTPUTS.values(), ids=OUTPUTS.keys()
+)
+def test_a_flipped_bit_of_d_in_tensor_memory(
+    text: str,
+    wanted: dict[str, object],
+    cta: int,
+    lane: int,
+    column: int,
+    bit: int,
+    row: int,
+    output: int,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+) -> None:
+    file = tensor_memory_file(text, rng, **wanted)
+    write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (2, 0, 0, 0, 0)))
+    outcome = replay(tmp_path / "file.npz")
+    first = outcome.first
+    assert first is not None
+    assert outcome.mismatches == 2
+    assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, output, None, "recorded")
+    assert first.computed ^ first.expected == 1 << bit
+    i, ctas = file.instruction, file.opcode.cta_group
+    where = accumulator_map(layout_for(i.m, ctas, text == STATIONARY), i.n, i.d.bits, 256)
+    assert (where.lanes[row % len(where.lanes), output], where.columns[row % len(where.lanes), output]) == (
+        lane,
+        column,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (TCGEN05, (1, 0, 5, 17, 3)),  # far away
+        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column behind D
+        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # beside an f16, in its word
+        (PAIR, (1, 1, 5, 511, 0)),
+    ],
+)
+def test_a_change_beside_d_is_found(
+    text: str, place: tuple[int, int, int, int, int], tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    file = tensor_memory_file(text, rng, d="f16")
+    write(tmp_path / "file.npz", changed(file, place))
+    outcome = replay(tmp_path / "file.npz")
+    case, cta, lane, column, bit = place
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1)
+    mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
+    before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane, column]) & mask
+    assert outcome.first == Mismatch(case, lane, column, before, before ^ 1 << bit, "recorded", cta)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_instruction_that_changes_more_than_d(
+    recorded: bool,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the recording and the golden model say, if they say the same."""
+    run = TensorMemoryFile.run
+
+    def spilling(file: TensorMemoryFile, backend: str = "golden") -> np.ndarray:
+        result = run(file, backend)
+        result[0, 3, 255] += np.uint32(1)
+        return result
+
+    file = tensor_memory_file(TCGEN05, rng)
+    file = replace(file, d=spilling(file) if recorded else None)
+    write(tmp_path / "file.npz", file)
+    monkeypatch.setattr(TensorMemoryFile, "run", spilling)
+    outcome = replay(tmp_path / "file.npz")
+    before = int(file.tmem[0, 3, 255])
+    assert outcome.mismatches == 1
+    assert outcome.first == Mismatch(0, 3, 255, (before + 1) % 2**32, before, "before the instruction", 0)
+
+
+def test_an_output_comes_before_what_is_beside_it(
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    file = changed(tensor_memory_file(TCGEN05, rng), (0, 0, 0, 0, 0), (2, 0, 4, 256, 0), (2, 0, 3, 257, 0))
+    write(tmp_path / "file.npz", file)
+    outcome = replay(tmp_path / "file.npz")
+    assert outcome.mismatches == 3
+    assert outcome.first is not None
+    assert (outcome.first.case, outcome.first.row, outcome.first.column, outcome.first.cta) == (2, 3, 1, None)
+
+
+def test_limit_and_policy_of_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    file = tensor_memory_file(PAIR, rng, cases=6)
+    write(tmp_path / "file.npz", changed(file, (5, 1, 0, 256, 0), (5, 0, 0, 0, 0)))
+    outcomes = [replay(tmp_path / "file.npz", limit=3, seed=seed) for seed in range(8)]
+    assert {outcome.tiles for outcome in outcomes} == {3}
+    assert {outcome.mismatches for outcome in outcomes} == {0, 2}
+    assert {outcome.first.case for outcome in outcomes if outcome.first} == {2}
+    file.tmem[0, 1, 5, 8] = 0
+    write(tmp_path / "other.npz", replace(file, d=None))
+    with pytest.raises(sptc.MetadataError, match=r"batch 0, row 133, chunk 0 \(lane 5, column 8, bits 3:0\)"):
+        replay(tmp_path / "other.npz")
+    assert replay(tmp_path / "other.npz", metadata="silicon").outputs == 0
+    with pytest.raises(sptc.InstructionError, match=r"^sm_120 does not have tcgen05"):
+        replay(tmp_path / "other.npz", arch="sm_120")

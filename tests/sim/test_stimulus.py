@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import sptc
-from sptc.golden.registers import unpack, unpack_nibbles
+from sptc.golden.registers import gather_shared, unpack, unpack_nibbles
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
@@ -258,29 +258,38 @@ def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> Non
     assert np.array_equal(file.run(), wanted)
 
 
-@pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n == 8], ids=str)
+@pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
-    """B lies where the descriptor says and holds codes of the distribution; what is around it differs."""
+    """Operands lie where the descriptors say and hold codes of the distribution; every way to hold them occurs."""
     distribution = "extreme" if instruction.a.is_integer else "tiny"
-    files = [random_register_file(instruction, "sm_90", distribution, 4, rng) for _ in range(20)]
-    descriptors = [decode_descriptor(int(file.b_descriptor[0])) for file in files]
-    for field in ("start", "leading_offset", "stride_offset"):
-        assert len({getattr(descriptor, field) for descriptor in descriptors}) > 3
-    for file, descriptor in zip(files, descriptors, strict=True):
-        addresses = operand_map(instruction, "b", descriptor).addresses.T
-        octets = addresses[..., None] + np.arange(instruction.container_bits // 8)
-        assert len(np.unique(octets)) == octets.size
+    seen = set()
+    for _ in range(60):
+        file = random_register_file(instruction, "sm_90", distribution, 2, rng)
         image = np.ascontiguousarray(file.b).view(np.uint8)
-        containers = np.ascontiguousarray(image[:, octets]).view(f"<u{instruction.container_bits // 8}")[..., 0]
-        codes = containers >> instruction.low_bit(instruction.b)
-        top = 1 << instruction.b.bits - 1
-        if instruction.b.is_integer:
-            assert {*codes.flat} <= {0, 1, top - 1, top, 2 * top - 1}
-        else:
-            assert (np.abs(values(codes, instruction.b)) < 2.0 ** (instruction.b.minimum_exponent + 2)).all()
+        assert (file.a is None) != (file.a_descriptor is None)
+        for name, descriptors, transposed in zip(
+            "ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True
+        ):
+            if descriptors is None:
+                continue
+            descriptor = decode_descriptor(int(descriptors[0]))
+            where = operand_map(instruction, name, descriptor, transposed=bool(transposed))
+            octets = where.addresses[..., None] + np.arange(instruction.container_bits // 8)
+            assert len(np.unique(octets)) == octets.size
+            fmt = getattr(instruction, name)
+            codes = gather_shared(image, where) >> instruction.low_bit(fmt)
+            top = 1 << fmt.bits - 1
+            if fmt.is_integer:
+                assert {*codes.flat} <= {0, 1, top - 1, top, 2 * top - 1}
+            else:
+                assert (np.abs(values(codes, fmt)) < 2.0 ** (fmt.minimum_exponent + 2)).all()
+            seen |= {(name, descriptor.swizzle.name), (name, bool(transposed)), (name, bool(descriptor.base_offset))}
+        seen |= {("d", file.scale_d), ("a", "registers") if file.a_descriptor is None else ("a", "memory")}
         assert file.run().shape == file.c.shape
-    before = [file.b[:, : descriptor.start // 4] for file, descriptor in zip(files, descriptors, strict=True)]
-    assert np.unique(np.concatenate([words.ravel() for words in before])).size > 100
+    majors = {True, False} if instruction.container_bits == 16 else {False}
+    wanted = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
+    wanted |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
+    assert seen == wanted | {("d", True), ("d", False), ("a", "registers"), ("a", "memory")}
 
 
 def test_any_nibble_of_wgmma(rng: Random) -> None:

@@ -1,0 +1,38 @@
+"""Errors: what a MetadataError says and carries, also to another process."""
+
+import pickle
+
+import pytest
+import sptc
+
+FIELDS = ("batch", "row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning", "column")
+#: Column, and the words that name the place.
+PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (0, "(lane 5, column 0, bits 7:4)")]
+
+
+def error(column: int | None) -> sptc.MetadataError:
+    return sptc.MetadataError((3,), 41, 6, 5, 4, 0b0101, "plain", "which wants two different indices", column)
+
+
+@pytest.mark.parametrize(("column", "place"), PLACES)
+def test_metadata_error(column: int | None, place: str) -> None:
+    told = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
+    assert str(error(column)) == told + "which wants two different indices"
+    assert error(column).column == column
+
+
+@pytest.mark.parametrize(("column", "place"), PLACES)
+def test_copies_keep_every_field(column: int | None, place: str) -> None:
+    given = error(column)
+    sent, moved = pickle.loads(pickle.dumps(given)), given.at((1, 2))
+    assert str(sent) == str(given)
+    assert str(moved) == str(given).replace("batch 3", "batch (1, 2)")
+    for name in FIELDS:
+        assert getattr(sent, name) == getattr(given, name)
+        assert name == "batch" or getattr(moved, name) == getattr(given, name)
+    assert moved.batch == (1, 2)
+
+
+def test_registers_have_no_column() -> None:
+    fields = ((), 0, 0, 0, 0, 0, "plain", "which wants two different indices")
+    assert sptc.MetadataError(*fields).column is None
