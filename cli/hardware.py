@@ -13,7 +13,7 @@ from ..rtl.config import PRESETS, CoreConfig
 
 __all__ = ["add_parsers"]
 
-_TOPS = ("unit", "core", "warp")
+_TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
 
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:

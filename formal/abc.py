@@ -12,8 +12,9 @@ from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
 
-#: Registers that provably agree are merged first; then invariants are sought, or, if no register is left, a case.
-_PROVE = "orpos; strash; scorr; dc2; scorr; pdr -T {seconds}; iprove"
+#: Signals that provably agree over two cycles are merged first; then invariants are sought, or, if no register is left,
+#: a case.
+_PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove"
 #: Seconds for all claims at once.
 _TOGETHER = 60
 _REACH = "strash; bmc3 -F {frames} -T {seconds}; iprove"

@@ -5,19 +5,36 @@ from difflib import get_close_matches
 
 from ..errors import Error
 from .arithmetic import ALIGNMENT, REDUCTION, SCALING
+from .fetch import FETCH
 from .metadata import METADATA
 from .operands import OPERANDS
 from .properties import Property
 from .rounding import ROUNDING
 from .selection import SELECTION
 from .streams import CORE, WARP
+from .tensor_memory import TENSOR_MEMORY
 from .unit import UNIT
+from .wgmma import WGMMA
 
 __all__ = ["PROPERTIES", "chosen"]
 
 PROPERTIES: tuple[Property, ...] = tuple(
     item
-    for topic in (METADATA, SELECTION, OPERANDS, SCALING, ALIGNMENT, REDUCTION, ROUNDING, UNIT, CORE, WARP)
+    for topic in (
+        METADATA,
+        SELECTION,
+        OPERANDS,
+        SCALING,
+        ALIGNMENT,
+        REDUCTION,
+        ROUNDING,
+        UNIT,
+        CORE,
+        WARP,
+        FETCH,
+        WGMMA,
+        TENSOR_MEMORY,
+    )
     for item in topic
 )
 

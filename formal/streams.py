@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, ShapeLike, Signal, Value
 from amaranth.lib import stream
 
 from ..rtl.config import CoreConfig
@@ -20,7 +20,7 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP"]
+__all__ = ["CORE", "WARP", "Flow", "constant", "fresh", "offered"]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -45,7 +45,7 @@ class _Echo(Unit):
         return m
 
 
-class _Flow:
+class Flow:
     """What enters and leaves a stream component, counted, with one item marked.
 
     Parameters
@@ -108,6 +108,24 @@ class _Flow:
         h.cover("drained", (quiet == cycles) & self.passed)
 
 
+def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
+    """Return a variable of any value that never changes."""
+    value = h.free(name, shape)
+    chosen, kept = Signal(reset_less=True, name=f"{name}_chosen"), Signal(shape, reset_less=True, name=f"{name}_kept")
+    h.m.d.sync += [chosen.eq(1), kept.eq(value)]
+    h.assume(~chosen | (kept == value))
+    return value
+
+
+def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
+    """Return a payload that stays while it waits, as the stream's validity does; whether it waits, and what it was."""
+    payload = h.free(name, source.payload.shape())
+    waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
+    h.m.d.sync += [waiting.eq(source.valid & ~source.ready & ~reset), before.eq(payload)]
+    h.assume(~waiting | reset | (source.valid & (payload == before)))
+    return payload, waiting, before
+
+
 def _arrays(config: CoreConfig) -> Iterator[Parameters]:
     yield (_bare(config),)
 
@@ -131,7 +149,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     """
     reset = h.clocked()
     core = h.add("core", Core(config, 1, _Echo))
-    flow = _Flow(h, reset, core.i, core.o, config.latency)
+    flow = Flow(h, reset, core.i, core.o, config.latency)
     outputs = config.rows * config.columns
     h.m.d.comb += core.i.payload.tag.eq(flow.marks)
     h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
@@ -155,12 +173,12 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
     def drive(core: Core) -> list[Any]:
         return [core.i.payload.tag.eq(token)]
 
-    _fresh(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: core.o.payload.tag)
+    fresh(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: core.o.payload.tag)
 
 
-def _fresh(
+def fresh(
     h: Harness,
-    copies: Sequence[Core] | Sequence[Warp],
+    copies: Sequence[Any],
     drive: Callable[..., list[Any]],
     observe: Callable[..., Value],
 ) -> None:
@@ -210,7 +228,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _Echo))
     blocks, steps = _blocks_and_steps(config)
-    flow = _Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
+    flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
     operands, result = warp.i.payload, warp.o.payload
     h.m.d.comb += [
         operands.control.eq(h.free("control", control_layout())),
@@ -247,4 +265,4 @@ def _warp_reset(h: Harness, config: CoreConfig) -> None:
     def observe(warp: Warp) -> Value:
         return Cat(register for lane in warp.o.payload.d for register in lane)
 
-    _fresh(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)
+    fresh(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)

@@ -242,8 +242,8 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
     Notes
     -----
-    Source: PTX ISA, packing formats of A in tensor memory. Six-bit elements are taken to sit in bits 5:0 of their
-    byte as they do in registers; PTX shows theirs and that of lone four-bit ones in figures only.
+    Source: PTX ISA, packing formats of A in tensor memory. Where six-bit and lone four-bit elements sit in their byte
+    PTX shows in figures only.
     """
     if layout.weight_stationary and layout.column_parts > 1:
         raise OperandError(
@@ -251,10 +251,10 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
             f"wants it in tensor memory"
         )
     bits = instruction.container_bits
-    if instruction.a.bits == 4 and bits == 8:
+    if instruction.a.bits < bits == 8:
         raise OperandError(
-            f"a of {instruction} must be in shared memory: no public source states in words where a 4-bit element "
-            f"sits in its byte of tensor memory"
+            f"a of {instruction} must be in shared memory: no public source states in words where a "
+            f"{instruction.a.bits}-bit element sits in its byte of tensor memory"
         )
     lane, column = _base("a", address, layout)
     row, k = np.arange(layout.rows)[:, None], np.arange(instruction.stored_k)[None, :]

@@ -1,17 +1,19 @@
-"""Verilog of a unit, a core or a warp; the unit is emitted once, however often it is instantiated."""
+"""Verilog of a unit, of what holds many and of what feeds them; the unit is emitted once, however often it occurs."""
 
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 
 from .config import CoreConfig
 from .core import Core
+from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
+from .wgmma import WgmmaWarp
 
 __all__ = ["TOPS", "emit"]
 
 #: What can be emitted.
-TOPS = ("unit", "core", "warp")
+TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
 
 
 def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, language: str = "verilog") -> str:
@@ -20,9 +22,9 @@ def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, l
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        Which datapath; ``tensor_memory`` is the same for all.
     top : str
-        ``unit``, ``core`` or ``warp``.
+        One of :data:`TOPS`.
     name : str
         Name of the top module; the unit of an array is ``NAME_unit``.
     tag_shape : shape-like
@@ -32,6 +34,8 @@ def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, l
     """
     if top == "unit":
         return _convert(Unit(config), name, language)
+    if top == "tensor_memory":
+        return _convert(TensorMemoryReader(), name, language)
     unit_name = f"{name}_unit"
 
     class UnitInstance(Unit):
@@ -43,11 +47,15 @@ def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, l
             m.submodules.shared = Instance(unit_name, i_step=self.step, o_result=self.result, **clock)
             return m
 
-    component = Core(config, tag_shape, UnitInstance) if top == "core" else Warp(config, unit_class=UnitInstance)
+    component: Core | Warp | WgmmaWarp
+    if top == "core":
+        component = Core(config, tag_shape, UnitInstance)
+    else:
+        component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=UnitInstance)
     return _convert(component, name, language) + "\n" + _convert(Unit(config), unit_name, language)
 
 
-def _convert(component: Unit | Core | Warp, name: str, language: str) -> str:
+def _convert(component: Unit | Core | Warp | WgmmaWarp | TensorMemoryReader, name: str, language: str) -> str:
     if language == "rtlil":
         return str(rtlil.convert(component, name=name, emit_src=False))
     return str(verilog.convert(component, name=name, strip_internal_attrs=True, emit_src=False))

@@ -22,7 +22,14 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
-_MODULES = {"components": "component_tests", "unit": "unit_tests", "core": "stream_tests", "warp": "stream_tests"}
+_MODULES = {
+    "components": "component_tests",
+    "unit": "unit_tests",
+    "core": "stream_tests",
+    "warp": "stream_tests",
+    "wgmma": "wgmma_tests",
+    "tensor_memory": "tensor_memory_tests",
+}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from .items import ARCHITECTURE_OF_PRESET
 __all__ = ["TOPS", "Settings"]
 
 #: What can be benched: all combinational components of a configuration at once, or one clocked top.
-TOPS = ("components", "unit", "core", "warp")
+TOPS = ("components", "unit", "core", "warp", "wgmma", "tensor_memory")
 _VARIABLE = "SPTC_BENCH"
 
 
@@ -32,17 +32,24 @@ class Settings:
         Vectors, steps, tiles or instructions of each test.
     coverage : str
         File that functional coverage is merged into; none is kept if empty.
+    files : tuple of str
+        Register files that a bench of ``wgmma`` replays instead of random work.
+    array : (int, int)
+        Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     """
 
     preset: str
     top: str
     items: int
     coverage: str = ""
+    files: tuple[str, ...] = ()
+    array: tuple[int, int] = (1, 2)
 
     @cached_property
     def config(self) -> CoreConfig:
-        """The configuration; of an array a row of two units, since the places of a larger one are alike."""
-        return replace(PRESETS[self.preset], rows=1, columns=2)
+        """The configuration, with the bench's array."""
+        rows, columns = self.array
+        return replace(PRESETS[self.preset], rows=rows, columns=columns)
 
     @property
     def arch(self) -> str:

@@ -77,16 +77,19 @@ class StreamDriver:
 
 
 class StreamMonitor:
-    """Samples both streams of a top once a cycle.
+    """Samples two streams of a top once a cycle.
 
     Parameters
     ----------
     top : handle
-        With the ports of two streams, ``i`` and ``o``.
+        With the ports of the streams.
+    source : str
+        Name of the stream whose transfers results come out for; they come out at ``o``.
     """
 
-    def __init__(self, top: Any) -> None:
+    def __init__(self, top: Any, source: str = "i") -> None:
         self._top = top
+        self._valid, self._ready = getattr(top, f"{source}__valid"), getattr(top, f"{source}__ready")
 
     async def settle(self) -> Cycle:
         """Wait until the cycle has settled and return it."""
@@ -95,8 +98,8 @@ class StreamMonitor:
         o_valid = bool(int(top.o__valid.value))
         return Cycle(
             bool(int(top.rst.value)),
-            bool(int(top.i__valid.value)),
-            bool(int(top.i__ready.value)),
+            bool(int(self._valid.value)),
+            bool(int(self._ready.value)),
             o_valid,
             bool(int(top.o__ready.value)),
             int(top.o__payload.value) if o_valid else 0,

@@ -16,13 +16,20 @@ def bench(request: pytest.FixtureRequest) -> Callable[..., Bench]:
     waves: Path | None = request.config.getoption("--waves")
     built: dict[tuple[object, ...], Bench] = {}
 
-    def get(preset: str, top: str, items: int, simulator: str = "verilator", code_coverage: bool = False) -> Bench:
-        key = (preset, top, simulator, code_coverage)
+    def get(
+        preset: str,
+        top: str,
+        items: int,
+        simulator: str = "verilator",
+        code_coverage: bool = False,
+        array: tuple[int, int] = (1, 2),
+    ) -> Bench:
+        key = (preset, top, simulator, code_coverage, array)
         if key not in built:
             name = "-".join([preset, top, simulator, *(["coverage"] if code_coverage else [])])
             folder = (waves.resolve() if waves else ROOT / "build" / "benches") / request.path.stem / name
             built[key] = build(
-                Settings(preset, top, items),
+                Settings(preset, top, items, array=array),
                 folder,
                 simulator=simulator,
                 waves=waves is not None,

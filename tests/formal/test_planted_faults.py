@@ -76,6 +76,25 @@ PLANTS = {
     "core.reset": Plant("rtl/core.py", "Signal(config.latency)", "Signal(config.latency, reset_less=True)"),
     "warp.order": Plant("rtl/warp.py", "core.o.ready.eq(~full | self.o.ready)", "core.o.ready.eq(1)"),
     "warp.reset": Plant("rtl/warp.py", "busy = Signal()", "busy = Signal(reset_less=True)"),
+    "tensor_memory.registers": Plant(
+        "rtl/tensor_memory.py",
+        "request.scale_b_column + request.panel[2:]",
+        "request.scale_b_column + request.panel[3:]",
+    ),
+    "tensor_memory.order": Plant(
+        "rtl/tensor_memory.py", "(~(arriving & arriving_last) & (~full | self.o.ready))", "~(arriving & arriving_last)"
+    ),
+    "fetch.address": Plant(
+        "rtl/fetch.py",
+        "(linear[3:6] - descriptor.base_offset)",
+        "(linear[3:6] + descriptor.base_offset)",
+    ),
+    "fetch.panel": Plant(
+        "rtl/fetch.py",
+        "(~(arriving & arriving_last) & (~full | self.o.ready))",
+        "(~full | self.o.ready)",
+    ),
+    "wgmma.order": Plant("rtl/wgmma.py", "Cat(wanted_of_a == 1, held.warp)", "Cat(wanted_of_a == 2, held.warp)"),
 }
 
 

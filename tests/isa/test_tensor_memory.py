@@ -223,6 +223,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: a_map(D, F16, 32 << 16), r"^a must start at lane 0 "),
     (lambda: a_map(E, F16, 0), r"^a of .* must be in shared memory: no public source .* '\.ws' with M = 64"),
     (lambda: a_map(D, instruction("f8f6f4", "e2m1"), 0), r"^a of .* no public source states in words where a 4-bit"),
+    (lambda: a_map(D, instruction("mxf8f6f4", "e3m2"), 0), r"^a of .* no public source states in words where a 6-bit"),
     (lambda: a_map(D, instruction("mxf8f6f4", "e2m1"), 0), r"^a of .* no public source states in words"),
     (lambda: metadata_map(F, F16, 0, 0), r"is not covered: no public source states where layout F, 64 rows in a CTA"),
     (lambda: metadata_map(LAYOUTS["C"], I8, 0, 16 << 16), r"no public source states where layout C"),

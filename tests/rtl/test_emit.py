@@ -41,7 +41,7 @@ def lint(verilog: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "core", "warp")
+    assert TOPS == ("unit", "core", "warp", "wgmma", "tensor_memory")
 
 
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
@@ -82,6 +82,7 @@ LINTED = {
     "warp": (TINY, "warp"),
     "unit without registers": (COMBINATIONAL, "unit"),
     "core of units without registers": (COMBINATIONAL, "core"),
+    "tensor memory": (TINY, "tensor_memory"),
     "hopper core": (replace(PRESETS["hopper"], rows=1, columns=2), "core"),
 }
 
@@ -111,6 +112,13 @@ def test_registers_are_where_the_cuts_are() -> None:
     assert clocked == {(TINY.latency, "unit"), (TINY.latency, "core")}
     assert {"step", "result"} <= set(ports[0, "unit"])
     assert set(ports[0, "core"]) == {f"{side}__{name}" for side in "io" for name in ("valid", "ready", "payload")}
+
+
+def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
+    verilog = text(TINY, "tensor_memory")
+    assert modules(verilog) == [NAME]
+    assert text(PRESETS["blackwell"], "tensor_memory") == verilog
+    assert f"input [31:0] memory__data__{127}" in verilog
 
 
 @pytest.mark.parametrize(("top", "seed"), [("core", 1), ("warp", 2)])

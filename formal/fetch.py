@@ -1,0 +1,151 @@
+"""Operands from shared memory: addresses for every descriptor, and panels word by word.
+
+What a memory holds is abstracted by one marked word at any place: a panel shows the mark exactly where the index map
+has that place, which speaks of all words.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import data
+
+from ..isa.memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, unit_address
+from ..rtl.config import CoreConfig
+from ..rtl.fetch import (
+    ADDRESS_BITS,
+    CORE_MATRICES,
+    PANEL_ROWS,
+    CoreMatrixAddress,
+    PanelFetcher,
+    SwizzleCode,
+    panel_request_layout,
+)
+from .harness import Harness
+from .properties import Parameters, Topic
+from .streams import Flow, constant, offered
+
+__all__ = ["FETCH"]
+
+FETCH = Topic("fetch")
+_CODES = {"none": SwizzleCode.NONE, "32B": SwizzleCode.B32, "64B": SwizzleCode.B64, "128B": SwizzleCode.B128}
+#: Bits of a byte address inside a unit.
+_UNIT_BITS = (UNIT_BYTES - 1).bit_length()
+_WORD_BITS, _WORDS = 16, 8  # of a unit, as MN-major elements
+
+
+def _once(config: CoreConfig) -> Iterator[Parameters]:
+    yield ()
+
+
+def _modes(config: CoreConfig) -> Iterator[Parameters]:
+    yield from product(_CODES, ("k", "mn"))
+
+
+@FETCH.property("address", _modes)
+def _address(h: Harness, swizzle: str, major: str) -> None:
+    """For every descriptor, panel and core matrix the eight addresses are those of the index map.
+
+    That is for four swizzles, K-major and MN-major, any start, offsets and base offset, modulo 2**18 bytes.
+    """
+    request, segment = h.free("request", panel_request_layout()), h.free("segment", 2)
+    addresses = h.add("addresses", CoreMatrixAddress(), segment=segment)
+    asked, descriptor = addresses.request, request.descriptor
+    h.m.d.comb += [
+        asked.eq(request),
+        asked.descriptor.swizzle.eq(_CODES[swizzle]),
+        asked.mn_major.eq(major == "mn"),
+    ]
+    numbers = [Cat(Const(0, _UNIT_BITS), part) for part in (descriptor.start, descriptor.leading, descriptor.stride)]
+    place = SharedDescriptor(*numbers, descriptor.base_offset, SWIZZLES[swizzle])
+    outer, unit = (request.panel, segment) if major == "k" else (segment, request.panel)
+    for row in range(PANEL_ROWS):
+        wanted = unit_address(place, Cat(Const(row, 3), outer), unit, major)
+        got = Cat(Const(0, _UNIT_BITS), addresses.address[row])
+        h.claim(f"row{row}", got == wanted[: len(got)])
+    moved = addresses.address[1] != (addresses.address[0] + SWIZZLES[swizzle].units)[:ADDRESS_BITS]
+    h.cover("moved" if swizzle != "none" else "plain", moved if swizzle != "none" else ~moved)
+
+
+class _Names(CoreMatrixAddress):
+    """Stands for the addresses: each unit of each panel has one of its own, whose top bit is the descriptor's."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for row in range(PANEL_ROWS):
+            m.d.comb += self.address[row].eq(_name(self.request, self.segment, row))
+        return m
+
+
+def _name(request: data.View, segment: Value, row: int) -> Value:
+    known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
+    return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
+
+
+class _MarkedMemory:
+    """A memory of zeros but for one marked word, any one, and the top bit of each unit's address; noise unasked."""
+
+    def __init__(self, h: Harness, port: Any) -> None:
+        self.address, self.word = constant(h, "marked_unit", ADDRESS_BITS), constant(h, "marked_word", 3)
+        noise = h.free("noise")
+        for row, word in product(range(PANEL_ROWS), range(_WORDS)):
+            held = Signal(2, name=f"held_{row}_{word}", reset_less=True)
+            marked = (port.address[row] == self.address) & (self.word == word)
+            h.m.d.sync += held.eq(Cat(marked, port.address[row][-1]) ^ (~port.read & noise).replicate(2))
+            h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(held)
+
+    def marks(self, request: data.View, row: int, number: int) -> Value:
+        """Return whether the marked word is a panel's: so many words into a row."""
+        segment, within = Const(number // _WORDS, 2), number % _WORDS
+        straight = (_name(request, segment, row) == self.address) & (self.word == within)
+        across = (_name(request, segment, within) == self.address) & (self.word == row)
+        return (~request.mn_major & straight) | (request.mn_major & across)
+
+
+def _panel_cycles() -> int:
+    """Cycles in which two panels are fetched."""
+    return 2 * (CORE_MATRICES + 3)
+
+
+@FETCH.property("panel", _once, cycles=_panel_cycles)
+def _panel(h: Harness) -> None:
+    """Every word of a panel is the one that its place in the operand says, K-major or transposed, long or short.
+
+    Panels come in the order of their requests, none is lost, and one once offered stays until it is taken.
+    """
+    reset = h.clocked()
+    fetcher = h.add("fetcher", PanelFetcher(_Names))
+    flow = Flow(h, reset, fetcher.i, fetcher.o, 1)
+    memory = _MarkedMemory(h, fetcher.memory)
+    request, waits, before = offered(h, "request", fetcher.i, reset)
+    h.m.d.comb += fetcher.i.payload.eq(request)
+    h.assume(~flow.accepts | (request.descriptor.start[0] == flow.marks))
+    panel = [[row.word_select(word, _WORD_BITS) for word in range(CORE_MATRICES * _WORDS)] for row in fetcher.o.payload]
+    # What is under way, word by word and cycle by cycle: then the claims together are an invariant.
+    reads, segment = fetcher.memory.read, fetcher.memory.address[0][3:5]
+    owner = Signal(panel_request_layout(), reset_less=True, name="owner")
+    arrives, arriving, captured = Signal(), Signal(2, reset_less=True), Signal(CORE_MATRICES, name="captured")
+    h.m.d.sync += [arrives.eq(reads), arriving.eq(segment), captured.eq(captured | (arrives << arriving))]
+    with h.m.If(reads):
+        h.m.d.sync += owner.eq(request)
+        with h.m.If(segment == 0):
+            h.m.d.sync += captured.eq(0)
+    h.claim("one_request", (segment == 0) | (waits & (before == owner)))
+    h.claim("in_turn", ~(arrives & reads) | (segment == arriving + 1))
+    for row, word in product(range(PANEL_ROWS), range(_WORDS)):
+        wanted = (_name(owner, arriving, row) == memory.address) & (memory.word == word)
+        h.claim(
+            f"arriving{row}_{word}", ~arrives | (fetcher.memory.data[row].word_select(word, _WORD_BITS)[0] == wanted)
+        )
+    for row in range(PANEL_ROWS):
+        for number, word in enumerate(panel[row]):
+            held = captured[number // _WORDS]
+            h.claim(f"row{row}_word{number}", ~held | (word[0] == memory.marks(owner, row, number)))
+    h.claim("complete", ~flow.o_valid | (captured[:2].all() & (owner.short | captured[2:].all())))
+    token = h.named("token", panel[0][0][1])
+    h.claim("marked", ~captured[0] | (token == owner.descriptor.start[0]))
+    flow.claim(h, token, Cat(token, panel[0][0][0], panel[PANEL_ROWS - 1][-1][0]), reset)
+    flow.drains(h, 2, fetcher.i.valid, fetcher.o.ready)
+    h.cover("straight", flow.delivers & ~owner.mn_major & panel[1][2][0])
+    h.cover("across", flow.delivers & owner.mn_major & panel[1][2][0])

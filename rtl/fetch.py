@@ -1,0 +1,243 @@
+"""A matrix descriptor to the operands it leads to: addresses of core matrices, and panels of eight rows or columns.
+
+A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or columns of B: two core
+matrices of A (32 stored bytes a row), four of B (64 bytes a column).
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = [
+    "CORE_MATRICES",
+    "PANEL_ROWS",
+    "CoreMatrixAddress",
+    "PanelFetcher",
+    "SwizzleCode",
+    "descriptor_layout",
+    "panel_layout",
+    "panel_request_layout",
+    "shared_memory_signature",
+]
+
+PANEL_ROWS = 8
+#: Core matrices of a panel of B; of A half as many.
+CORE_MATRICES = 4
+#: Bits of an address, in units of 16 bytes.
+ADDRESS_BITS = 14
+_UNIT_BITS = 128
+_ELEMENT_BITS = 16  #: of operands that may be MN-major
+
+
+class SwizzleCode(enum.Enum, shape=2):
+    """Swizzle mode of a ``wgmma`` descriptor."""
+
+    NONE = 0
+    B128 = 1
+    B64 = 2
+    B32 = 3
+
+
+def descriptor_layout() -> data.StructLayout:
+    """Return the layout of a ``wgmma`` matrix descriptor (PTX ISA 9.7.15.5.1).
+
+    Fields
+    ------
+    start, leading, stride : 14
+        In units of 16 bytes.
+    base_offset : 3
+        Row of banks on which the swizzle pattern starts.
+    swizzle : SwizzleCode
+        Permutation of the units.
+    reserved0, reserved1, reserved2, reserved3 : 2, 2, 3, 10
+        Zero.
+    """
+    return data.StructLayout(
+        {
+            "start": ADDRESS_BITS,
+            "reserved0": 2,
+            "leading": ADDRESS_BITS,
+            "reserved1": 2,
+            "stride": ADDRESS_BITS,
+            "reserved2": 3,
+            "base_offset": 3,
+            "reserved3": 10,
+            "swizzle": SwizzleCode,
+        }
+    )
+
+
+def panel_request_layout() -> data.StructLayout:
+    """Return the layout of what a fetcher is asked for.
+
+    Fields
+    ------
+    descriptor : descriptor_layout()
+        Where the operand lies.
+    panel : 5
+        Which eight rows of A or columns of B.
+    mn_major : 1
+        Neighbours in memory are neighbours in M or N (16-bit elements), not in K.
+    short : 1
+        A panel of A: two core matrices, not four.
+    """
+    return data.StructLayout({"descriptor": descriptor_layout(), "panel": 5, "mn_major": 1, "short": 1})
+
+
+def panel_layout() -> data.ArrayLayout:
+    """Return the layout of a panel: eight rows of 64 bytes, K ascending; a short one fills the first 32 of each."""
+    return data.ArrayLayout(CORE_MATRICES * _UNIT_BITS, PANEL_ROWS)
+
+
+def shared_memory_signature() -> wiring.Signature:
+    """Return the port to a shared memory that reads eight units a cycle.
+
+    Members
+    -------
+    read : Out(1)
+        The addresses are meant.
+    address : Out(14).array(8)
+        Units, that is byte addresses without their lowest four bits.
+    data : In(128).array(8)
+        Their contents, one cycle later.
+    """
+    return wiring.Signature(
+        {
+            "read": Out(1),
+            "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
+            "data": In(_UNIT_BITS).array(PANEL_ROWS),
+        }
+    )
+
+
+class CoreMatrixAddress(wiring.Component):
+    """Compute the addresses of the eight units of a core matrix. Combinational; addresses wrap at 2**18 bytes.
+
+    Members
+    -------
+    request : In(panel_request_layout())
+        Operand and panel.
+    segment : In(2)
+        Which core matrix of the panel, along K.
+    address : Out(14).array(8)
+        Units: of the panel's rows if K-major, of eight consecutive k if MN-major.
+
+    Notes
+    -----
+    Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "request": In(panel_request_layout()),
+                "segment": In(range(CORE_MATRICES)),
+                "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the base of the core matrix, its eight rows and the swizzle."""
+        m = Module()
+        descriptor, mn_major = self.request.descriptor, self.request.mn_major
+        # K-major: panels follow the stride and core matrices the units of a row; MN-major: the other way round.
+        outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
+        swizzle = descriptor.swizzle
+        exchanged = mn_major & (swizzle == SwizzleCode.NONE)
+        along = Mux(exchanged, descriptor.stride, descriptor.leading)
+        across = Mux(exchanged, descriptor.leading, descriptor.stride)
+        exponent, mask = Signal(2), Signal(3)  # log2 of the units of a row of the pattern, and those units less one
+        m.d.comb += [
+            exponent.eq(-swizzle.as_value()),
+            mask.eq((1 << exponent) - 1),
+        ]
+        base = Signal(ADDRESS_BITS)
+        m.d.comb += base.eq(descriptor.start + outer * across + (unit >> exponent) * along + (unit & mask))
+        for row in range(PANEL_ROWS):
+            linear = Signal(ADDRESS_BITS, name=f"linear_{row}")
+            m.d.comb += [
+                linear.eq(base + (row << exponent)),
+                self.address[row].eq(linear ^ ((linear[3:6] - descriptor.base_offset)[:3] & mask)),
+            ]
+        return m
+
+
+class PanelFetcher(wiring.Component):
+    """Fetch panels of an operand from shared memory, one core matrix a cycle.
+
+    A panel of B is offered five cycles after its request, one of A three; the next one's reads begin in the cycle in
+    which it is taken. MN-major core matrices are transposed on their way in.
+
+    Parameters
+    ----------
+    address_class : type
+        What computes addresses: :class:`CoreMatrixAddress`, or a component with the same ports that stands for it.
+
+    Members
+    -------
+    i : In(stream of panel_request_layout())
+        Requests; one is taken with its last read.
+    o : Out(stream of panel_layout())
+        Panels, in order.
+    memory : Out(shared_memory_signature())
+        Where they come from.
+    """
+
+    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
+        self.address_class = address_class
+        super().__init__(
+            {
+                "i": In(stream.Signature(panel_request_layout())),
+                "o": Out(stream.Signature(panel_layout())),
+                "memory": Out(shared_memory_signature()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the counter of core matrices and the panel register."""
+        m = Module()
+        m.submodules.addresses = addresses = self.address_class()
+        request, memory = self.i.payload, self.memory
+        segment = Signal(range(CORE_MATRICES))
+        last = segment == Mux(request.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
+        arriving, arriving_last, full = Signal(), Signal(), Signal()
+        arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
+        arriving_transposed = Signal(reset_less=True)
+        panel = [
+            [Signal(_UNIT_BITS, name=f"row_{row}_{place}", reset_less=True) for place in range(CORE_MATRICES)]
+            for row in range(PANEL_ROWS)
+        ]
+        # A first core matrix is read only when the panel before it has left, or leaves now.
+        free = (segment != 0) | (~(arriving & arriving_last) & (~full | self.o.ready))
+        m.d.comb += [
+            addresses.request.eq(request),
+            addresses.segment.eq(segment),
+            memory.read.eq(self.i.valid & free),
+            self.i.ready.eq(free & last),
+            self.o.valid.eq(full),
+        ]
+        m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
+        m.d.comb += [self.o.payload[row].eq(Cat(panel[row])) for row in range(PANEL_ROWS)]
+        m.d.sync += [
+            arriving.eq(memory.read),
+            arriving_last.eq(last),
+            arriving_segment.eq(segment),
+            arriving_transposed.eq(request.mn_major),
+        ]
+        with m.If(memory.read):
+            m.d.sync += segment.eq(Mux(last, 0, segment + 1))
+        with m.If(self.o.ready):
+            m.d.sync += full.eq(0)
+        with m.If(arriving & arriving_last):
+            m.d.sync += full.eq(1)
+        for row in range(PANEL_ROWS):
+            whole = memory.data[row]
+            transposed = Cat(_element(memory.data[k], row) for k in range(PANEL_ROWS))
+            for place in range(CORE_MATRICES):
+                with m.If(arriving & (arriving_segment == place)):
+                    m.d.sync += panel[row][place].eq(Mux(arriving_transposed, transposed, whole))
+        return m
+
+
+def _element(unit: Value, place: int) -> Value:
+    return unit.word_select(place, _ELEMENT_BITS)

@@ -1,0 +1,227 @@
+"""One warp's share of ``wgmma.mma_async.sp``: A from registers or shared memory, B from shared memory."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import CoreConfig
+from .fetch import (
+    PanelFetcher,
+    descriptor_layout,
+    shared_memory_signature,
+)
+from .step import control_layout
+from .unit import Unit
+from .warp import LANES, REGISTERS, Warp, warp_result_layout
+
+__all__ = ["WgmmaWarp", "accumulator_layout", "wgmma_layout"]
+
+_WORD = 32
+#: Panels of A that a warp owns.
+_A_PANELS = 2
+_PANEL_NUMBER_BITS = 5
+
+
+def accumulator_layout() -> data.ArrayLayout:
+    """Return the layout of the accumulators of eight columns: 32 lanes of 4 registers; f16 uses the first two."""
+    return data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
+
+
+def wgmma_layout() -> data.StructLayout:
+    """Return the layout of one instruction as a warp of the warpgroup sees it.
+
+    Fields
+    ------
+    control : control_layout()
+        Formats, rule and result.
+    a : 32 lanes of 4 registers of 32 bits
+        A, unless it is in shared memory.
+    e : 32 lanes of 32 bits
+        Metadata.
+    a_descriptor, b_descriptor : descriptor_layout()
+        Where the operands lie.
+    a_shared : 1
+        A is in shared memory.
+    a_transposed, b_transposed : 1
+        imm-trans: the operand is MN-major.
+    a_negated, b_negated : 1
+        imm-scale is -1.
+    add : 1
+        scale-d: D is added.
+    warp : 2
+        Which 16 rows of the 64.
+    last_panel : 5
+        N / 8 - 1.
+    selector : 2
+        Sparsity selector.
+    """
+    return data.StructLayout(
+        {
+            "control": control_layout(),
+            "a": data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES),
+            "e": data.ArrayLayout(_WORD, LANES),
+            "a_descriptor": descriptor_layout(),
+            "b_descriptor": descriptor_layout(),
+            "a_shared": 1,
+            "a_transposed": 1,
+            "b_transposed": 1,
+            "a_negated": 1,
+            "b_negated": 1,
+            "add": 1,
+            "warp": 2,
+            "last_panel": _PANEL_NUMBER_BITS,
+            "selector": 2,
+        }
+    )
+
+
+class WgmmaWarp(wiring.Component):
+    """Execute ``wgmma.mma_async.sp`` for the 16 rows of one warp, eight columns at a time.
+
+    Two panels of A are fetched first if A is in shared memory; then panels of B, each of which a
+    :class:`~sptc.rtl.warp.Warp` multiplies while the next one is fetched. A panel of B is the B fragment of an
+    ``mma.sp`` of 32 stored bytes a row, so that handing it on is wiring. Four of these, or four runs of one, make a
+    warpgroup. Interval ``N / 8 * max(blocks, 5)`` cycles and 4 to 10 more at the start of each instruction, where
+    ``blocks`` is that of the warp.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        As for :class:`~sptc.rtl.warp.Warp`.
+    unit_class : type
+        As for :class:`~sptc.rtl.core.Core`.
+    warp_class : type
+        What multiplies: :class:`~sptc.rtl.warp.Warp`, or a component with the same ports that stands for it.
+    fetcher_class : type
+        What fetches, likewise: :class:`~sptc.rtl.fetch.PanelFetcher`.
+
+    Members
+    -------
+    i : In(stream of wgmma_layout())
+        Instructions.
+    c : In(stream of accumulator_layout())
+        Accumulators of eight columns each, in order of columns.
+    o : Out(stream of warp_result_layout())
+        Results of eight columns each, in the same order.
+    memory : Out(shared_memory_signature())
+        The shared memory of the block.
+    """
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        unit_class: type[Unit] = Unit,
+        warp_class: type[Warp] = Warp,
+        fetcher_class: type[PanelFetcher] = PanelFetcher,
+    ) -> None:
+        self.config = config
+        self.unit_class = unit_class
+        self.warp_class = warp_class
+        self.fetcher_class = fetcher_class
+        super().__init__(
+            {
+                "i": In(stream.Signature(wgmma_layout())),
+                "c": In(stream.Signature(accumulator_layout())),
+                "o": Out(stream.Signature(warp_result_layout())),
+                "memory": Out(shared_memory_signature()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the requests, the register of A and the hand-over of B."""
+        m = Module()
+        m.submodules.fetcher = fetcher = self.fetcher_class()
+        m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
+        wiring.connect(m, fetcher.memory, wiring.flipped(self.memory))
+        wiring.connect(m, warp.o, wiring.flipped(self.o))
+        held = Signal(wgmma_layout(), reset_less=True)
+        a = [[Signal(_WORD, name=f"a_{lane}_{r}", reset_less=True) for r in range(REGISTERS)] for lane in range(LANES)]
+        busy, requesting = Signal(), Signal()
+        wanted_of_a, missing_of_a = (
+            Signal(range(_A_PANELS + 1), name=name) for name in ("wanted_of_a", "missing_of_a")
+        )
+        requested, multiplied = Signal(_PANEL_NUMBER_BITS), Signal(_PANEL_NUMBER_BITS)
+
+        multiply = Signal()
+        last = multiplied == held.last_panel
+        m.d.comb += self.i.ready.eq(~busy | (multiply & last))
+        with m.If(self.i.ready):
+            m.d.sync += [busy.eq(self.i.valid), requesting.eq(self.i.valid)]
+        with m.If(self.i.valid & self.i.ready):
+            a_panels = Mux(self.i.payload.a_shared, _A_PANELS, 0)
+            m.d.sync += [
+                held.eq(self.i.payload),
+                Cat(a).eq(self.i.payload.a),
+                wanted_of_a.eq(a_panels),
+                missing_of_a.eq(a_panels),
+                requested.eq(0),
+                multiplied.eq(0),
+            ]
+
+        # Requests: the two panels of A, then every panel of B.
+        for_a = wanted_of_a != 0
+        request = fetcher.i.payload
+        m.d.comb += [
+            fetcher.i.valid.eq(requesting),
+            request.descriptor.eq(Mux(for_a, held.a_descriptor, held.b_descriptor)),
+            request.panel.eq(Mux(for_a, Cat(wanted_of_a == 1, held.warp), requested)),
+            request.mn_major.eq(Mux(for_a, held.a_transposed, held.b_transposed)),
+            request.short.eq(for_a),
+        ]
+        with m.If(fetcher.i.valid & fetcher.i.ready):
+            with m.If(for_a):
+                m.d.sync += wanted_of_a.eq(wanted_of_a - 1)
+            with m.Else():
+                m.d.sync += [requested.eq(requested + 1), requesting.eq(requested != held.last_panel)]
+
+        panel, is_a = fetcher.o.payload, missing_of_a != 0
+        self._take_a(m, a, panel, fetcher.o.valid & is_a, missing_of_a)
+        m.d.comb += [
+            warp.i.valid.eq(fetcher.o.valid & ~is_a & self.c.valid),
+            multiply.eq(warp.i.valid & warp.i.ready),
+            self.c.ready.eq(multiply),
+            fetcher.o.ready.eq(is_a | multiply),
+        ]
+        with m.If(multiply & ~last):
+            m.d.sync += multiplied.eq(multiplied + 1)
+        self._feed(m, held, a, panel, warp.i.payload)
+        return m
+
+    def _take_a(self, m: Module, a: Sequence[Sequence[Signal]], panel: data.View, take: Value, missing: Signal) -> None:
+        """Store eight rows of A: bytes 16 h to 16 h + 15 of a row are register 2 h + (row >= 8) of its quad."""
+        with m.If(take):
+            m.d.sync += missing.eq(missing - 1)
+        for upper in range(_A_PANELS):
+            with m.If(take & (missing == _A_PANELS - upper)):
+                for lane in range(LANES):
+                    for h in range(2):
+                        word = panel[lane // 4].word_select(4 * h + lane % 4, _WORD)
+                        m.d.sync += a[lane][2 * h + upper].eq(word)
+
+    def _feed(
+        self, m: Module, held: data.View, a: Sequence[Sequence[Signal]], panel: data.View, operands: data.View
+    ) -> None:
+        """Hand on the operands of eight columns; bytes 16 r to 16 r + 15 of a column are register r of its quad."""
+        signs = self._signs(held.control).replicate(LANES * REGISTERS)
+        b = [panel[lane // 4].word_select(4 * r + lane % 4, _WORD) for lane in range(LANES) for r in range(REGISTERS)]
+        # Whole fields at once: assignments register by register become a megabyte of simulator.
+        m.d.comb += [
+            operands.control.eq(held.control),
+            operands.long.eq(1),
+            operands.selector.eq(held.selector),
+            operands.e.eq(held.e),
+            operands.a.eq(Cat(a) ^ Mux(held.a_negated, signs, 0)),
+            operands.b.eq(Cat(b) ^ Mux(held.b_negated, signs, 0)),
+            operands.c.eq(Mux(held.add, self.c.payload, 0)),
+        ]
+
+    def _signs(self, control: data.View) -> Value:
+        """Return the sign bits of a register's elements."""
+        signs: Value = Const(0, _WORD)
+        for code, element in enumerate(self.config.elements):
+            if not element.format.is_integer:
+                places = range(element.container_bits - 1, _WORD, element.container_bits)
+                signs = Mux(control.a == code, sum(1 << place for place in places), signs)
+        return signs

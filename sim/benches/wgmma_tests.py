@@ -1,0 +1,135 @@
+"""cocotb tests of a warp of ``wgmma``: descriptors, a shared memory and accumulators in, results out."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.handle import HierarchyObject
+
+from ...rtl.fetch import PANEL_ROWS
+from ..register_file import read
+from .items import Item
+from .scoreboard import Cycle, Pattern, Scoreboard
+from .settings import Settings
+from .streams import StreamMonitor, start_clock
+from .wgmma_items import Job, jobs_of, random_jobs
+
+__all__ = ["every_result_once", "recorded_tiles"]
+
+SETTINGS = Settings.of_environment()
+
+
+class _Memory:
+    """Answers the reads of one cycle in the next, from the memory of the instruction that runs.
+
+    Parameters
+    ----------
+    top : handle
+        With the memory's ports.
+    """
+
+    def __init__(self, top: Any) -> None:
+        self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
+        self._addresses = [getattr(top, f"memory__address__{row}") for row in range(PANEL_ROWS)]
+        self._read = top.memory__read
+        self._answers: list[int] | None = None
+
+    def sample(self, job: Job | None) -> None:
+        """Note what is read in a settled cycle."""
+        reads = job is not None and bool(int(self._read.value))
+        self._answers = [job.read(int(address.value)) for address in self._addresses] if job and reads else None
+
+    def drive(self) -> None:
+        """Answer; without a read the data is left as it was."""
+        for data, answer in zip(self._data, self._answers or [], strict=False):
+            data.value = answer
+
+
+class _Driver:
+    """Offers instructions and the accumulators of their panels, the latter no earlier than the instruction is taken."""
+
+    def __init__(self, top: Any, jobs: Iterator[Job]) -> None:
+        self._top = top
+        self._jobs = jobs
+        self._next: Job | None = None
+        self._panels: deque[Item] = deque()
+        self.running: Job | None = None
+        self.offered: Item | None = None
+        self.finished = False
+
+    def drive(self, offer: bool, offer_panel: bool, take: bool, reset: bool) -> None:
+        """Set the inputs of the coming cycle."""
+        top = self._top
+        if self._next is None and offer and not reset and not self.finished:
+            self._next = next(self._jobs, None)
+            self.finished = self._next is None
+            if self._next:
+                top.i__payload.value = self._next.instruction
+        if self.offered is None and offer_panel and not reset and self._panels:
+            self.offered = self._panels.popleft()
+            top.c__payload.value = self.offered.payload
+        top.i__valid.value = int(self._next is not None and not reset)
+        top.c__valid.value = int(self.offered is not None and not reset)
+        top.o__ready.value = int(take and not reset)
+        top.rst.value = int(reset)
+
+    def update(self, reset: bool) -> None:
+        """Move on after a settled cycle; a reset takes away what was accepted."""
+        top = self._top
+        if reset:
+            self._panels.clear()
+            self.offered = self.running = None
+            return
+        if self.offered and int(top.c__ready.value):
+            self.offered = None
+        if self._next and int(top.i__ready.value):
+            self.running, self._next = self._next, None
+            assert self.running
+            self._panels.extend(self.running.panels)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to offer."""
+        return self.finished and self._next is None and not self._panels and self.offered is None
+
+
+async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generator, pace: int, resets: bool) -> int:
+    """Run jobs with gaps, stalls and resets; return how many results were taken."""
+    scoreboard = Scoreboard(longest_wait=8 * pace + 64)
+    driver, memory, monitor = _Driver(top, iter(jobs)), _Memory(top), StreamMonitor(top, "c")
+    patterns = (iter(Pattern(rng, pace=pace, resets=resets)), iter(Pattern(rng, pace=pace)))
+    start_clock(top)
+    while not driver.idle or scoreboard.under_way:
+        await monitor.following()
+        offer, take, reset = next(patterns[0])
+        offer_panel, _, _ = next(patterns[1])
+        memory.drive()
+        driver.drive(offer, offer_panel, take or driver.idle, reset)
+        cycle: Cycle = await monitor.settle()
+        memory.sample(driver.running)
+        # What the accumulators' stream takes is what results come out for; an idle fetch is no silence.
+        scoreboard.observe(cycle, driver.offered)
+        driver.update(cycle.reset)
+    return scoreboard.delivered
+
+
+@cocotb.test(skip=bool(SETTINGS.files))
+@cocotb.parametrize(resets=[False, True])
+async def every_result_once(top: HierarchyObject, resets: bool) -> None:
+    """Every form of operand: registers and descriptors, swizzles, majors, signs, with gaps, stalls and resets."""
+    rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
+    config = SETTINGS.config
+    pace = 2 * 16 * 8 // (config.rows * config.columns)
+    await _run(top, islice(random_jobs(config, rng), SETTINGS.items), rng, pace, resets)
+
+
+@cocotb.test(skip=not SETTINGS.files)
+async def recorded_tiles(top: HierarchyObject) -> None:
+    """Register files, whole tiles, back to back."""
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    jobs = (job for path in SETTINGS.files for job in jobs_of(read(path), SETTINGS.config, rng))
+    delivered = await _run(top, jobs, rng, 1, resets=False)
+    assert delivered

@@ -1,0 +1,99 @@
+"""A warp of ``wgmma`` behind descriptors: random forms, and every recorded tile at the addresses it computes."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.back import verilog
+from amaranth.hdl import Module
+from sptc.isa.instructions import parse
+from sptc.rtl.fetch import CoreMatrixAddress, PanelFetcher
+from sptc.rtl.wgmma import WgmmaWarp
+from sptc.sim.benches.runner import build
+from sptc.sim.benches.settings import Settings
+from sptc.sim.register_file import RegisterFile, shipped, write
+
+ROOT = Path(__file__).parents[2]
+FULL = ROOT.parent / "shared" / "silicon"
+#: A panel every sixteen cycles.
+ARRAY = (2, 4)
+ITEMS = 60
+
+
+@pytest.fixture(scope="module")
+def wgmma(bench: Callable) -> Callable:
+    return lambda seed, **options: bench("hopper", "wgmma", ITEMS, array=ARRAY).run(
+        seed, settings=Settings("hopper", "wgmma", **{"items": ITEMS, "array": ARRAY} | options)
+    )
+
+
+def test_every_form(wgmma: Callable, seed: int) -> None:
+    assert wgmma(seed) == []
+
+
+@pytest.mark.regression
+def test_every_form_at_length(wgmma: Callable, seed: int) -> None:
+    assert wgmma(seed, items=30 * ITEMS) == []
+
+
+def test_recorded_tiles(wgmma: Callable, seed: int) -> None:
+    """Every recording of wgmma that ships, from descriptors and registers to registers."""
+    files = tuple(str(path) for path in shipped() if path.name.startswith("wgmma"))
+    assert len(files) > 150
+    assert wgmma(seed, files=files) == []
+
+
+def test_a_wrong_output_in_a_recording_is_seen(wgmma: Callable, seed: int, tmp_path: Path) -> None:
+    source = next(path for path in shipped() if "m64n64k32.f32.f16" in path.name and "descriptor-a" in path.name)
+    contents = dict(np.load(source))
+    contents["D"][1, 77, 5] ^= 1 << 9
+    np.savez(tmp_path / "wrong.npz", **contents)
+    (failure,) = wgmma(seed, files=(str(tmp_path / "wrong.npz"),))
+    assert re.search("case 1, warp 2, columns 8 to 15: 1 bits differ from the golden model", failure.message)
+
+
+@pytest.mark.skipif(not FULL.is_dir(), reason="the complete recordings lie beside the checkout only where it is built")
+def test_every_recorded_set(wgmma: Callable, seed: int, tmp_path: Path) -> None:
+    """All 77 sets, where the complete recordings are present."""
+    names = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", (FULL / "README.md").read_text(), re.MULTILINE))
+    files = []
+    for path in sorted(FULL.glob("*.npz")):
+        with np.load(path) as archive:
+            for key in sorted({key.rsplit("|", 1)[0] for key in archive.files if key.startswith("wg_")}):
+                name, selector, _ = key.split("|")
+                a, b, c, d, e = (archive[f"{key}|{operand}"] for operand in "ABCDE")
+                file = RegisterFile(
+                    instruction=parse(names[name]),
+                    selector=int(selector),
+                    a=a,
+                    b=b,
+                    c=c,
+                    d=d,
+                    e=e,
+                    b_descriptor=np.full(len(b), 128 >> 4 << 16, np.uint64),
+                )
+                files.append(str(tmp_path / f"{len(files)}.npz"))
+                write(files[-1], file)
+    assert len(files) == 77
+    assert wgmma(seed, files=tuple(files)) == []
+
+
+class _WithoutBaseOffset(CoreMatrixAddress):
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = CoreMatrixAddress()
+        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
+        m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
+        return m
+
+
+@pytest.mark.regression
+def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
+    settings = Settings("hopper", "wgmma", ITEMS, array=ARRAY)
+    wrong = WgmmaWarp(settings.config, fetcher_class=lambda: PanelFetcher(_WithoutBaseOffset))
+    text = verilog.convert(wrong, name="bench", strip_internal_attrs=True, emit_src=False)
+    failures = build(settings, tmp_path, verilog_text=text).run(seed)
+    assert failures
+    assert all("differ from the golden model" in failure.message for failure in failures)
