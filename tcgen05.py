@@ -72,8 +72,8 @@ def tcgen05_mma(
     instruction : str
         PTX opcode with its qualifiers, for example ``tcgen05.mma.sp.cta_group::1.kind::f16``.
     tmem : ndarray of uint32, shape (..., 128, 512)
-        Tensor memory, lane then column; (..., 2, 128, 512) with ``.cta_group::2``. Leading axes are a batch and
-        broadcast against those of `smem`.
+        Tensor memory, lane then column; (2, ..., 128, 512) with ``.cta_group::2``, one for each CTA. The other axes in
+        front are a batch and broadcast against those of `smem`.
     d : int
         Address of D in tensor memory, ``lane << 16 | column``.
     a : int
@@ -85,7 +85,7 @@ def tcgen05_mma(
     e : int
         Address of the sparsity metadata in tensor memory.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image that the descriptors point into; (..., 2, bytes) with ``.cta_group::2``.
+        Shared-memory image that the descriptors point into; (2, ..., bytes) with ``.cta_group::2``.
     scale_a, scale_b : int, optional
         Addresses of the block scales in tensor memory, for the block-scaled kinds. Each CTA reads its own.
     enable_input_d : bool
@@ -135,14 +135,19 @@ def tcgen05_mma(
     placement = _placement(opcode, descriptor, d, a, b, e, scale_a, scale_b)
     parsed = descriptor.instruction
     ctas = () if opcode.cta_group == 1 else (2,)
-    tail = (*ctas, LANES, COLUMNS)
-    if not isinstance(tmem, np.ndarray) or tmem.dtype != np.uint32 or tmem.shape[-len(tail) :] != tail:
-        wanted = ", ".join(map(str, ("...", *tail)))
+    if not isinstance(tmem, np.ndarray) or (tmem.dtype, tmem.shape[-2:], tmem[..., 0, 0].shape[: len(ctas)]) != (
+        np.uint32,
+        (LANES, COLUMNS),
+        ctas,
+    ):
+        wanted = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
         raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
     image = check_image(smem, str(opcode), shared)
-    if ctas and image.shape[-2:-1] != ctas:
-        raise OperandError(f"smem of {opcode} must be a uint8 array of shape (..., 2, bytes), not {describe(smem)}")
+    if image.shape[:-1][: len(ctas)] != ctas:
+        raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
+    if ctas:
+        tmem, image = np.moveaxis(tmem, 0, -3), np.moveaxis(image, 0, -2)
     # As tall as A, for what is said of the metadata of a pair.
     tall, nibbles = (opcode.cta_group, 1), placement.e
     places = replace(
@@ -178,8 +183,9 @@ def tcgen05_mma(
         result = compute(parsed, placement, matrices, tmem, disabled, multiply_on(backend))
         return result.reshape(block["tmem"].shape)
 
-    tails = {"tmem": len(tail), "smem": len(ctas) + 1}
-    return in_blocks({"tmem": tmem, "smem": image}, tail, of_block, tails=tails, block_tiles=_BLOCK_IMAGES)
+    tail, tails = (*ctas, LANES, COLUMNS), {"tmem": len(ctas) + 2, "smem": len(ctas) + 1}
+    result = in_blocks({"tmem": tmem, "smem": image}, tail, of_block, tails=tails, block_tiles=_BLOCK_IMAGES)
+    return np.moveaxis(result, -3, 0) if ctas else result
 
 
 def _integer(name: str, value: object, opcode: Opcode) -> int:

@@ -110,15 +110,16 @@ class TensorMemoryFile:
             As :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
         """
         require_architecture(self.instruction, self.arch)
-        return tcgen05_mma(
+        axis = self.opcode.cta_group - 1  # of the cases here; there it is behind that of the CTAs
+        result = tcgen05_mma(
             str(self.opcode),
-            self.tmem,
+            np.moveaxis(self.tmem, 0, axis),
             self.addresses["d"],
             self.addresses["a"],
             self.addresses["b"],
             self.idesc,
             e=self.addresses["e"],
-            smem=self.smem,
+            smem=np.moveaxis(self.smem, 0, axis),
             scale_a=self.addresses.get("scale_a"),
             scale_b=self.addresses.get("scale_b"),
             enable_input_d=self.enable_input_d,
@@ -126,6 +127,7 @@ class TensorMemoryFile:
             backend=backend,
             metadata=self.metadata,
         )
+        return np.moveaxis(result, axis, 0)
 
     def matrix(self, result: NDArray[np.uint32]) -> NDArray:
         """Return the codes of D in a tensor memory, shape (cases, m, n)."""

@@ -188,7 +188,6 @@ def case(
     )  # fmt: skip
 
 
-# Every kind with either CTA group; types that differ where the kind lets them.
 KINDS: list[tuple[str, dict[str, object]]] = [
     (".kind::tf32", {}),
     (".kind::f16", {"d": "f16"}),
@@ -320,13 +319,14 @@ def test_batches_broadcast(rng: Random) -> None:
     for text in (F16, F16_2):
         given = [case(text, rng, n=16, options={"selector": 1}) for _ in range(3)]
         assert len({(one.arguments["a"], one.arguments["idesc"]) for one in given}) == 1
-        images = {name: np.stack([one.arguments[name] for one in given]) for name in ("tmem", "smem")}
-        np.testing.assert_array_equal(given[0].run(**images), np.stack([one.run() for one in given]))
-        crossed = given[0].run(tmem=images["tmem"][:, None], smem=images["smem"][:2])
-        assert crossed.shape == (3, 2, *given[0].arguments["tmem"].shape)
-        np.testing.assert_array_equal(crossed[2, 1], given[2].run(smem=images["smem"][1]))
+        at = given[0].ctas - 1  # where the batch stands
+        images = {name: np.stack([one.arguments[name] for one in given], at) for name in ("tmem", "smem")}
+        np.testing.assert_array_equal(given[0].run(**images), np.stack([one.run() for one in given], at))
+        two = images["smem"].take([0, 1], at)
+        crossed = given[0].run(tmem=np.expand_dims(images["tmem"], at + 1), smem=two)
+        np.testing.assert_array_equal(crossed[..., 2, 1, :, :], given[2].run(smem=given[1].arguments["smem"]))
         with pytest.raises(sptc.OperandError, match=r"do not broadcast: tmem \(3,\), smem \(2,\)"):
-            given[0].run(tmem=images["tmem"], smem=images["smem"][:2])
+            given[0].run(tmem=images["tmem"], smem=two)
 
 
 def test_many_images(rng: Random) -> None:
@@ -423,9 +423,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (f"{WS}.kind::f16", {"disable_output_lane": [0] * 4}, r"takes no disable_output_lane$"),
     (F16, {"tmem": np.zeros((128, 511), np.uint32)}, r"\(\.\.\., 128, 512\), not uint32 of shape \(128, 511\)$"),
     (F16, {"tmem": np.zeros((128, 512), np.int32)}, r"^tmem of .* must be a uint32 array"),
-    (F16_2, {"tmem": np.zeros((128, 512), np.uint32)}, r"of shape \(\.\.\., 2, 128, 512\), not"),
+    (F16_2, {"tmem": np.zeros((128, 512), np.uint32)}, r"of shape \(2, \.\.\., 128, 512\), not"),
     (F16, {"smem": np.zeros(9, np.int8)}, r"^smem of .* must be a uint8 array of shape \(\.\.\., bytes\)"),
-    (F16_2, {"smem": np.zeros(1 << 17, np.uint8)}, r"^smem of .* of shape \(\.\.\., 2, bytes\), not uint8"),
+    (F16_2, {"smem": np.zeros(1 << 17, np.uint8)}, r"^smem of .* of shape \(2, \.\.\., bytes\), not uint8"),
     (F16, {"smem": np.zeros(64, np.uint8)}, r"^descriptor a of .* reaches byte 64, but smem has 64 bytes$"),
 ]  # fmt: skip
 

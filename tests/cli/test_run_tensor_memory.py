@@ -155,7 +155,7 @@ def test_hardware_that_is_wrong(
 def with_waves(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run in a process of its own: a simulator that has run takes no waves."""
     command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
