@@ -12,7 +12,7 @@ from .errors import MetadataError, OperandError
 from .golden.matrix import multiply
 from .golden.warp import Multiply
 from .isa.instructions import Instruction
-from .isa.memory import SharedMap
+from .isa.memory import ADDRESS_SPACE, SharedMap
 
 __all__ = [
     "BACKENDS",
@@ -97,11 +97,11 @@ def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -
     if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
         raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
     for name, where in maps.items():
-        first = where.first_beyond(smem.shape[-1])
+        size = smem.shape[-1]
+        first = where.first_beyond(min(size, ADDRESS_SPACE))
         if first is not None:
-            raise OperandError(
-                f"descriptor {name} of {instruction} reaches byte {first}, but smem has {smem.shape[-1]} bytes"
-            )
+            held = f"smem has {size}" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE}"
+            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {held} bytes")
     return smem
 
 

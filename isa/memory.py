@@ -15,6 +15,7 @@ from ..errors import OperandError
 from .instructions import Instruction
 
 __all__ = [
+    "ADDRESS_SPACE",
     "GENERATIONS",
     "SWIZZLES",
     "UNIT_BYTES",
@@ -34,8 +35,8 @@ Index = NDArray[np.intp]
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
-#: Bytes that a field of a descriptor can name.
-_REACH = UNIT_BYTES << _FIELD_BITS
+#: Bytes that a descriptor can name; addresses beyond them do not exist.
+ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 
 
 @dataclass(frozen=True)
@@ -199,10 +200,10 @@ def encode_descriptor(
         A number is misaligned or out of range, or the family lacks the swizzle.
     """
     for name, value in (("start", start), ("leading offset", leading_offset), ("stride offset", stride_offset)):
-        if value % UNIT_BYTES or not 0 <= value < _REACH:
+        if value % UNIT_BYTES or not 0 <= value < ADDRESS_SPACE:
             raise OperandError(
-                f"the {name} of a descriptor must be a multiple of {UNIT_BYTES} bytes from 0 to {_REACH - UNIT_BYTES}, "
-                f"not {value}"
+                f"the {name} of a descriptor must be a multiple of {UNIT_BYTES} bytes "
+                f"from 0 to {ADDRESS_SPACE - UNIT_BYTES}, not {value}"
             )
     if not 0 <= base_offset < 8:
         raise OperandError(f"the base offset of a descriptor must be 0 to 7, not {base_offset}")

@@ -90,6 +90,12 @@ def test_an_operand_that_does_not_fit(name: str, change: Any, words: str, rng: R
     assert re.search(words, message), message
 
 
+def test_no_image_is_larger_than_what_descriptors_address(rng: Random) -> None:
+    large = {"a": encode_descriptor((1 << 18) - 1024, 128, 256), "smem": np.zeros((3, 1 << 19), np.uint8)}
+    message = refusal(prepared(WGMMA, 3, rng) | large)
+    assert re.search("^descriptor a of .* reaches byte 262144, but descriptors address 262144 bytes$", message), message
+
+
 @pytest.mark.parametrize("text", [TF32, FP8, BYTES])
 def test_only_16_bit_types_are_transposed(text: str, rng: Random) -> None:
     operands = prepared(text, 1, rng)

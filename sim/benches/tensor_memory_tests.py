@@ -74,7 +74,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     memory, monitor = _Memory(top, rng), StreamMonitor(top)
     start_clock(top)
     draining, wanted = False, 0
-    while not draining or scoreboard.under_way:
+    while not draining or scoreboard.under_way or driver.offered:
         await monitor.following()
         draining = scoreboard.delivered >= SETTINGS.items
         memory.drive()
