@@ -135,11 +135,8 @@ def tcgen05_mma(
     placement = _placement(opcode, descriptor, d, a, b, e, scale_a, scale_b)
     parsed = descriptor.instruction
     ctas = () if opcode.cta_group == 1 else (2,)
-    if not isinstance(tmem, np.ndarray) or (tmem.dtype, tmem.shape[-2:], tmem[..., 0, 0].shape[: len(ctas)]) != (
-        np.uint32,
-        (LANES, COLUMNS),
-        ctas,
-    ):
+    is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
+    if not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
         wanted = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
         raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
