@@ -83,8 +83,8 @@ class WgmmaWarp(wiring.Component):
     Two panels of A are fetched first if A is in shared memory; then panels of B, each of which a
     :class:`~sptc.rtl.warp.Warp` multiplies while the next one is fetched. A panel of B is the B fragment of an
     ``mma.sp`` of 32 stored bytes a row, so that handing it on is wiring. Four of these, or four runs of one, make a
-    warpgroup. Interval ``N / 8 * max(blocks, 5)`` cycles and 4 to 10 more at the start of each instruction, where
-    ``blocks`` is that of the warp.
+    warpgroup. Eight columns take ``max(blocks, 5)`` cycles, where ``blocks`` is that of the warp; the first eight
+    follow the instruction after 6 cycles, with A in shared memory after 12, while the warp may still be busy.
 
     Parameters
     ----------
@@ -136,7 +136,8 @@ class WgmmaWarp(wiring.Component):
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         wiring.connect(m, fetcher.memory, wiring.flipped(self.memory))
         wiring.connect(m, warp.o, wiring.flipped(self.o))
-        held = Signal(wgmma_layout(), reset_less=True)
+        kept = {name: field.shape for name, field in wgmma_layout() if name != "a"}
+        held = Signal(data.StructLayout(kept), reset_less=True)
         a = [[Signal(_WORD, name=f"a_{lane}_{r}", reset_less=True) for r in range(REGISTERS)] for lane in range(LANES)]
         busy, requesting = Signal(), Signal()
         wanted_of_a, missing_of_a = (
@@ -152,7 +153,7 @@ class WgmmaWarp(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             a_panels = Mux(self.i.payload.a_shared, _A_PANELS, 0)
             m.d.sync += [
-                held.eq(self.i.payload),
+                *(held[name].eq(self.i.payload[name]) for name in kept),
                 Cat(a).eq(self.i.payload.a),
                 wanted_of_a.eq(a_panels),
                 missing_of_a.eq(a_panels),

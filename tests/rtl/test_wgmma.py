@@ -1,0 +1,62 @@
+"""When a warp of wgmma hands on its panels; what they hold is for the bench and the proofs."""
+
+import sys
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.sim import Simulator
+from sptc.rtl.config import PRESETS
+from sptc.rtl.warp import Warp
+from sptc.rtl.wgmma import WgmmaWarp
+
+sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
+PANELS = 4
+
+
+class BusyWarp(Warp):
+    """Takes an operand every so many cycles and answers none."""
+
+    cycles = 1
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        left = Signal(8)
+        m.d.comb += self.i.ready.eq(left == 0)
+        with m.If(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += left.eq(self.cycles - 1)
+        return m
+
+
+@pytest.mark.parametrize("a_shared", [False, True])
+@pytest.mark.parametrize("blocks", [1, 20])
+def test_cycles(a_shared: bool, blocks: int) -> None:
+    """Two instructions back to back, accumulators always there."""
+    warp_class = type("SlowWarp", (BusyWarp,), {"cycles": blocks})
+    dut = WgmmaWarp(PRESETS["hopper"], warp_class=warp_class)
+    taken: list[int] = []
+    started: list[int] = []
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.i.payload.last_panel, PANELS - 1)
+        ctx.set(dut.i.payload.a_shared, a_shared)
+        ctx.set(dut.i.valid, 1)
+        ctx.set(dut.c.valid, 1)
+        for cycle in range(150):
+            if ctx.get(dut.i.ready):
+                started.append(cycle)
+            if ctx.get(dut.c.ready):
+                taken.append(cycle)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    first = 12 if a_shared else 6
+    assert started[:2] == [0, taken[PANELS - 1]]
+    assert taken[0] == first
+    assert np.diff(taken[:PANELS]).tolist() == [max(blocks, 5)] * (PANELS - 1)
+    assert taken[PANELS] - taken[PANELS - 1] == max(first, blocks)
