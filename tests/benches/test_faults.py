@@ -75,7 +75,9 @@ def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed
     """What the fast regression kills early, cocotb kills too; the component at fault is the one that fails."""
     of_top, folder = injected(top)
     first = {fault: of_top.first_failure(fault) for fault in of_top.netlist.faults}
-    fault = min((f for f in first if first[f] is not None), key=lambda f: (first[f], f.number))
+    # Inputs change at the falling edge here: a register whose clock is inverted may catch what it should have caught.
+    seen = [f for f in first if first[f] is not None and "-port CLK" not in f.command]
+    fault = min(seen, key=lambda f: (first[f], f.number))
     settings = Settings("tiny", top, 300)
     failures = build(settings, tmp_path, verilog_text=faulty_verilog(fault, folder)).run(seed)
     assert failures, str(fault)
