@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError
 from .fragments import WARP_LANES
+from .instructions import one_of
 
 __all__ = ["ROW_BYTES", "MatrixMove", "MatrixMoveMap", "every_matrix_move", "matrix_move_map", "parse_matrix_move"]
 
@@ -129,8 +130,7 @@ def every_matrix_move() -> tuple[MatrixMove, ...]:
 
 def _listed(choices: list[str]) -> str:
     """Spell qualifiers in a sentence, each once."""
-    words = [f"'.{choice}'" for choice in dict.fromkeys(choices)]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return one_of([f"'.{choice}'" for choice in dict.fromkeys(choices)])
 
 
 def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]]:

@@ -8,6 +8,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .reads import ReadControl
+
 __all__ = [
     "CORE_MATRICES",
     "PANEL_ROWS",
@@ -200,41 +202,34 @@ class PanelFetcher(wiring.Component):
         request, memory = self.i.payload, self.memory
         segment = Signal(range(CORE_MATRICES))
         last = segment == Mux(request.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
-        arriving, arriving_last, full = Signal(), Signal(), Signal()
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_transposed = Signal(reset_less=True)
         panel = [
             [Signal(_UNIT_BITS, name=f"row_{row}_{place}", reset_less=True) for place in range(CORE_MATRICES)]
             for row in range(PANEL_ROWS)
         ]
-        # A first core matrix is read only when the panel before it has left, or leaves now.
-        free = (segment != 0) | (~(arriving & arriving_last) & (~full | self.o.ready))
+        m.submodules.control = control = ReadControl()
         m.d.comb += [
             addresses.request.eq(request),
             addresses.segment.eq(segment),
-            memory.read.eq(self.i.valid & free),
-            self.i.ready.eq(free & last),
-            self.o.valid.eq(full),
+            control.i_valid.eq(self.i.valid),
+            control.o_ready.eq(self.o.ready),
+            control.first.eq(segment == 0),
+            control.last.eq(last),
+            memory.read.eq(control.read),
+            self.i.ready.eq(control.i_ready),
+            self.o.valid.eq(control.o_valid),
         ]
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
         m.d.comb += [self.o.payload[row].eq(Cat(panel[row])) for row in range(PANEL_ROWS)]
-        m.d.sync += [
-            arriving.eq(memory.read),
-            arriving_last.eq(last),
-            arriving_segment.eq(segment),
-            arriving_transposed.eq(request.mn_major),
-        ]
-        with m.If(memory.read):
+        m.d.sync += [arriving_segment.eq(segment), arriving_transposed.eq(request.mn_major)]
+        with m.If(control.read):
             m.d.sync += segment.eq(Mux(last, 0, segment + 1))
-        with m.If(self.o.ready):
-            m.d.sync += full.eq(0)
-        with m.If(arriving & arriving_last):
-            m.d.sync += full.eq(1)
         for row in range(PANEL_ROWS):
             whole = memory.data[row]
             transposed = Cat(_element(memory.data[k], row) for k in range(PANEL_ROWS))
             for place in range(CORE_MATRICES):
-                with m.If(arriving & (arriving_segment == place)):
+                with m.If(control.arriving & (arriving_segment == place)):
                     m.d.sync += panel[row][place].eq(Mux(arriving_transposed, transposed, whole))
         return m
 

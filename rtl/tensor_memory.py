@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .reads import ReadControl
 from .warp import COLUMNS, LANES, ROWS
 
 __all__ = [
@@ -134,10 +135,17 @@ class TensorMemoryReader(wiring.Component):
         m = Module()
         request, memory = self.i.payload, self.memory
         part, following = Signal(_Part), Signal(_Part)
-        last, arriving, arriving_last, full = Signal(), Signal(), Signal(), Signal()
-        # A first column is read only when the registers before it have left, or leave now.
-        free = (part != _Part.METADATA) | (~(arriving & arriving_last) & (~full | self.o.ready))
-        m.d.comb += [memory.read.eq(self.i.valid & free), self.i.ready.eq(free & last), self.o.valid.eq(full)]
+        last = Signal()
+        m.submodules.control = control = ReadControl()
+        m.d.comb += [
+            control.i_valid.eq(self.i.valid),
+            control.o_ready.eq(self.o.ready),
+            control.first.eq(part == _Part.METADATA),
+            control.last.eq(last),
+            memory.read.eq(control.read),
+            self.i.ready.eq(control.i_ready),
+            self.o.valid.eq(control.o_valid),
+        ]
         with m.Switch(part):
             with m.Case(_Part.METADATA):
                 m.d.comb += [
@@ -158,14 +166,9 @@ class TensorMemoryReader(wiring.Component):
                 ]
             with m.Case(_Part.SCALE_B):
                 m.d.comb += [memory.column.eq(request.scale_b_column + request.panel[2:]), last.eq(1)]
-        with m.If(memory.read):
+        with m.If(control.read):
             m.d.sync += part.eq(Mux(last, _Part.METADATA, following))
-        m.d.sync += [arriving.eq(memory.read), arriving_last.eq(last)]
-        with m.If(self.o.ready):
-            m.d.sync += full.eq(0)
-        with m.If(arriving & arriving_last):
-            m.d.sync += full.eq(1)
-        self._arrive(m, part, arriving)
+        self._arrive(m, part, control.arriving)
         return m
 
     def _arrive(self, m: Module, part: Value, arriving: Value) -> None:

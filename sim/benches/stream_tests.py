@@ -6,9 +6,9 @@ from cocotb.handle import HierarchyObject
 
 from ..coverage.streams import StreamCoverage
 from .items import tiles, warp_items
-from .scoreboard import Cycle, Pattern, Scoreboard
+from .scoreboard import Pattern, Scoreboard
 from .settings import Settings
-from .streams import StreamDriver, StreamMonitor, start_clock
+from .streams import StreamDriver, StreamMonitor, rare_meetings, start_clock
 
 __all__ = ["every_result_once"]
 
@@ -26,16 +26,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait=4 * (cycles + config.latency))
     coverage = StreamCoverage(config, SETTINGS.top)
     pattern = Pattern(rng, pace=cycles, resets=resets)
-
-    def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
-        """Do what patterns meet too rarely: both transfers after a stall, and resets at either end of an item."""
-        if cycle.o_valid and not cycle.o_ready and rng.random() < 0.05:
-            return True, True, False
-        if resets and (cycle.accepts or cycle.o_valid) and rng.random() < 0.02:
-            return False, False, True
-        return None
-
-    driver = StreamDriver(top, items, pattern, react)
+    driver = StreamDriver(top, items, pattern, rare_meetings(rng, resets=resets))
     monitor = StreamMonitor(top)
     start_clock(top)
     draining = False

@@ -7,13 +7,14 @@ around the rising edge matters.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from .items import Item
 from .scoreboard import Cycle
 
-__all__ = ["StreamDriver", "StreamMonitor", "start_clock"]
+__all__ = ["StreamDriver", "StreamMonitor", "rare_meetings", "start_clock"]
 
 _PERIOD_NS = 2
 
@@ -21,6 +22,19 @@ _PERIOD_NS = 2
 def start_clock(top: Any) -> None:
     """Start the clock of a top."""
     Clock(top.clk, _PERIOD_NS, unit="ns").start()
+
+
+def rare_meetings(rng: np.random.Generator, *, resets: bool) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
+    """Return what patterns meet too rarely: both transfers after a stall, and resets at either end of an item."""
+
+    def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
+        if cycle.o_valid and not cycle.o_ready and rng.random() < 0.05:
+            return True, True, False
+        if resets and (cycle.accepts or cycle.o_valid) and rng.random() < 0.02:
+            return False, False, True
+        return None
+
+    return react
 
 
 class StreamDriver:

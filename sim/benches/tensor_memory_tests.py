@@ -7,9 +7,9 @@ import numpy as np
 from cocotb.handle import HierarchyObject
 
 from ...rtl.tensor_memory import TENSOR_LANES
-from .scoreboard import Cycle, Pattern
+from .scoreboard import Pattern
 from .settings import Settings
-from .streams import StreamDriver, StreamMonitor, start_clock
+from .streams import StreamDriver, StreamMonitor, rare_meetings, start_clock
 from .tensor_memory_items import RegisterScoreboard, Tile, random_tiles
 
 __all__ = ["every_result_once"]
@@ -61,16 +61,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     scoreboard = RegisterScoreboard(longest_wait=4 * _READS)
     tiles = random_tiles(rng)
-
-    def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
-        """Do what patterns meet too rarely: both transfers after a stall, and resets at either end of a tile."""
-        if cycle.o_valid and not cycle.o_ready and rng.random() < 0.05:
-            return True, True, False
-        if resets and (cycle.accepts or cycle.o_valid) and rng.random() < 0.02:
-            return False, False, True
-        return None
-
-    driver = StreamDriver(top, tiles, Pattern(rng, pace=_READS, resets=resets), react)
+    driver = StreamDriver(top, tiles, Pattern(rng, pace=_READS, resets=resets), rare_meetings(rng, resets=resets))
     memory, monitor = _Memory(top, rng), StreamMonitor(top)
     start_clock(top)
     draining, wanted = False, 0

@@ -135,8 +135,9 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
     used = panels.shape[2]
     result = []
     for panel in range(panels.shape[1]):
-        top = 1 if rng is None else 1 << 32
-        whole = (rng or np.random.default_rng(0)).integers(0, top, (LANES, REGISTERS), dtype=np.uint32)
+        whole = np.zeros((LANES, REGISTERS), np.uint32)
+        if rng is not None:
+            whole = rng.integers(0, 1 << 32, whole.shape, dtype=np.uint32)
         whole[:, :used] = panels[:, panel]
         result.append(whole)
     return result

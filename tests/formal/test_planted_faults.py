@@ -82,7 +82,9 @@ PLANTS = {
         "request.scale_b_column + request.panel[3:]",
     ),
     "tensor_memory.order": Plant(
-        "rtl/tensor_memory.py", "(~(arriving & arriving_last) & (~full | self.o.ready))", "~(arriving & arriving_last)"
+        "rtl/reads.py",
+        "(~(self.arriving & arriving_last) & (~full | self.o_ready))",
+        "~(self.arriving & arriving_last)",
     ),
     "fetch.address": Plant(
         "rtl/fetch.py",
@@ -90,9 +92,9 @@ PLANTS = {
         "(linear[3:6] + descriptor.base_offset)",
     ),
     "fetch.panel": Plant(
-        "rtl/fetch.py",
-        "(~(arriving & arriving_last) & (~full | self.o.ready))",
-        "(~full | self.o.ready)",
+        "rtl/reads.py",
+        "(~(self.arriving & arriving_last) & (~full | self.o_ready))",
+        "(~full | self.o_ready)",
     ),
     "wgmma.order": Plant("rtl/wgmma.py", "Cat(wanted_of_a == 1, held.warp)", "Cat(wanted_of_a == 2, held.warp)"),
 }

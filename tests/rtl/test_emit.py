@@ -116,7 +116,7 @@ def test_registers_are_where_the_cuts_are() -> None:
 
 def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
     verilog = text(TINY, "tensor_memory")
-    assert modules(verilog) == [NAME]
+    assert modules(verilog) == [NAME, f"{NAME}.control"]
     assert text(PRESETS["blackwell"], "tensor_memory") == verilog
     assert f"input [31:0] memory__data__{127}" in verilog
 
