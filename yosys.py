@@ -1,6 +1,7 @@
-"""Yosys, in a process of its own: what fault injection and proofs prepare their netlists with."""
+"""Yosys, in a process of its own: what fault injection, proofs and synthesis hand their netlists to."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,13 @@ from .errors import BackendError
 
 __all__ = ["run_yosys"]
 
-_PROGRAM = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1], libyosys.Design())"
+_PROGRAM = """\
+import ctypes, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9)  # killed when its parent is, which cannot say good-bye
+from pyosys import libyosys
+libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
+"""
 
 
 def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
@@ -40,9 +47,12 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # for ABC's files
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout
+            )
         except subprocess.TimeoutExpired:
             raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None
     if done.returncode:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import campaign, coverage, hardware, instructions, prove, run
+from . import area, campaign, coverage, hardware, instructions, prove, run, sweep
 
 __all__ = ["main"]
 
@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hardware.add_parsers(commands)
     coverage.add_parser(commands)
     prove.add_parser(commands)
+    area.add_parser(commands)
+    sweep.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from ..errors import Error
-from .arithmetic import ALIGNMENT, REDUCTION, SCALING
+from .alignment import ALIGNMENT
 from .fetch import FETCH
 from .metadata import METADATA
 from .operands import OPERANDS
 from .properties import Property
+from .reduction import REDUCTION
 from .rounding import ROUNDING
+from .scaling import SCALING
 from .selection import SELECTION
 from .streams import CORE, WARP
 from .tensor_memory import TENSOR_MEMORY

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Assert, Assume, ClockDomain, Cover, Module, Shape, ShapeLike, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 
-__all__ = ["RESET", "Harness"]
+__all__ = ["RESET", "Harness", "Opened"]
 
 #: Name of the free reset of a harness with registers.
 RESET = "reset"
@@ -98,6 +98,25 @@ class Harness:
         flag = self.flags[name] = Signal(name=name)
         self.m.d.comb += flag.eq(Value.cast(condition).bool())
         return flag
+
+
+class Opened:
+    """Before a component among the bases of a class: its parts can be spoken of.
+
+    Attributes
+    ----------
+    parts : submodules
+        By their names.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self._built: Module = super().elaborate("formal")
+        self.parts: Any = self._built.submodules
+
+    def elaborate(self, platform: object) -> Module:
+        """Return what was built."""
+        return self._built
 
 
 def _text(shape: ShapeLike, bits: int) -> str:

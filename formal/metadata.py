@@ -7,7 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 from ..isa.metadata import UNITS_PER_CHUNK
 from ..rtl.config import CoreConfig
 from ..rtl.metadata import MetadataDecoder, RuleCode
-from ..rtl.select import OperandSelect
+from ..rtl.order import OrderedSelect
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_selector, exchanged_nibble
@@ -97,8 +97,8 @@ def _exchange(h: Harness, unit_bits: int) -> None:
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     operands, swaps = [], []
     for selector in ("mux4", "mux3"):
-        decoder, select = chunk_selector(h, selector, selector, nibble, RuleCode.PLAIN, units)
-        operands.append([select.output0, select.output1])
+        decoder, outputs = chunk_selector(h, selector, selector, nibble, RuleCode.PLAIN, units)
+        operands.append(outputs)
         swaps.append(decoder.swap)
     h.assume(_legal(nibble, RuleCode.PLAIN))
     swap = h.named("swap", swaps[1])
@@ -128,7 +128,7 @@ def _chunk(h: Harness, config: CoreConfig) -> None:
     h.m.d.comb += changed.eq(nibbles)
     h.m.d.comb += changed.word_select(chunk, 4).eq(nibble)
     first, second = (
-        h.add(name, OperandSelect(config), a=a, b=b, nibbles=value, wide=wide, sparse=sparse, rule=rule)
+        h.add(name, OrderedSelect(config), a=a, b=b, nibbles=value, wide=wide, sparse=sparse, rule=rule)
         for name, value in (("first", nibbles), ("second", changed))
     )
     assume_held_width(h, config, wide)

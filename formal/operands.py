@@ -1,39 +1,40 @@
 """Unpacking and multiplication, against the definitions of the formats."""
 
 from collections.abc import Iterator
+from itertools import product
 
-from amaranth.hdl import Cat, Const, Mux, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 from amaranth.lib import wiring
 
 from ..isa.formats import FORMATS, Format, Specials
+from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig, Element
 from ..rtl.multiply import Multiply
-from ..rtl.unpack import (
-    ACCUMULATOR_SIGNIFICAND_BITS,
-    ELEMENT_CODE_BITS,
-    EXPONENT_BITS,
-    FormatDecoder,
-    Unpack,
-    UnpackAccumulator,
-    significand_bits,
-)
+from ..rtl.order import selected_byte
+from ..rtl.slots import EXPONENT_BITS, Slot, kept_bits
+from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
+from ..rtl.widths import Widths
 from .harness import Harness
 from .properties import Engine, Parameters, Topic, anonymous
 
-__all__ = ["OPERANDS", "Definition"]
+__all__ = ["OPERANDS", "Definition", "held"]
 
 OPERANDS = Topic("operands")
 _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
 
 
 class Definition:
-    """What an element's bits mean: sign, exponent field with the 1 of subnormals, magnitude, and what is special."""
+    """What an element's bits mean: sign, exponent field with the 1 of subnormals, magnitude, and what is special.
+
+    An integer's exponent is 1 as well. Its sign is that of `significand`; a float, and what counts in halves, have it
+    in `sign_apart`.
+    """
 
     def __init__(self, element: Element, code: Value) -> None:
         fmt = element.format
         self.inf: Value = Const(0)
         self.nan: Value = Const(0)
-        self.exponent: Value = Const(0, EXPONENT_BITS)
+        self.exponent: Value = Const(1, EXPONENT_BITS)
         self.scale = 0  # fraction bits of `magnitude`
         if element.packed_float:
             self.sign = code[3]
@@ -51,6 +52,9 @@ class Definition:
             self.scale = fmt.fraction_bits
             self.nan, self.inf = _specials(fmt, field, fraction)
         self.zero = self.magnitude == 0
+        whole = fmt.is_integer and fmt.signed
+        self.sign_apart = Const(0) if fmt.is_integer else self.sign
+        self.significand = code.as_signed() if whole else self.magnitude
 
 
 def _table(index: Value, values: tuple[int, ...]) -> Value:
@@ -69,62 +73,73 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
     return field.all() & (fraction != 0), field.all() & (fraction == 0)
 
 
-def _served(config: CoreConfig, slot: int) -> tuple[tuple[int, Element], ...]:
-    return tuple((config.elements.index(element), element) for element in config.elements_of_slot(slot))
+def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
+    """Return where an element begins in operand ``a``, or in operand ``b`` as it comes out of the selection."""
+    first = index * element.container_bits
+    if name == "b":
+        wide = element.container_bits >= 16
+        first = 8 * selected_byte(config, first // 8, wide=wide) + first % 8
+    return first + element.low_bit
 
 
-def _unpacked(h: Harness, config: CoreConfig, name: str, slot: int, operand: Value, element: Value) -> Unpack:
-    """Instantiate the unpacking of one slot with its decoder of formats."""
-    served = _served(config, slot)
-    decoder = h.add(f"format_{name}", FormatDecoder(config.elements), element=element)
-    width = significand_bits([element for _, element in served])
-    return h.add(
-        f"unpack_{name}",
-        Unpack(slot, served, width, len(operand)),
-        operand=operand,
-        element=element,
-        specials=decoder.specials,
-    )
+def held(config: CoreConfig, element: Element, index: int, name: str, operand: Value) -> Definition:
+    """Return what an element of operand ``a`` or ``b`` means."""
+    first = _first_bit(config, element, index, name)
+    return Definition(element, operand[first : first + element.format.bits])
+
+
+def _unpacked(h: Harness, slot: Slot, name: str, operand: Value, element: ValueLike, traits: Value) -> Unpack:
+    """Instantiate the unpacking of one operand of a slot."""
+    return h.add(f"unpack_{name}{slot.index}", Unpack(slot, name), operand=operand, element=element, traits=traits)
+
+
+def _place(slot: Slot, element: Element) -> int:
+    """Return how far above its last bit a product of significands of a float stands, both fractions left out."""
+    return kept_bits(slot.config, element) - slot.padding
 
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
-    """Every slot unpacks every encoding of every format that it serves as defined, and other formats' codes as zero.
+    """Every slot unpacks every encoding of every format that it serves as defined, and of the others as zero.
 
-    Sign, biased exponent (1 for subnormals), significand on the common point, zero, Inf and NaN.
+    Sign, biased exponent (1 for subnormals and integers), significand (of integers with its sign), zero, Inf and NaN;
+    for both operands, whose points together are as far above the sum's last bit as the format keeps bits.
     """
     operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", ELEMENT_CODE_BITS)
-    for slot in range(config.slots):
-        raw = _unpacked(h, config, str(slot), slot, operand, element).raw
-        width = len(raw.significand)
-        known: Value = Const(0)
-        for number, served in _served(config, slot):
-            runs = element == number
-            known = known | runs
-            container = operand.word_select(slot, served.container_bits)
-            wanted = Definition(served, container[served.low_bit : served.low_bit + served.format.bits])
+    traits = h.add("format", FormatDecoder(config), element=element).traits
+    for slot, name in product(Widths(config).slots, "ab"):
+        raw = _unpacked(h, slot, name, operand, element, traits).raw
+        for number, served in enumerate(config.elements):
+            runs, label = element == number, f"{served}_{name}{slot.index}".replace("/", "_")
+            if served not in slot.elements:
+                h.claim(label, ~runs | (raw.zero & ~raw.special & (raw.significand == 0)))
+                continue
+            wanted = held(config, served, slot.index, name, operand)
             finite = ~(wanted.inf | wanted.nan)
-            place = 0 if served.counts else width - 1 - wanted.scale
+            if not served.counts:
+                assert slot.point(served, "a") + slot.point(served, "b") == _place(slot, served)
+            place = 0 if served.counts else slot.point(served, name) - wanted.scale
             h.claim(
-                f"{served}_{slot}".replace("/", "_"),
+                label,
                 ~runs
                 | (
-                    (raw.sign == wanted.sign)
+                    (raw.sign == wanted.sign_apart)
                     & (raw.inf == wanted.inf)
                     & (raw.nan == wanted.nan)
                     & (raw.special == ~finite)
                     & (raw.zero == wanted.zero)
-                    & (~finite | (raw.significand == wanted.magnitude << place))
-                    & (served.counts | ~finite | (raw.exponent == wanted.exponent))
+                    & (~finite | (raw.significand == wanted.significand << place))
+                    & (~finite | (raw.exponent == wanted.exponent))
                 ),
             )
-            if slot == 0:
-                h.cover(f"{served}_zero".replace("/", "_"), runs & raw.zero)
+            if slot.index == 0:
+                label = label.removesuffix("0")
+                h.cover(f"{label}_zero", runs & raw.zero)
                 if wanted.scale:
-                    h.cover(f"{served}_subnormal", runs & ~raw.zero & (raw.exponent == 1) & ~raw.significand[-1])
+                    hidden = raw.significand[place + wanted.scale]
+                    h.cover(f"{label}_subnormal", runs & ~raw.zero & (raw.exponent == 1) & ~hidden)
                 if served.format.specials is not Specials.NONE:
-                    h.cover(f"{served}_nan", runs & raw.nan)
-        h.claim(f"unknown_{slot}", known | (raw.zero & ~raw.special & (raw.significand == 0)))
+                    h.cover(f"{label}_nan", runs & raw.nan)
 
 
 @OPERANDS.property("accumulator", lambda config: [()])
@@ -159,16 +174,17 @@ def _accumulator(h: Harness) -> None:
 
 
 def _widths(config: CoreConfig) -> Iterator[Parameters]:
-    for slot in range(config.slots):
-        yield (significand_bits(config.elements_of_slot(slot)),)
+    for slot in Widths(config).slots:
+        yield (slot.significand_bits,)
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return a product as a sum of shifted rows."""
+    """Return a product as a sum of shifted rows, the last of which counts below zero if `b` is signed."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
-        total = total + Mux(b[place], a << place, 0)
-    return total[: len(a) + len(b)]
+        row = Mux(b[place], a << place, 0)
+        total = total - row if b.shape().signed and place == len(b) - 1 else total + row
+    return total
 
 
 @OPERANDS.property("multiply", _widths)
@@ -185,69 +201,71 @@ def _multiply(h: Harness, significand: int) -> None:
         h.assume(port.special == (port.inf | port.nan))
         h.assume(~(port.inf & port.nan))
         h.assume(~(port.special & port.zero))
-    a, b, product = multiply.a, multiply.b, multiply.product
-    h.claim("exponent", product.exponent == a.exponent + b.exponent)
-    h.claim("sign", product.sign == (a.sign != b.sign))
+    a, b, found = multiply.a, multiply.b, multiply.product
+    h.claim("exponent", found.exponent == a.exponent + b.exponent)
+    h.claim("sign", found.sign == (a.sign != b.sign))
     nan = a.nan | b.nan | (a.inf & b.zero) | (b.inf & a.zero)
-    h.claim("nan", product.nan == nan)
-    h.claim("inf", product.inf == ((a.inf | b.inf) & ~nan))
-    h.claim("special", product.special == (product.inf | product.nan))
-    h.claim("zero", product.nan | (product.zero == (a.zero | b.zero)))
+    h.claim("nan", found.nan == nan)
+    h.claim("inf", found.inf == ((a.inf | b.inf) & ~nan))
+    h.claim("special", found.special == (found.inf | found.nan))
+    h.claim("zero", found.nan | (found.zero == (a.zero | b.zero)))
     h.cover("invalid", a.inf & b.zero)
 
 
 @OPERANDS.property("exact", _widths, Engine.EXHAUSTIVE)
 def _exact(h: Harness, significand: int) -> None:
-    """A product of significands is exact: the sum of the shifted rows of the multiplier, for all pairs."""
-    a, b = h.free("a", significand), h.free("b", significand)
+    """A product of signed significands is exact: the sum of the shifted rows, for all pairs that the multiplier takes.
+
+    It does not take the most negative number twice. No format has it in a slot whose multiplier is no wider: floats
+    have their signs apart, and for integers it follows from the products of all their encodings.
+    """
+    shape = signed(significand + 1)
+    a, b = h.free("a", shape), h.free("b", shape)
     multiply = h.add("multiply", Multiply(significand))
     h.m.d.comb += [multiply.a.significand.eq(a), multiply.b.significand.eq(b)]
-    product = h.named("product", multiply.product.significand)
-    h.claim("exact", product == _rows(a, b))
-    h.cover("largest", a.all() & b.all())
+    result, smallest = h.named("product", multiply.product.significand), -(1 << significand)
+    h.claim("exact", ((a == smallest) & (b == smallest)) | (result == _rows(a, b)))
+    h.cover("largest", (a == ~smallest) & (b == ~smallest))
+    h.cover("smallest", (a == smallest) & (b == ~smallest))
 
 
 def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
     small = [element for element in config.elements if element.container_bits <= 8]
-    for a in small:
-        for b in small:
-            if a.counts == b.counts and a.container_bits == b.container_bits:
-                width = significand_bits(config.elements_of_slot(0))
-                yield str(a), str(b), tuple(sorted({str(a), str(b)})), width
+    for a, b in product(small, repeat=2):
+        if a.counts == b.counts and a.container_bits == b.container_bits:
+            yield anonymous(config), str(a), str(b)
 
 
 @OPERANDS.property("products", _small_pairs, Engine.EXHAUSTIVE)
-def _products(h: Harness, a: str, b: str, held: tuple[str, ...], significand: int) -> None:
+def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     """The product of all pairs of encodings of two formats of at most 8 bits, from the operands' bits on.
 
-    Its value is that of the definitions: significands multiplied row by row, exponents added.
+    In a slot of each kind. Its value is that of the definitions: significands multiplied row by row, exponents added,
+    the last place as far above the sum's as the format wants.
     """
-    elements = [Element.parse(word) for word in held]
-    coded = list(enumerate(elements))
-    multiply, wanted = h.add("multiply", Multiply(significand)), []
-    for name, word, port in (("a", a, multiply.a), ("b", b, multiply.b)):
-        element = Element.parse(word)
-        code, number = h.free(name, element.container_bits), elements.index(element)
-        decoder = h.add(f"format_{name}", FormatDecoder(elements), element=number)
-        unpack = h.add(
-            f"unpack_{name}",
-            Unpack(0, coded, significand, element.container_bits),
-            operand=code,
-            element=number,
-            specials=decoder.specials,
-        )
-        wiring.connect(h.m, unpack.raw, port)
-        wanted.append(Definition(element, code[element.low_bit :][: element.format.bits]))
-    left, right = wanted
-    product, counts = multiply.product, Element.parse(a).counts
-    for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):
-        h.named(f"product_{name}", getattr(product, name))
+    elements = [Element.parse(word) for word in (a, b)]
+    numbers = [config.elements.index(element) for element in elements]
+    codes = [h.free(name, element.format.bits) for name, element in zip("ab", elements, strict=True)]
+    traits = [h.add(f"format_{x}", FormatDecoder(config), element=n).traits for x, n in zip("ab", numbers, strict=True)]
+    left, right = (Definition(element, code) for element, code in zip(elements, codes, strict=True))
     nan = left.nan | right.nan | (left.inf & right.zero) | (right.inf & left.zero)
     inf = (left.inf | right.inf) & ~nan
-    place = 0 if counts else 2 * (significand - 1) - left.scale - right.scale
-    h.claim("nan", product.nan == nan)
-    h.claim("inf", product.inf == inf)
-    h.claim("sign", nan | (product.sign == (left.sign != right.sign)))
-    h.claim("significand", nan | inf | (product.significand == _rows(left.magnitude, right.magnitude) << place))
-    h.claim("exponent", nan | inf | counts | (product.exponent == left.exponent + right.exponent))
-    h.cover("not_zero", ~product.zero)
+    kinds = {slot.elements: slot for slot in reversed(Widths(config).slots) if elements[0] in slot.elements}
+    for slot in kinds.values():
+        multiply = h.add(f"multiply{slot.index}", Multiply(slot.significand_bits))
+        for index, (name, port) in enumerate((("a", multiply.a), ("b", multiply.b))):
+            operand = Cat(Const(0, _first_bit(config, elements[index], slot.index, name)), codes[index])
+            unpack = _unpacked(h, slot, name, operand, numbers[index], traits[index])
+            wiring.connect(h.m, unpack.raw, port)
+        found, suffix = multiply.product, slot.index
+        for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):
+            h.named(f"product{suffix}_{name}", getattr(found, name))
+        place = 0 if elements[0].counts else _place(slot, elements[0]) - left.scale - right.scale
+        h.claim(f"nan{suffix}", found.nan == nan)
+        h.claim(f"inf{suffix}", found.inf == inf)
+        h.claim(f"sign{suffix}", nan | (found.sign == (left.sign_apart != right.sign_apart)))
+        value = _rows(left.significand, right.significand) << place
+        h.claim(f"significand{suffix}", nan | inf | (found.significand == value))
+        h.claim(f"exponent{suffix}", nan | inf | (found.exponent == left.exponent + right.exponent))
+        h.claim(f"zero{suffix}", nan | (found.zero == (left.zero | right.zero)))
+        h.cover(f"not_zero{suffix}", ~found.zero)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 
 from ..isa.formats import FORMATS, Format
-from ..isa.numerics import zero_exponent_for
 from ..rtl.align import ALIGNED_EXPONENT_BITS
 from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode, Round
@@ -13,13 +12,15 @@ from ..rtl.widths import Widths
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["ROUNDING", "Rounded"]
+__all__ = ["ROOMS", "ROUNDING", "Rounded"]
 
 ROUNDING = Topic("rounding")
 _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
+#: Rooms for which a rounding is proved: all but the last that its port can hold, which would overflow the exponent.
+ROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
 
 
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Round:
@@ -27,9 +28,9 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
     widths = Widths(config)
     return h.add(
         "round",
-        Round(widths.total_bits, widths.grid_bits, widths.integer_bits, widths.results),
+        Round(widths.total_bits, widths.integer_bits, widths.results),
         total=h.free("total", signed(widths.total_bits)),
-        exponent=h.free("exponent", signed(ALIGNED_EXPONENT_BITS)),
+        room=h.free("room", ALIGNED_EXPONENT_BITS),
         result=result,
         saturate=h.free("saturate"),
         nan=h.free("nan"),
@@ -48,16 +49,6 @@ def _with(*results: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
                 yield anonymous(config), result.name
 
     return parameters
-
-
-def _smallest_exponent(config: CoreConfig, name: str) -> int:
-    """Return the smallest e_zero that a step of a configuration can have."""
-    widths, found = Widths(config), []
-    if widths.floats:
-        found.append(zero_exponent_for(config.alignment_bits, half_result=name == "f16"))
-    if widths.packed and name == "f32":
-        found.append(zero_exponent_for(config.block_alignment_bits, grouped=True))
-    return min(found)
 
 
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
@@ -163,12 +154,13 @@ class Rounded:
 
 def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
     """Return what the rounding of a configuration makes of free operands."""
-    fmt, grid_bits = FORMATS[_FORMAT_OF_RESULT[code]], Widths(config).grid_bits
+    fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
-    h.assume(rounder.exponent >= _smallest_exponent(config, fmt.name))
+    h.assume(rounder.room < ROOMS)
     finite = ~(rounder.nan | rounder.positive_inf | rounder.negative_inf)
     output = h.named("output", rounder.output)
-    rounded = Rounded(h, rounder.total, rounder.exponent - grid_bits, output, fmt, finite)
+    lowest = rounder.room + fmt.minimum_exponent - (rounder.total_bits - 1)
+    rounded = Rounded(h, rounder.total, lowest, output, fmt, finite)
     h.cover("overflow", rounded.infinite)
     return rounded
 
@@ -177,7 +169,8 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
     """Truncated results: the largest float that is not above the exact sum, of its sign, +0 if that is zero.
 
-    For all sums and exponents from e_zero up, at full width; an infinity if and only if the sum is 2**128 or more.
+    For all sums, at full width, and all rooms above the smallest normal number; an infinity if and only if the sum is
+    2**128 or more.
     """
     code = ResultCode.__members__[result]
     rounded = _rounded(h, config, code)
@@ -190,7 +183,8 @@ def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
 def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
     """f16 results: within half a unit in the last place of the exact sum, and even where exactly half.
 
-    For all sums and exponents from e_zero up, at full width; an infinity if and only if the sum is 65520 or more.
+    For all sums, at full width, and all rooms above the smallest normal number; an infinity if and only if the sum is
+    65520 or more.
     """
     _rounded(h, config, ResultCode.__members__[result]).nearest()
 

@@ -7,7 +7,8 @@ from amaranth.hdl import Array, Cat, Const, Mux, Value
 from ..isa.metadata import UNITS_PER_CHUNK
 from ..rtl.config import CoreConfig
 from ..rtl.metadata import MetadataDecoder, RuleCode
-from ..rtl.select import OperandSelect, Selector
+from ..rtl.order import OrderedSelect
+from ..rtl.select import Selector
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
@@ -26,12 +27,16 @@ def _selectors(config: CoreConfig) -> Iterator[Parameters]:
 
 def chunk_selector(
     h: Harness, name: str, selector: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
-) -> tuple[MetadataDecoder, Selector]:
-    """Instantiate one chunk's decoder and selector."""
+) -> tuple[MetadataDecoder, list[Value]]:
+    """Instantiate one chunk's decoder and selectors, and return the decoder and both outputs."""
     decoder = h.add(f"{name}_decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
-    select = h.add(f"{name}_select", Selector(len(units[0])), select0=decoder.select0, select1=decoder.select1)
-    h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
-    return decoder, select
+    outputs = []
+    for slot, one_hot in enumerate((decoder.select0, decoder.select1)):
+        select = h.add(f"{name}_select{slot}", Selector(len(units[0])))
+        h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
+        h.m.d.comb += [port.eq(bit) for port, bit in zip(select.select, one_hot, strict=True)]
+        outputs.append(select.output)
+    return decoder, outputs
 
 
 def exchanged_nibble(h: Harness, decoder: MetadataDecoder, nibble: Value) -> Value:
@@ -51,9 +56,9 @@ def _units(h: Harness, selector: str, unit_bits: int) -> None:
     """The two outputs are the selected units, for all data, nibbles and rules; zero where a slot reaches none."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
-    decoder, select = chunk_selector(h, "chunk", selector, nibble, rule, units)
+    decoder, outputs = chunk_selector(h, "chunk", selector, nibble, rule, units)
     exchanged = exchanged_nibble(h, decoder, nibble)
-    for slot, output in enumerate((select.output0, select.output1)):
+    for slot, output in enumerate(outputs):
         index = exchanged.word_select(slot, 2)
         reached = (index != UNREACHED[slot]) | (selector == "mux4")
         h.claim(f"slot{slot}", output == Mux(reached, Array(units)[index], 0))
@@ -72,7 +77,7 @@ def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
         chunk_selector(h, f"copy{number}", selector, nibble, rule, units) for number, units in enumerate(copies)
     )
     exchanged = exchanged_nibble(h, decoder, nibble)
-    for slot, (one, other) in enumerate(((left.output0, right.output0), (left.output1, right.output1))):
+    for slot, (one, other) in enumerate(zip(left, right, strict=True)):
         index = exchanged.word_select(slot, 2)
         alike = Array(copies[0])[index] == Array(copies[1])[index]
         h.claim(f"slot{slot}", ~alike | (one == other))
@@ -85,8 +90,8 @@ def _tf32(h: Harness, selector: str) -> None:
     """Under the two nibbles that tf32 defines the outputs are the halves of one element, never of two."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
-    decoder, select = chunk_selector(h, "chunk", selector, nibble, RuleCode.TF32, units)
-    element = Cat(select.output0, select.output1)
+    decoder, outputs = chunk_selector(h, "chunk", selector, nibble, RuleCode.TF32, units)
+    element = Cat(outputs)
     first, second = Cat(*units[:2]), Cat(*units[2:])
     h.claim("whole", ~decoder.legal | (element == Mux(nibble[3] & nibble[1], second, first)))
     h.cover("first", decoder.legal & (nibble == 0b0100))
@@ -96,11 +101,14 @@ def _tf32(h: Harness, selector: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every slot of a step meets the unit that its chunk's nibble names, and a dense step the low half of B."""
+    """Every slot of a step meets the unit that its chunk's nibble names, and a dense step the low half of B.
+
+    With what an array puts before the units: metadata and B in the order in which they take them.
+    """
     bits = 8 * config.step_bytes
     a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)
     wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
-    select = h.add("select", OperandSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
+    select = h.add("select", OrderedSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
     widths = {16 if element.container_bits >= 16 else 8 for element in config.elements}
     assume_held_width(h, config, wide)
     for unit_bits in sorted(widths):

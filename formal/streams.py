@@ -28,7 +28,10 @@ _FEW_BLOCKS = 8
 
 
 class _Echo(Unit):
-    """Stands for a unit: the accumulator comes back as the result, the lowest nibble as the flags."""
+    """Stands for a unit: the accumulator comes back as the result, the lowest nibble as the flags.
+
+    A dense step gives it a nibble whose lowest bit is zero, whatever its metadata is.
+    """
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -141,6 +144,14 @@ def _core_cycles(config: CoreConfig) -> int:
     return 2 * config.latency + 6
 
 
+def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
+    """Return what a value was when the marked item entered."""
+    kept = Signal(name=name)
+    with h.m.If(flow.marks):
+        h.m.d.sync += kept.eq(value)
+    return kept
+
+
 @CORE.property("order", _arrays, cycles=_core_cycles)
 def _core_order(h: Harness, config: CoreConfig) -> None:
     """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
@@ -151,7 +162,8 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     core = h.add("core", Core(config, 1, _Echo))
     flow = Flow(h, reset, core.i, core.o, config.latency)
     outputs = config.rows * config.columns
-    h.m.d.comb += core.i.payload.tag.eq(flow.marks)
+    h.m.d.comb += [core.i.payload.tag.eq(flow.marks), core.i.payload.control.sparse.eq(h.free("sparse"))]
+    sparse = _of_marked(h, flow, "marked_sparse", core.i.payload.control.sparse)
     h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
     h.m.d.comb += [core.i.payload.metadata[row].eq(flow.marks) for row in range(config.rows)]
     result = core.o.payload
@@ -160,8 +172,9 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     for index in range(outputs):
         h.claim(f"output{index}", ~flow.o_valid | (result.d[index][0] == token))
     for row in range(config.rows):
-        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == token))
+        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == (token & sparse)))
     h.claim("takes_what_it_can", ~core.o.ready | core.i.ready)
+    h.cover("flags", flow.o_valid & token & sparse)
     flow.drains(h, config.latency, core.i.valid, core.o.ready)
 
 
@@ -236,9 +249,8 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
         *(register.eq(flow.marks.replicate(32)) for lane in operands.c for register in lane),
         *(lane.eq(flow.marks.replicate(32)) for lane in operands.e),
     ]
-    half = Signal(name="half")
-    with h.m.If(flow.marks):
-        h.m.d.sync += half.eq(operands.control.result == ResultCode.F16)
+    half = _of_marked(h, flow, "half", operands.control.result == ResultCode.F16)
+    sparse = _of_marked(h, flow, "marked_sparse", operands.control.sparse)
     token = h.named("token", result.d[0][0][0])
     flow.claim(h, token, Cat(token, result.d[LANES - 1][1], result.d[LANES - 1][3]), reset)
     for lane in range(LANES):
@@ -247,7 +259,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
             claimed = result.d[lane][register] == wanted.replicate(32)
             h.claim(f"lane{lane}_register{register}", ~flow.o_valid | claimed)
     for row in range(ROWS):
-        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == flow.awaited))
+        h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == (flow.awaited & sparse)))
     flow.drains(h, 2 * blocks * steps + config.latency + 2, warp.i.valid, warp.o.ready)
     h.cover("half", flow.awaited & half & flow.delivers)
 

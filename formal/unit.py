@@ -8,11 +8,12 @@ from amaranth.hdl import Cat, Const, Mux, Value, signed
 
 from ..isa.formats import FORMATS
 from ..isa.numerics import zero_exponent_for
+from ..rtl.accumulate import Accumulate
 from ..rtl.config import CoreConfig, Element
 from ..rtl.metadata import RuleCode
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
-from .harness import Harness
+from .harness import Harness, Opened
 from .operands import Definition
 from .properties import Topic
 from .rounding import Rounded
@@ -23,8 +24,6 @@ UNIT = Topic("unit")
 _EXPONENT = signed(10)
 #: The fewest with which f16 results of e2m1 are rounded in every way.
 _ALIGNMENT_BITS = 12
-#: Bits of A's integers beside the sign.
-_NARROW = 2
 
 
 def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
@@ -39,16 +38,20 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
     )
 
 
+class _OpenUnit(Opened, Unit):
+    """A unit, whose stages can be spoken of."""
+
+
 class _Operands:
     """A unit with free operands, and what each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        unit = self.unit = h.add("unit", Unit(config), enable=1)
+        unit = self.unit = h.add("unit", _OpenUnit(config), enable=1)
         control, step = unit.step.control, unit.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)
         self.c, self.codes = h.free("c", 32), [h.free(f"element_{name}", 4) for name in ("a", "b")]
-        sparse, rule = h.free("sparse"), h.free("rule", RuleCode)
+        rule = h.free("rule", RuleCode)
         self.saturate, self.overflow = h.free("saturate"), h.free("overflow")
         h.assume(Cat(rule == code for code in rules).any())
         h.m.d.comb += [
@@ -58,7 +61,6 @@ class _Operands:
             step.c.eq(self.c),
             control.a.eq(self.codes[0]),
             control.b.eq(self.codes[1]),
-            control.sparse.eq(sparse),
             control.rule.eq(rule),
             control.result.eq(result),
             control.saturate.eq(self.saturate),
@@ -70,13 +72,26 @@ class _Operands:
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
             index = metadata.word_select(slot, 2)
-            selected = b.word_select(4 * (slot // 2) + index, 8)
-            self.pairs.append((a.word_select(slot, 8), Mux(sparse, selected, b.word_select(slot, 8))))
-        h.cover("sparse", sparse & self.output.any())
-        h.cover("dense", ~sparse & self.output.any())
+            self.pairs.append((a.word_select(slot, 8), b.word_select(4 * (slot // 2) + index, 8)))
+        h.cover("any", self.output.any())
 
 
-@UNIT.property("floats", lambda config: [(_reduced(config, "e2m1"),)], slow=True)
+def _claim_sum(h: Harness, stage: Accumulate) -> list[Value]:
+    """Claim that the reduce stage adds up the accumulator and its terms, and return these.
+
+    Bit by bit, since each bit of a sum is soon decided once those below it are. What is claimed here of the stages adds
+    nothing to what is claimed of the unit, but then that is soon decided as well.
+    """
+    i = stage.i
+    terms = [i.c_term + i.c_increment]
+    terms += [term + increment for term, increment in zip(i.terms, i.increments, strict=True)]
+    total = sum(terms)
+    for bits in range(1, len(stage.total) + 1):
+        h.claim(f"sum{bits}", stage.total[:bits] == total[:bits])
+    return terms
+
+
+@UNIT.property("floats", lambda config: [(_reduced(config, "e2m1"),)])
 def _float_step(h: Harness, config: CoreConfig) -> None:
     """A step of e2m1 rounds the exact sum of its terms, each truncated F bits below the largest exponent, to f16.
 
@@ -108,35 +123,38 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
         # What is above the grid fits: no term exceeds 4 * 2**E.
         kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
         parts.append(Mux(sign, -kept, kept))
-    while len(parts) > 2:
-        parts = [parts[0], *(left + right for left, right in zip(parts[1::2], parts[2::2], strict=True))]
-    total = h.named("total", parts[0] + parts[1], signed(config.alignment_bits + 7))
+    total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
     special = c.inf | c.nan
+    stages = operands.unit.parts
+    terms = _claim_sum(h, stages.reduce)
+    for index, (term, part) in enumerate(zip(terms, parts, strict=True)):
+        h.claim(f"term{index}", special | (term == part))
+    room = largest - config.alignment_bits + len(stages.round.total) - 1 - accumulator.minimum_exponent
+    h.claim("room", special | (stages.round.room == room))
     h.claim("special", ~special | (operands.output == Mux(c.nan, 0x7FFF, operands.c[:16])))
     Rounded(h, total, largest - config.alignment_bits, operands.output, accumulator, ~special).nearest()
 
 
-@UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)])
+@UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)], slow=True)
 def _integer_step(h: Harness, config: CoreConfig) -> None:
     """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
 
-    For all operands of B, metadata and accumulators of 33 bits, the last carried by the overflow flag, and for A within
-    two bits and a sign; the sum of a step that others follow fits 33 bits.
+    For all operands, metadata and accumulators of 33 bits, the last carried by the overflow flag; the sum of a step
+    that others follow fits 33 bits.
     """
     operands = _Operands(h, config, ResultCode.S32, (RuleCode.PLAIN, RuleCode.ORDERED))
     h.assume(Cat(code < len(config.elements) for code in operands.codes).all())
-    total: Value = Cat(operands.c, operands.c[-1] ^ operands.overflow).as_signed()
+    c = Cat(operands.c, operands.c[-1] ^ operands.overflow).as_signed()
+    parts = [c]
     for pair in operands.pairs:
-        h.assume((pair[0] < 1 << _NARROW) | (pair[0] >= (1 << 8) - (1 << _NARROW)))
-        h.assume((operands.codes[0] == 0) | (pair[0] < 1 << _NARROW))
-        signs, magnitudes = [], []
+        values = []
         for code, value in zip(operands.codes, pair, strict=True):
             signed_, unsigned_ = (Definition(element, value) for element in config.elements)
-            signs.append(Mux(code == 0, signed_.sign, 0))
-            magnitudes.append(Mux(code == 0, signed_.magnitude, unsigned_.magnitude))
-        product = magnitudes[0] * magnitudes[1]
-        total = total + Mux(signs[0] ^ signs[1], -product, product)
-    total = h.named("total", total)
+            values.append(Mux(code == 0, signed_.significand, unsigned_.significand))
+        parts.append(values[0] * values[1])
+    total = h.named("total", sum(parts))
+    for index, (term, part) in enumerate(zip(_claim_sum(h, operands.unit.parts.reduce), parts, strict=True)):
+        h.claim(f"term{index}", term == part << operands.unit.widths.integer_bits)
     h.assume(~operands.saturate & (total >= -(1 << 32)) & (total < 1 << 32))
     overflow = h.named("overflow_out", operands.unit.result.overflow)
     h.claim("wrapped", Cat(operands.output, operands.output[-1] ^ overflow).as_signed() == total)

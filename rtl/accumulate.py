@@ -1,40 +1,65 @@
 """The reduce stage: every aligned term and the accumulator, in one exact sum."""
 
-from amaranth.hdl import Const, Module, Mux, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .adder import Adder
 from .config import CoreConfig
 from .group import GROUP_SUM_BITS
-from .reduce import SumTree
+from .reduce import CarrySaveTree
 from .widths import Widths
 
-__all__ = ["Accumulate"]
+__all__ = ["Accumulate", "addends_signature"]
+
+
+def addends_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what a step adds, as its producer sees it. Ones are added where terms stand as complement.
+
+    Members
+    -------
+    terms : Out(signed(Widths.term_bits)).array(config.term_slots)
+        Aligned products in units of the grid, integers in units of ``2**integer_bits``, sign-extended to the widest.
+    increments : Out(1).array(config.term_slots)
+        A one for each of them.
+    group_sums : Out(signed(13)).array(groups)
+        Exact sums of 16 products of 4-bit elements.
+    group_terms, group_increments : Out(signed(Widths.group_term_bits)).array(groups), Out(groups)
+        Scaled groups of packed e2m1 in units of the grid, and a one for each.
+    c_term, c_increment : Out(signed(Widths.total_bits)), Out(1)
+        The aligned accumulator, and a one for it.
+    """
+    widths = Widths(config)
+    return wiring.Signature(
+        {
+            "terms": Out(signed(widths.term_bits)).array(config.term_slots),
+            "increments": Out(1).array(config.term_slots),
+            "group_sums": Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups),
+            "group_terms": Out(signed(widths.group_term_bits)).array(widths.scaled_groups),
+            "group_increments": Out(widths.scaled_groups),
+            "c_term": Out(signed(widths.total_bits)),
+            "c_increment": Out(1),
+        }
+    )
 
 
 class Accumulate(wiring.Component):
-    """Add every aligned term and the accumulator. Combinational.
+    """Add every aligned term and the accumulator: the reduce stage. Combinational.
 
-    ``total = c_term + (sum of terms + sum of group_sums) * 2**integer_bits + sum of group_terms``, the sums of 4-bit
-    integers only where `integer_groups` is set. No reachable terms overflow the total.
+    ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
+    the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats and step size; trees of what it lacks are not built.
+        Formats and step size; logic of what it lacks is not built.
 
     Members
     -------
-    terms : In(signed(Widths.term_bits)).array(config.term_slots)
-        Aligned products in units of the alignment grid, or integers.
-    group_sums : In(signed(13)).array(groups)
-        Exact sums of 16 products of 4-bit elements.
-    group_terms : In(signed(Widths.group_term_bits)).array(groups)
-        Scaled groups of packed e2m1 in units of the block grid.
+    i : In(addends_signature(config))
+        What to add.
     integer_groups : In(1)
         The 4-bit elements are integers.
-    c_term : In(signed(Widths.total_bits))
-        The aligned accumulator.
     total : Out(signed(Widths.total_bits))
         The exact sum.
 
@@ -45,32 +70,31 @@ class Accumulate(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        self.widths = widths = Widths(config)
+        self.widths = Widths(config)
         super().__init__(
             {
-                "terms": In(signed(widths.term_bits)).array(config.term_slots),
-                "group_sums": In(signed(GROUP_SUM_BITS)).array(widths.integer_groups),
-                "group_terms": In(signed(widths.group_term_bits)).array(widths.scaled_groups),
+                "i": In(addends_signature(config)),
                 "integer_groups": In(1),
-                "c_term": In(signed(widths.total_bits)),
-                "total": Out(signed(widths.total_bits)),
+                "total": Out(signed(self.widths.total_bits)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the trees."""
+        """Build the tree and the adder."""
         m = Module()
-        total: Value = self.c_term
-        integers: Value = Const(0, signed(1))
-        for name, gate in (("terms", Const(1)), ("group_sums", self.integer_groups), ("group_terms", Const(1))):
-            ports = getattr(self, name)
-            if not ports:
-                continue
-            m.submodules[f"{name}_tree"] = tree = SumTree(len(ports), len(ports[0]))
-            m.d.comb += [term.eq(port) for term, port in zip(tree.terms, ports, strict=True)]
-            if name == "group_terms":
-                total = total + tree.total
-            else:
-                integers = integers + Mux(gate, tree.total, 0)
-        m.d.comb += self.total.eq(total + (integers << self.widths.integer_bits))
+        i = self.i
+        low = Const(0, self.widths.integer_bits)
+        terms = [term[: slot.term_bits].as_signed() for slot, term in zip(self.widths.slots, i.terms, strict=False)]
+        group_sums = [Cat(low, Mux(self.integer_groups, total, 0)).as_signed() for total in i.group_sums]
+        addends = [*terms, *group_sums, *i.group_terms, i.c_term]
+        m.submodules.tree = tree = CarrySaveTree([len(term) for term in addends], self.widths.total_bits)
+        m.submodules.adder = adder = Adder(self.widths.total_bits)
+        m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
+        m.d.comb += [
+            tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),
+            adder.word0.eq(tree.word0),
+            adder.word1.eq(tree.word1),
+            adder.carry.eq(tree.carry),
+            self.total.eq(adder.total),
+        ]
         return m

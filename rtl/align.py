@@ -1,30 +1,32 @@
 """Alignment: the largest exponent of a step, and shifters that truncate toward zero."""
 
-from collections.abc import Sequence
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["ALIGNED_EXPONENT_BITS", "Align", "MaxExponent"]
+__all__ = ["ALIGNED_EXPONENT_BITS", "NO_EXPONENT", "Align", "MaxExponent"]
 
 #: Signed width of exponents once biases and block scales have entered.
 ALIGNED_EXPONENT_BITS = 11
+#: Below every real exponent: that of a term that does not count.
+NO_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 
 class MaxExponent(wiring.Component):
-    """The largest of several signed exponents, as a balanced tree. Combinational.
+    """The largest of several exponents, as a balanced tree. Combinational.
 
     Parameters
     ----------
     count : int
         Exponents.
+    shape : shape-like
+        Of an exponent.
 
     Members
     -------
-    exponents : In(signed(11)).array(count)
-        Exponents; terms that are zero carry the floor e_zero, or anything below it.
-    largest : Out(signed(11))
+    exponents : In(shape).array(count)
+        Exponents; terms that do not count carry the least one there is.
+    largest : Out(shape)
         Their maximum.
 
     Notes
@@ -32,9 +34,9 @@ class MaxExponent(wiring.Component):
     Source: E = max(product exponents, exp(c), e_zero), measured on an H200.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, shape: ShapeLike) -> None:
         self.count = count
-        shape = signed(ALIGNED_EXPONENT_BITS)
+        self.shape = shape
         super().__init__({"exponents": In(shape).array(count), "largest": Out(shape)})
 
     def elaborate(self, platform: object) -> Module:
@@ -44,7 +46,7 @@ class MaxExponent(wiring.Component):
         while len(level) > 1:
             following = []
             for left, right in zip(level[::2], level[1::2], strict=False):
-                winner = Signal(signed(ALIGNED_EXPONENT_BITS))
+                winner = Signal(self.shape)
                 m.d.comb += winner.eq(Mux(left > right, left, right))
                 following.append(winner)
             level = following + level[len(level) // 2 * 2 :]
@@ -55,43 +57,44 @@ class MaxExponent(wiring.Component):
 class Align(wiring.Component):
     """Shift a magnitude right, dropping what falls off: truncation toward zero. Combinational.
 
-    ``output = floor(magnitude * 2**(padding - distance))``, then low ``short[i]`` bits cleared where ``shorten[i]``.
+    ``output = floor(magnitude * 2**(padding - distance))``, as long as `magnitude` reaches no bit from `reach` on; what
+    stands there is not shifted.
 
     Parameters
     ----------
     magnitude_bits : int
         Width of the input.
     padding : int
-        Grid bits below the input's last bit; negative drops bits before the shift.
-    short : sequence of int
-        Low grid bits that each bit of `shorten` clears.
+        Bits of the output below the input's last bit; negative drops bits before the shift.
+    distance_bits : int
+        Width of the distance.
+    reach : int, optional
+        Low bits of the output that are shifted; all by default.
 
     Members
     -------
     magnitude : In(magnitude_bits)
         Unsigned significand.
-    distance : In(signed(11))
-        Exponents below the largest; must not be negative.
-    shorten : In(len(short))
-        Keep fewer alignment bits.
+    distance : In(distance_bits)
+        Exponents below the largest.
     output : Out(magnitude_bits + padding)
-        In units of the grid.
+        The shifted magnitude.
 
     Notes
     -----
     Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
     """
 
-    def __init__(self, magnitude_bits: int, padding: int, short: Sequence[int] = ()) -> None:
+    def __init__(self, magnitude_bits: int, padding: int, distance_bits: int, reach: int | None = None) -> None:
         self.magnitude_bits = magnitude_bits
         self.padding = padding
-        self.short = tuple(short)
+        self.distance_bits = distance_bits
         self.output_bits = magnitude_bits + padding
+        self.reach = self.output_bits if reach is None else min(reach, self.output_bits)
         super().__init__(
             {
                 "magnitude": In(magnitude_bits),
-                "distance": In(signed(ALIGNED_EXPONENT_BITS)),
-                "shorten": In(len(self.short)),
+                "distance": In(distance_bits),
                 "output": Out(self.output_bits),
             }
         )
@@ -103,11 +106,8 @@ class Align(wiring.Component):
             padded: Value = Cat(Const(0, self.padding), self.magnitude)
         else:
             padded = self.magnitude[-self.padding :]
-        amount_bits = max(1, (self.output_bits - 1).bit_length())
-        amount = self.distance.as_unsigned()[:amount_bits]
-        beyond = self.distance.as_unsigned()[amount_bits:-1].any()
-        shifted = Mux(beyond, 0, padded >> amount)[: self.output_bits]
-        for control, bits in enumerate(self.short):
-            shifted = Mux(self.shorten[control], Cat(Const(0, bits), shifted[bits:]), shifted)
-        m.d.comb += self.output.eq(shifted)
+        amount_bits = max(1, (self.reach - 1).bit_length())
+        amount, beyond = self.distance[:amount_bits], self.distance[amount_bits:].any()
+        shifted = Mux(beyond, 0, padded[: self.reach] >> amount)[: self.reach]
+        m.d.comb += self.output.eq(Cat(shifted, padded[self.reach :]))
         return m

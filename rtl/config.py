@@ -113,6 +113,8 @@ class CoreConfig:
         Units of the array.
     cuts : tuple of str
         Pipeline registers, a subset of :data:`CUTS`; their number is the latency in cycles.
+    sparse : bool
+        Whether B is selected by metadata. Without, the same ports lead to a dense datapath: the low half of B meets A.
     """
 
     name: str
@@ -126,6 +128,7 @@ class CoreConfig:
     rows: int = 4
     columns: int = 4
     cuts: tuple[str, ...] = CUTS
+    sparse: bool = True
 
     def __post_init__(self) -> None:
         def need(condition: bool, field: str, wanted: str) -> None:
@@ -175,6 +178,7 @@ class CoreConfig:
             f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats",
         )
         need(self.fp8_alignment_bits <= self.alignment_bits, "fp8_alignment_bits", "at most alignment_bits")
+        need(isinstance(self.sparse, bool), "sparse", "True or False")
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
@@ -204,6 +208,11 @@ class CoreConfig:
         return self.step_bytes // 2
 
     @property
+    def interleaved(self) -> bool:
+        """Whether units take narrow chunks of B byte by byte in turns, so that one selector serves both widths."""
+        return self.sparse and len({element.container_bits >= 16 for element in self.elements}) > 1
+
+    @property
     def latency(self) -> int:
         """Cycles from a step's operands to its result."""
         return len(self.cuts)
@@ -223,7 +232,9 @@ class CoreConfig:
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def holds(self, instruction: Instruction) -> bool:
-        """Whether the datapath has the formats of an instruction."""
+        """Whether the datapath has the formats of an instruction, and the selection of a sparse one."""
+        if instruction.sparse and not self.sparse:
+            return False
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
         scale = instruction.scale_format
         return all(element in self.elements for element in elements) and (scale is None or scale.name in self.scales)

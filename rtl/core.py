@@ -1,10 +1,12 @@
 """An array of dot-product units behind streams."""
 
-from amaranth.hdl import Cat, Module, ShapeLike, Signal
+from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .codes import runs
 from .config import CoreConfig
+from .order import ColumnOrder, RowOrder
 from .step import control_layout
 from .unit import Unit
 
@@ -106,11 +108,22 @@ class Core(wiring.Component):
         m = Module()
         config = self.config
         advance = Signal()
+        wide = runs(config, self.i.payload.control.a, [e for e in config.elements if e.container_bits >= 16])
+        rows = [RowOrder(config) for _ in range(config.rows)]
+        columns = [ColumnOrder(config) for _ in range(config.columns)]
+        for name, orders, field in (("row", rows, "metadata"), ("column", columns, "b")):
+            for place, (order, value) in enumerate(zip(orders, getattr(self.i.payload, field), strict=True)):
+                m.submodules[f"order_{name}_{place}"] = order
+                m.d.comb += [
+                    order.natural.eq(value),
+                    order.wide.eq(wide),
+                    order.sparse.eq(self.i.payload.control.sparse),
+                ]
         for row in range(config.rows):
             for column in range(config.columns):
                 m.submodules[f"unit_{row}_{column}"] = unit = self.unit_class(config)
                 m.d.comb += unit.enable.eq(advance)
-                self._connect(m, unit, row, column)
+                self._connect(m, unit, row, column, rows[row].ordered, columns[column].ordered)
         if not config.latency:
             m.d.comb += [
                 self.o.payload.tag.eq(self.i.payload.tag),
@@ -132,15 +145,15 @@ class Core(wiring.Component):
         m.d.comb += self.o.payload.tag.eq(tags[-1])
         return m
 
-    def _connect(self, m: Module, unit: Unit, row: int, column: int) -> None:
+    def _connect(self, m: Module, unit: Unit, row: int, column: int, metadata: Value, b: Value) -> None:
         tile, result = self.i.payload, self.o.payload
         output = row * self.config.columns + column
         m.d.comb += [
             unit.step.control.eq(tile.control),
             unit.step.a.eq(tile.a[row]),
-            unit.step.metadata.eq(tile.metadata[row]),
+            unit.step.metadata.eq(metadata),
             unit.step.scale_a.eq(tile.scale_a[row]),
-            unit.step.b.eq(tile.b[column]),
+            unit.step.b.eq(b),
             unit.step.scale_b.eq(tile.scale_b[column]),
             unit.step.c.eq(tile.c[output]),
             unit.step.overflow.eq(tile.overflow[output]),

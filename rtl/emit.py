@@ -16,7 +16,15 @@ __all__ = ["TOPS", "emit"]
 TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
 
 
-def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, language: str = "verilog") -> str:
+def emit(
+    config: CoreConfig,
+    top: str,
+    name: str,
+    *,
+    tag_shape: ShapeLike = 0,
+    language: str = "verilog",
+    platform: object = None,
+) -> str:
     """Return the Verilog of a component, or its RTLIL.
 
     Parameters
@@ -31,11 +39,13 @@ def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, l
         Of the tag that a core carries with each tile.
     language : str
         ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
+    platform : object
+        What components are elaborated for; with :data:`~sptc.rtl.booth.SIMULATION` a multiplier is one operator.
     """
     if top == "unit":
-        return _convert(Unit(config), name, language)
+        return _convert(Unit(config), name, language, platform)
     if top == "tensor_memory":
-        return _convert(TensorMemoryReader(), name, language)
+        return _convert(TensorMemoryReader(), name, language, platform)
     unit_name = f"{name}_unit"
 
     class UnitInstance(Unit):
@@ -52,10 +62,12 @@ def emit(config: CoreConfig, top: str, name: str, *, tag_shape: ShapeLike = 0, l
         component = Core(config, tag_shape, UnitInstance)
     else:
         component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=UnitInstance)
-    return _convert(component, name, language) + "\n" + _convert(Unit(config), unit_name, language)
+    return _convert(component, name, language, platform) + "\n" + _convert(Unit(config), unit_name, language, platform)
 
 
-def _convert(component: Unit | Core | Warp | WgmmaWarp | TensorMemoryReader, name: str, language: str) -> str:
+def _convert(
+    component: Unit | Core | Warp | WgmmaWarp | TensorMemoryReader, name: str, language: str, platform: object
+) -> str:
     if language == "rtlil":
-        return str(rtlil.convert(component, name=name, emit_src=False))
-    return str(verilog.convert(component, name=name, strip_internal_attrs=True, emit_src=False))
+        return str(rtlil.convert(component, platform=platform, name=name, emit_src=False))
+    return str(verilog.convert(component, platform=platform, name=name, strip_internal_attrs=True, emit_src=False))

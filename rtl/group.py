@@ -7,17 +7,25 @@ from amaranth.lib.wiring import In, Out
 from ..isa.numerics import BLOCK_GROUP
 from .align import ALIGNED_EXPONENT_BITS
 from .config import CoreConfig
-from .reduce import SumTree, sum_bits
+from .reduce import CarrySaveTree, sum_bits
 from .scale import GROUP_SCALE_FRACTION_BITS, GroupScale, ScaleCode
 
-__all__ = ["GROUP_SUM_BITS", "MAXIMUM_SCALED_GROUP", "SCALED_GROUP_BITS", "SCALED_GROUP_FRACTION_BITS", "Group"]
+__all__ = [
+    "GROUP_PRODUCT_BITS",
+    "GROUP_SUM_BITS",
+    "MAXIMUM_SCALED_GROUP",
+    "SCALED_GROUP_BITS",
+    "SCALED_GROUP_FRACTION_BITS",
+    "Group",
+]
 
-_PRODUCT_BITS = 8
+#: Signed width of a product of 4-bit elements.
+GROUP_PRODUCT_BITS = 9
 _PACKED_MAXIMUM = 12  #: e2m1 in halves
 _SCALE_MAXIMUM = 15  #: significand of ue4m3 in eighths
 
 #: Signed width of a group's sum.
-GROUP_SUM_BITS = sum_bits(_PRODUCT_BITS + 1, BLOCK_GROUP)
+GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
 #: Largest magnitude of a scaled group, in units of its last bit.
 MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
 SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
@@ -39,9 +47,9 @@ class Group(wiring.Component):
     Members
     -------
     signs : In(16)
-        Signs of the products.
-    magnitudes : In(8).array(16)
-        Magnitudes of the products.
+        Signs of the products of floats.
+    products : In(signed(9)).array(16)
+        Products of the significands, of integers with their sign.
     scale : In(ScaleCode), scale_a, scale_b : In(8)
         The group's block scales.
     total : Out(signed(13))
@@ -61,7 +69,7 @@ class Group(wiring.Component):
         super().__init__(
             {
                 "signs": In(BLOCK_GROUP),
-                "magnitudes": In(_PRODUCT_BITS).array(BLOCK_GROUP),
+                "products": In(signed(GROUP_PRODUCT_BITS)).array(BLOCK_GROUP),
                 "scale": In(ScaleCode),
                 "scale_a": In(8),
                 "scale_b": In(8),
@@ -77,11 +85,15 @@ class Group(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the tree and the scaling."""
         m = Module()
-        m.submodules.tree = tree = SumTree(BLOCK_GROUP, _PRODUCT_BITS + 1)
-        for slot in range(BLOCK_GROUP):
-            magnitude = self.magnitudes[slot]
-            m.d.comb += tree.terms[slot].eq(Mux(self.signs[slot], -magnitude, magnitude))
-        m.d.comb += self.total.eq(tree.total)
+        m.submodules.tree = tree = CarrySaveTree([GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
+        total = Signal(signed(GROUP_SUM_BITS))
+        for term, product, sign in zip(tree.terms, self.products, self.signs, strict=True):
+            m.d.comb += term.eq(product ^ sign.replicate(GROUP_PRODUCT_BITS))
+        m.d.comb += [
+            tree.increments.eq(self.signs),
+            total.eq(tree.word0 + tree.word1 + tree.carry),
+            self.total.eq(total),
+        ]
         if not self.config.scales:
             return m
         m.submodules.scales = scales = GroupScale(self.config)
@@ -90,13 +102,11 @@ class Group(wiring.Component):
             scales.scale.eq(self.scale),
             scales.scale_a.eq(self.scale_a),
             scales.scale_b.eq(self.scale_b),
-            unsigned_total.eq(Mux(tree.total < 0, -tree.total, tree.total)),
-            self.sign.eq(tree.total < 0),
+            unsigned_total.eq(Mux(total < 0, -total, total)),
+            self.sign.eq(total < 0),
             self.magnitude.eq(unsigned_total * scales.significand),
             self.exponent.eq(scales.exponent),
             self.nan.eq(scales.nan),
-            self.counts.eq(
-                Cat(self.magnitudes[slot].any() for slot in range(BLOCK_GROUP)).any() & (scales.significand != Const(0))
-            ),
+            self.counts.eq(Cat(product.any() for product in self.products).any() & (scales.significand != Const(0))),
         ]
         return m

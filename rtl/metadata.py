@@ -1,6 +1,6 @@
 """Metadata decode: a nibble to the selects of two multiplexers, and whether the running instruction defines it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,12 +87,17 @@ class MetadataDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        defined = Signal(16)
-        with m.Switch(self.rule):
-            for code in RuleCode:
-                with m.Case(code):
-                    m.d.comb += defined.eq(sum(1 << value for value in isa.RULES[code.name.lower()].legal))
-        m.d.comb += self.legal.eq(defined.bit_select(n, 1))
+        # Nibbles that the same rules define, by those rules.
+        groups: dict[tuple[RuleCode, ...], list[int]] = {}
+        for nibble in range(1 << len(n)):
+            rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)
+            groups.setdefault(rules, []).append(nibble)
+        legal = [
+            Cat(self.rule == rule for rule in rules).any() & Cat(n == nibble for nibble in nibbles).any()
+            for rules, nibbles in groups.items()
+            if rules
+        ]
+        m.d.comb += self.legal.eq(Cat(legal).any())
         return m
 
 

@@ -1,10 +1,12 @@
 """Exact products of unpacked operands."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .unpack import EXPONENT_BITS, raw_signature
+from .booth import BoothMultiplier
+from .slots import PRODUCT_EXPONENT_BITS
+from .unpack import raw_signature
 
 __all__ = ["Multiply", "product_signature"]
 
@@ -15,19 +17,19 @@ def product_signature(significand: int) -> wiring.Signature:
     Members
     -------
     sign : Out(1)
-        Set for negative.
+        Set for negative products of floats; an integer has its sign in the significand.
     exponent : Out(9)
         Sum of the biased exponents.
-    significand : Out(2 * significand)
-        Exact product, not normalised; floats with the binary point after the second bit from the top.
+    significand : Out(signed(2 * significand + 1))
+        Exact product, not normalised, with as many bits below the binary point as both operands have together.
     zero, special, inf, nan : Out(1)
         What the product is; `special` is Inf or NaN, and `zero` says nothing of a NaN.
     """
     return wiring.Signature(
         {
             "sign": Out(1),
-            "exponent": Out(EXPONENT_BITS + 1),
-            "significand": Out(2 * significand),
+            "exponent": Out(PRODUCT_EXPONENT_BITS),
+            "significand": Out(signed(2 * significand + 1)),
             "zero": Out(1),
             "special": Out(1),
             "inf": Out(1),
@@ -40,12 +42,12 @@ class Multiply(wiring.Component):
     """Multiply two operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One array multiplier serves every format of the slot: narrow formats use its top or bottom rows.
+    One multiplier serves every format of the slot.
 
     Parameters
     ----------
     significand : int
-        Width of the operands' significands.
+        Width of the operands' significands, without the sign.
 
     Members
     -------
@@ -72,11 +74,14 @@ class Multiply(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the multiplier."""
         m = Module()
+        m.submodules.multiplier = multiplier = BoothMultiplier(self.significand + 1)
         a, b, product = self.a, self.b, self.product
         m.d.comb += [
             product.sign.eq(a.sign ^ b.sign),
             product.exponent.eq(a.exponent + b.exponent),
-            product.significand.eq(a.significand * b.significand),
+            multiplier.a.eq(a.significand),
+            multiplier.b.eq(b.significand),
+            product.significand.eq(multiplier.product),
             product.special.eq(a.special | b.special),
             product.nan.eq((a.special & (a.nan | b.zero)) | (b.special & (b.nan | a.zero))),
             product.inf.eq(product.special & ~product.nan),

@@ -7,12 +7,16 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS
+from .adder import Adder
 from .align import ALIGNED_EXPONENT_BITS
+from .leading_zeros import LeadingZeros
 
 __all__ = ["ResultCode", "Round"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
+#: Where the last fraction bit of an f16 stands among those of an f32.
+_HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
@@ -28,15 +32,13 @@ class ResultCode(enum.Enum, shape=2):
 class Round(wiring.Component):
     """Round an exact sum once. Combinational.
 
-    The sum is worth ``total * 2**(exponent - grid_bits)``. It is shifted left until its top bit is one or has the
+    The sum is shifted left until its top bit is one or has the
     weight of the smallest normal number, whichever comes first, so subnormal results need no second shifter.
 
     Parameters
     ----------
     total_bits : int
         Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` says what a rounding needs.
-    grid_bits : int
-        Bits below the largest exponent.
     integer_bits : int
         Bits of the sum below the integer unit.
     results : collection of ResultCode
@@ -46,8 +48,8 @@ class Round(wiring.Component):
     -------
     total : In(signed(total_bits))
         Exact sum.
-    exponent : In(signed(11))
-        Largest exponent E of the step, at least e_zero.
+    room : In(11)
+        Places that the sum can be shifted left until its sign bit has the weight of the smallest normal number.
     result : In(ResultCode)
         Format.
     saturate : In(1)
@@ -64,15 +66,14 @@ class Round(wiring.Component):
     Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
     """
 
-    def __init__(self, total_bits: int, grid_bits: int, integer_bits: int, results: Collection[ResultCode]) -> None:
+    def __init__(self, total_bits: int, integer_bits: int, results: Collection[ResultCode]) -> None:
         self.total_bits = total_bits
-        self.grid_bits = grid_bits
         self.integer_bits = integer_bits
         self.results = frozenset(results)
         super().__init__(
             {
                 "total": In(signed(total_bits)),
-                "exponent": In(signed(ALIGNED_EXPONENT_BITS)),
+                "room": In(ALIGNED_EXPONENT_BITS),
                 "result": In(ResultCode),
                 "saturate": In(1),
                 "nan": In(1),
@@ -102,48 +103,57 @@ class Round(wiring.Component):
         return m
 
     def _float(self, m: Module) -> Value:
-        half = self.result == ResultCode.F16 if ResultCode.F16 in self.results else Const(0)
+        """Return the rounded float: the sum is shifted as it is, and a negative one complemented afterwards."""
+        halves = ResultCode.F16 in self.results
+        singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
+        half = self.result == ResultCode.F16 if halves and singles else Const(halves)
         negative = self.total[-1]
-        bits = max(self.total_bits, _F32.fraction_bits + 3)
-        magnitude = Signal(bits)
-        padding = bits - self.total_bits
-        m.d.comb += magnitude.eq(Cat(Const(0, padding), Mux(negative, -self.total, self.total)[: self.total_bits]))
+        # At least one bit below the sum, so that -1 has a leading bit when complemented.
+        bits = max(self.total_bits + 1, _F32.fraction_bits + 3)
+        total = Cat(Const(0, bits - self.total_bits), self.total)
 
-        # The top bit of `magnitude` weighs 2**(exponent + to_top); shifted left by `limit`, 2**minimum_exponent.
-        to_top = self.total_bits - 1 - self.grid_bits
-        limit = Signal(signed(ALIGNED_EXPONENT_BITS + 1))
-        f32_limit = self.exponent + (to_top - _F32.minimum_exponent)
-        f16_limit = self.exponent + (to_top - _F16.minimum_exponent)
-        if self.results >= {ResultCode.F16} and self.results & {ResultCode.F32, ResultCode.E8M13}:
-            m.d.comb += limit.eq(Mux(half, f16_limit, f32_limit))
-        else:
-            m.d.comb += limit.eq(f16_limit if ResultCode.F16 in self.results else f32_limit)
-        zeros = _leading_zeros(m, magnitude)
-        shift = Signal(range(bits + 1))
-        m.d.comb += shift.eq(Mux(limit < zeros, limit.as_unsigned(), zeros))
-        normal = Signal(bits)
-        m.d.comb += normal.eq(magnitude << shift)
-        field = Signal(signed(ALIGNED_EXPONENT_BITS + 1))
-        m.d.comb += field.eq(Mux(normal[-1], limit - shift + 1, 0))
+        # Bits that differ from their upper neighbour show where the sum begins, whatever its sign; a bit in the place
+        # of the smallest normal number keeps the shift from going further.
+        begins = (total ^ Cat(total[1:], negative)) | self._smallest(bits)
+        m.submodules.leading = leading = LeadingZeros(bits)
+        shift, shifted = leading.count, Signal(bits)
+        m.d.comb += [leading.word.eq(begins), shifted.eq(total << shift)]
+        magnitude = Signal(bits)
+        m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))
+        field = Signal(ALIGNED_EXPONENT_BITS)
+        m.d.comb += field.eq(Mux(magnitude[-1], self.room + 1 - shift, 0))
+        # What a negative sum lacks of its magnitude is one in the last place: it counts where only zeros are dropped.
+        increment = negative & ~shifted[: -1 - _F32.fraction_bits].any()
+        fraction = magnitude[-1 - _F32.fraction_bits : -1]
+        if halves:
+            guard, sticky = shifted[-2 - _F16.fraction_bits], shifted[: -2 - _F16.fraction_bits].any()
+            odd = magnitude[-1 - _F16.fraction_bits]
+            up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
+            increment = Mux(half, up, increment)
+            # Ones below the last place of an f16 carry the increment there.
+            fraction = fraction | half.replicate(_HALF_PLACE)
+        m.submodules.increment = adder = Adder(_F32.bits - 1)
+        m.d.comb += [adder.word0.eq(Cat(fraction, field[: _F32.exponent_bits])), adder.carry.eq(increment)]
+        body = adder.total
 
         nan = self.nan | (self.positive_inf & self.negative_inf)
         infinite = self.positive_inf | self.negative_inf
         outputs: list[Value] = []
-        if self.results & {ResultCode.F32, ResultCode.E8M13}:
-            fraction = normal[-1 - _F32.fraction_bits : -1]
+        if singles:
+            single: Value = body
             if ResultCode.E8M13 in self.results:
-                shortened = Cat(Const(0, _DROPPED_E8M13_BITS), fraction[_DROPPED_E8M13_BITS:])
-                fraction = Mux(self.result == ResultCode.E8M13, shortened, fraction)
-            body = Cat(fraction, field[: _F32.exponent_bits])
-            outputs.append(self._special(m, negative, body, field >= 0xFF, nan, infinite, "f32"))
-        if ResultCode.F16 in self.results:
-            fraction = normal[-1 - _F16.fraction_bits : -1]
-            guard = normal[-2 - _F16.fraction_bits]
-            sticky = normal[: -2 - _F16.fraction_bits].any()
-            up = guard & (sticky | fraction[0])
-            body = (Cat(fraction, field[: _F16.exponent_bits]) + up)[:15]
-            outputs.append(self._special(m, negative, body, field >= 0x1F, nan, infinite, "f16"))
+                shortened = Cat(Const(0, _DROPPED_E8M13_BITS), body[_DROPPED_E8M13_BITS:])
+                single = Mux(self.result == ResultCode.E8M13, shortened, body)
+            outputs.append(self._special(m, negative, single, field >= 0xFF, nan, infinite, "f32"))
+        if halves:
+            outputs.append(
+                self._special(m, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
+            )
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
+
+    def _smallest(self, bits: int) -> Value:
+        """Return a one where the smallest normal number has its leading bit, if that is within the sum."""
+        return Cat(self.room == bits - 1 - place for place in range(bits))
 
     def _special(
         self, m: Module, negative: Value, body: Value, overflow: Value, nan: Value, infinite: Value, name: str
@@ -157,20 +167,3 @@ class Round(wiring.Component):
         return Mux(
             nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(infinite, Cat(inf_body, self.negative_inf), ordinary)
         )
-
-
-def _leading_zeros(m: Module, value: Value) -> Value:
-    """Return the number of leading zeros, by halving; of no meaning for zero, which stays zero however shifted."""
-    width = 1 << (len(value) - 1).bit_length()
-    padding = width - len(value)
-    rest: Value = Cat(Const((1 << padding) - 1, padding), value)
-    count: list[Value] = []
-    while width > 1:
-        width //= 2
-        upper, lower = rest[width:], rest[:width]
-        empty = ~upper.any()
-        count.insert(0, empty)
-        chosen = Signal(width)
-        m.d.comb += chosen.eq(Mux(empty, lower, upper))
-        rest = chosen
-    return Cat(*count)

@@ -5,8 +5,8 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from .align import ALIGNED_EXPONENT_BITS
+from .codes import ELEMENT_CODE_BITS, runs
 from .config import CoreConfig
-from .unpack import ELEMENT_CODE_BITS
 
 __all__ = ["GROUP_SCALE_FRACTION_BITS", "ExponentOffset", "GroupScale", "ScaleCode"]
 
@@ -68,11 +68,10 @@ class ExponentOffset(wiring.Component):
         )
 
     def _bias(self, m: Module, element: Value) -> Value:
-        biases = [0 if e.counts else e.format.bias for e in self.config.elements]
         value: Value = Const(0, 8)
-        for code, bias in enumerate(biases):
-            if bias:
-                value = value | Mux(element == code, Const(bias, 8), 0)
+        for bias in {e.format.bias for e in self.config.elements if not e.counts}:
+            biased = [e for e in self.config.elements if not e.counts and e.format.bias == bias]
+            value = value | Mux(runs(self.config, element, biased), Const(bias, 8), 0)
         return value
 
     def elaborate(self, platform: object) -> Module:

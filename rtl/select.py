@@ -1,6 +1,9 @@
 """Operand selection: four units of B in, two out, for every chunk of a step."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,60 +13,64 @@ from .metadata import MetadataDecoder, RuleCode
 
 __all__ = ["OperandSelect", "Selector"]
 
+_KEPT_UNITS = 2
+
 
 class Selector(wiring.Component):
-    """Pick two of the four units of a chunk. Combinational.
+    """Pick one of the four units of a chunk, or of several chunks side by side. Combinational.
 
-    ``output0 = OR of units[i] where select0[i]``, and the same for 1: the selected unit, or zero if none is.
-
-    One circuit serves every granularity: a unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit
-    elements for pair-wise 4:8.
+    ``output = OR of units[i] where select[i]``, part by part: the selected unit, or zero if none is.
 
     Parameters
     ----------
     unit_bits : int
         Width of a unit: 16 or 8.
+    parts : int
+        Parts of a unit that are picked by themselves: where chunks take turns byte by byte, the two bytes.
 
     Members
     -------
     units : In(unit_bits).array(4)
         The chunk, lowest k first.
-    select0, select1 : In(4)
-        One-hot, or none.
-    output0, output1 : Out(unit_bits)
-        Operands of stored slots 0 and 1.
+    select : In(parts).array(4)
+        Of each part one unit, or none.
+    output : Out(unit_bits)
+        The operand.
 
     Notes
     -----
     Source: measured on an H200 for 8- and 16-bit units and all sixteen nibbles.
     """
 
-    def __init__(self, unit_bits: int) -> None:
+    def __init__(self, unit_bits: int, parts: int = 1) -> None:
         self.unit_bits = unit_bits
+        self.parts = parts
         super().__init__(
             {
                 "units": In(unit_bits).array(UNITS_PER_CHUNK),
-                "select0": In(UNITS_PER_CHUNK),
-                "select1": In(UNITS_PER_CHUNK),
-                "output0": Out(unit_bits),
-                "output1": Out(unit_bits),
+                "select": In(parts).array(UNITS_PER_CHUNK),
+                "output": Out(unit_bits),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexers."""
+        """Build the gates."""
         m = Module()
-        for select, output in ((self.select0, self.output0), (self.select1, self.output1)):
-            gated = [Mux(select[i], unit, 0) for i, unit in enumerate(self.units)]
-            m.d.comb += output.eq(gated[0] | gated[1] | gated[2] | gated[3])
+        width = self.unit_bits // self.parts
+        gated = [
+            unit & Cat(bit.replicate(width) for bit in select)
+            for unit, select in zip(self.units, self.select, strict=True)
+        ]
+        m.d.comb += self.output.eq(reduce(or_, gated))
         return m
 
 
 class OperandSelect(wiring.Component):
     """Pair every stored element of a step with its operand of B. Combinational.
 
-    Sparse: each chunk of B (four units of 16 bits for wide elements, of 8 bits for the others) goes through a
-    :class:`Selector` under its nibble. Dense: the low half of B passes as it stands.
+    Each chunk of B has four units, of 16 bits for wide elements and of 8 bits for the others; its nibble names those
+    that meet the two stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
+    for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
 
     Parameters
     ----------
@@ -75,19 +82,20 @@ class OperandSelect(wiring.Component):
     a : In(8 * step_bytes)
         Stored elements of A.
     b : In(16 * step_bytes)
-        B, twice as many bytes.
+        B in the order of :func:`~sptc.rtl.order.byte_order`.
     nibbles : In(4 * chunks)
-        Metadata; wide elements use the lower half.
+        Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; that of dense steps is
+        :data:`~sptc.rtl.order.DENSE_NIBBLE`.
     wide : In(1)
         Elements take 16 bits or more.
     sparse : In(1)
-        Select by metadata.
+        The step selects.
     rule : In(RuleCode)
         Rule that legality is reported under.
     stored : Out(8 * step_bytes)
         A; in a ``mux3`` build with the elements exchanged where the selector exchanges their operands.
     selected : Out(8 * step_bytes)
-        The B operand of each of them.
+        The B operand of each of them, at the byte that :func:`~sptc.rtl.order.selected_byte` says.
     illegal : Out(chunks)
         Chunks whose nibble the rule does not define; none for dense steps.
 
@@ -114,44 +122,46 @@ class OperandSelect(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoders and the selectors of every width needed."""
+        """Build the decoders, the selectors, and in a ``mux3`` build the exchange."""
         m = Module()
         config = self.config
+        always_wide = all(element.container_bits >= 16 for element in config.elements)
+        wide = self.wide if config.interleaved else Const(always_wide)
+        lanes, unit_bits = (config.chunks // 2, 16) if always_wide else (config.chunks, 8)
+        parts = 2 if config.interleaved else 1
         decoders = []
-        for chunk in range(config.chunks):
-            m.submodules[f"metadata{chunk}"] = decoder = MetadataDecoder(config.selector)
-            m.d.comb += [decoder.nibble.eq(self.nibbles.word_select(chunk, 4)), decoder.rule.eq(self.rule)]
+        for lane in range(lanes):
+            m.submodules[f"metadata{lane}"] = decoder = MetadataDecoder(config.selector)
+            m.d.comb += [decoder.nibble.eq(self.nibbles.word_select(lane, 4)), decoder.rule.eq(self.rule)]
             decoders.append(decoder)
-        flags = Cat(~decoder.legal for decoder in decoders)
-        m.d.comb += self.illegal.eq(Mux(self.sparse, Mux(self.wide, flags[: config.chunks // 2], flags), 0))
-
-        widths = [bits for bits in (16, 8) if any((e.container_bits >= 16) == (bits == 16) for e in config.elements)]
-        by_width = [self._select(m, bits, decoders) for bits in widths]
-        stored, selected = by_width[0]
-        if len(widths) > 1:
-            narrow_stored, narrow_selected = by_width[1]
-            selected = Mux(self.wide, selected, narrow_selected)
-            stored = Mux(self.wide, stored, narrow_stored) if config.selector == "mux3" else stored
-        m.d.comb += [
-            self.stored.eq(stored),
-            self.selected.eq(Mux(self.sparse, selected, self.b[: 8 * config.step_bytes])),
-        ]
+        for group in range(lanes // parts):
+            together = decoders[parts * group : parts * (group + 1)]
+            chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)
+            for slot in range(_KEPT_UNITS):
+                m.submodules[f"select{slot}_{group}"] = selector = Selector(parts * unit_bits, parts)
+                selects = [(decoder.select0, decoder.select1)[slot] for decoder in together]
+                for unit in range(UNITS_PER_CHUNK):
+                    m.d.comb += [
+                        selector.units[unit].eq(chunk.word_select(unit, parts * unit_bits)),
+                        selector.select[unit].eq(Cat(select[unit] for select in selects)),
+                    ]
+                output = self.selected.word_select(_KEPT_UNITS * group + slot, parts * unit_bits)
+                m.d.comb += output.eq(selector.output)
+        # A chunk of wide elements is two lanes, with one nibble.
+        by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
+        flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
+        m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))
+        if config.selector == "mux3":
+            exchanged = {width: self._exchanged(by_chunk[width], 16 if width else 8) for width in by_chunk}
+            m.d.comb += self.stored.eq(Mux(wide, exchanged[True], exchanged[False]))
+        else:
+            m.d.comb += self.stored.eq(self.a)
         return m
 
-    def _select(self, m: Module, bits: int, decoders: list[MetadataDecoder]) -> tuple[Value, Value]:
-        """Return A and selected B with units of so many bits."""
-        stored, selected = [], []
-        for chunk in range(8 * self.config.step_bytes // (2 * bits)):
-            decoder = decoders[chunk]
-            m.submodules[f"select{bits}_{chunk}"] = selector = Selector(bits)
-            units = self.b.word_select(chunk, UNITS_PER_CHUNK * bits)
-            m.d.comb += [selector.units[i].eq(units.word_select(i, bits)) for i in range(UNITS_PER_CHUNK)]
-            m.d.comb += [selector.select0.eq(decoder.select0), selector.select1.eq(decoder.select1)]
-            selected += [selector.output0, selector.output1]
-            pair = self.a.word_select(chunk, 2 * bits)
-            if self.config.selector == "mux3":
-                pair = Mux(decoder.swap & self.sparse, Cat(pair[bits:], pair[:bits]), pair)
-            stored.append(pair)
-        a, b = (Signal(8 * self.config.step_bytes) for _ in range(2))
-        m.d.comb += [a.eq(Cat(*stored)), b.eq(Cat(*selected))]
-        return a, b
+    def _exchanged(self, decoders: list[MetadataDecoder], bits: int) -> Value:
+        """Return A with the two units of a chunk exchanged where its decoder says so."""
+        pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
+        return Cat(
+            Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)
+            for decoder, pair in zip(decoders, pairs, strict=False)
+        )

@@ -2,11 +2,11 @@
 
 from amaranth.lib import data
 
+from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
 from .metadata import RuleCode
 from .round import ResultCode
 from .scale import ScaleCode
-from .unpack import ELEMENT_CODE_BITS
 
 __all__ = ["control_layout", "result_layout", "step_layout"]
 
@@ -23,7 +23,7 @@ def control_layout() -> data.StructLayout:
     saturate : 1
         Clamp an integer result.
     sparse : 1
-        Select B by metadata; otherwise the low half of B meets A as it stands.
+        B is selected by metadata; to a unit dense steps look alike, see :func:`step_layout`.
     rule : RuleCode
         Rule that the metadata is held against.
     scale : ScaleCode
@@ -50,9 +50,11 @@ def step_layout(config: CoreConfig) -> data.StructLayout:
     a : 8 * step_bytes
         Stored elements of one row of A, lowest first.
     b : 16 * step_bytes
-        The same stretch of one column of B, twice as many bytes.
+        The same stretch of one column of B, twice as many bytes, in the order of :func:`~sptc.rtl.order.byte_order`; a
+        datapath that does not select takes the low half as it stands.
     metadata : 4 * chunks
-        Nibbles, chunk 0 lowest; elements of 16 bits and more use the lower half.
+        Nibbles, chunk 0 lowest, as :func:`~sptc.rtl.order.nibble_order` says; dense steps give each chunk
+        :data:`~sptc.rtl.order.DENSE_NIBBLE`.
     c : 32
         Accumulator.
     scale_a, scale_b : 32

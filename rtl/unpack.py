@@ -1,30 +1,24 @@
 """Element codes to the raw form that the stages between unpacking and rounding share."""
 
-from collections.abc import Sequence
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS, Format, Specials
-from .config import Element
+from .codes import ELEMENT_CODE_BITS, case
+from .config import CoreConfig, Element
+from .order import selected_byte
+from .slots import EXPONENT_BITS, Slot, kept_bits
 
 __all__ = [
     "ACCUMULATOR_SIGNIFICAND_BITS",
-    "ELEMENT_CODE_BITS",
-    "EXPONENT_BITS",
     "FormatDecoder",
     "Unpack",
     "UnpackAccumulator",
     "raw_signature",
-    "significand_bits",
-    "specials_layout",
+    "traits_layout",
 ]
 
-#: Width of the control field that names an element of the configuration.
-ELEMENT_CODE_BITS = 4
-#: Width of a biased exponent, that of the widest formats.
-EXPONENT_BITS = 8
 #: Fraction bits of the format whose only special value is a NaN of all ones, e4m3.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
 #: Width of an accumulator's significand, that of f32.
@@ -37,12 +31,12 @@ def raw_signature(significand: int) -> wiring.Signature:
     Members
     -------
     sign : Out(1)
-        Set for negative.
+        Set for negative floats; an integer has its sign in the significand.
     exponent : Out(8)
-        Biased by the format's own bias; 1 for subnormals.
-    significand : Out(significand)
-        Floats with the binary point after the top bit, hidden bit included; integers with it after the bottom bit.
-        Of no meaning for Inf and NaN, which decide the result by themselves.
+        Biased by the format's own bias; 1 for subnormals and integers.
+    significand : Out(signed(significand + 1))
+        Floats, hidden bit included, with the binary point where :class:`~sptc.rtl.slots.Slot` puts it; integers with
+        it after the bottom bit. Of no meaning for Inf and NaN, which decide the result by themselves.
     zero, special, inf, nan : Out(1)
         What the operand is; none set for an ordinary number. `special` is Inf or NaN.
     """
@@ -50,7 +44,7 @@ def raw_signature(significand: int) -> wiring.Signature:
         {
             "sign": Out(1),
             "exponent": Out(EXPONENT_BITS),
-            "significand": Out(significand),
+            "significand": Out(signed(significand + 1)),
             "zero": Out(1),
             "special": Out(1),
             "inf": Out(1),
@@ -59,13 +53,8 @@ def raw_signature(significand: int) -> wiring.Signature:
     )
 
 
-def significand_bits(elements: Sequence[Element]) -> int:
-    """Return the significand width that holds every one of the elements."""
-    return max(element.significand_bits for element in elements)
-
-
-def specials_layout() -> data.StructLayout:
-    """Return the layout of what tells special values of a format apart.
+def traits_layout() -> data.StructLayout:
+    """Return the layout of what all slots need to know of a format.
 
     A value is special when all bits of its exponent and its three top fraction bits are ones, leaving out those that
     `ignore` names.
@@ -76,8 +65,10 @@ def specials_layout() -> data.StructLayout:
         Three top fraction bits, then eight exponent bits: set where the format does not ask for a one.
     lone_nan : 1
         Every special value is NaN; otherwise only one with a non-zero fraction, and the rest is Inf.
+    shorter : 1
+        A float that keeps fewer bits below the largest exponent than others.
     """
-    return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1})
+    return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1, "shorter": 1})
 
 
 class FormatDecoder(wiring.Component):
@@ -85,39 +76,42 @@ class FormatDecoder(wiring.Component):
 
     Parameters
     ----------
-    elements : sequence of Element
-        The configuration's elements; their places are the control codes.
+    config : CoreConfig
+        Whose elements the control codes name.
 
     Members
     -------
     element : In(4)
         Control code.
-    specials : Out(specials_layout())
-        How its special values look. No code of a format without them, or of an integer, looks like one: its exponent
-        never fills all eight bits.
+    traits : Out(traits_layout())
+        Of the format. No code of a format without special values, or of an integer, looks like one: its exponent never
+        fills all eight bits.
     """
 
     element: In(ELEMENT_CODE_BITS)
-    specials: Out(specials_layout())
+    traits: Out(traits_layout())
 
-    def __init__(self, elements: Sequence[Element]) -> None:
-        self.elements = tuple(elements)
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         """Build the table."""
         m = Module()
         with m.Switch(self.element):
-            for code, element in enumerate(self.elements):
+            for element in self.config.elements:
                 fmt = element.format
-                if element.counts or fmt.specials is Specials.NONE:
-                    continue
-                fraction = 0 if fmt.specials is Specials.NAN else (1 << _LONE_NAN_FRACTION_BITS) - 1
-                unused = (1 << EXPONENT_BITS) - (1 << fmt.exponent_bits)
-                with m.Case(code):
+                with case(m, self.config, element):
+                    if element.counts:
+                        continue
+                    m.d.comb += self.traits.shorter.eq(kept_bits(self.config, element) < self.config.alignment_bits)
+                    if fmt.specials is Specials.NONE:
+                        continue
+                    fraction = 0 if fmt.specials is Specials.NAN else (1 << _LONE_NAN_FRACTION_BITS) - 1
+                    unused = (1 << EXPONENT_BITS) - (1 << fmt.exponent_bits)
                     m.d.comb += [
-                        self.specials.ignore.eq(fraction | unused << _LONE_NAN_FRACTION_BITS),
-                        self.specials.lone_nan.eq(fmt.specials is Specials.NAN),
+                        self.traits.ignore.eq(fraction | unused << _LONE_NAN_FRACTION_BITS),
+                        self.traits.lone_nan.eq(fmt.specials is Specials.NAN),
                     ]
         return m
 
@@ -125,29 +119,25 @@ class FormatDecoder(wiring.Component):
 class Unpack(wiring.Component):
     """Unpack one slot's element of a run-time format. Combinational.
 
-    Value of a float: ``(-1)**sign * significand * 2**(exponent - bias - (W - 1))``; of an integer:
-    ``(-1)**sign * significand``. Packed e2m1 is an integer of halves.
+    Value of a float with the binary point at bit P: ``(-1)**sign * significand * 2**(exponent - bias - P)``; of an
+    integer: ``significand``. Packed e2m1 is an integer of halves with a sign of its own.
 
     Parameters
     ----------
-    slot : int
-        Which element of the operand.
-    elements : sequence of (int, Element)
-        Control codes and the elements they name; the formats this slot serves.
-    significand : int
-        Width W of the significand.
-    operand_bits : int
-        Width of the operand.
+    slot : Slot
+        Which element of the operand, of which formats.
+    operand : str
+        ``a`` or ``b``.
 
     Members
     -------
-    operand : In(operand_bits)
-        All elements of a step, lowest first.
+    operand : In(8 * step_bytes)
+        All elements of a step: of A lowest first, of B as they come out of the selection.
     element : In(4)
-        Control code. A code that is not among `elements` gives zero.
-    specials : In(specials_layout())
+        Control code; of a format that the slot does not serve, the element is zero.
+    traits : In(traits_layout())
         From :class:`FormatDecoder` for the same code.
-    raw : Out(raw_signature(significand))
+    raw : Out(raw_signature(slot.significand_bits))
         The element.
 
     Notes
@@ -155,72 +145,86 @@ class Unpack(wiring.Component):
     Source: numerics of operand formats, measured on an H200 for f16, bf16, tf32, e4m3, e5m2, s8, u8.
     """
 
-    def __init__(self, slot: int, elements: Sequence[tuple[int, Element]], significand: int, operand_bits: int) -> None:
+    def __init__(self, slot: Slot, operand: str) -> None:
         self.slot = slot
-        self.elements = tuple(elements)
-        self.significand = significand
+        self.operand_name = operand
+        self.points = {element: slot.point(element, operand) for element in slot.floats}
         super().__init__(
             {
-                "operand": In(operand_bits),
+                "operand": In(8 * slot.config.step_bytes),
                 "element": In(ELEMENT_CODE_BITS),
-                "specials": In(specials_layout()),
-                "raw": Out(raw_signature(significand)),
+                "traits": In(traits_layout()),
+                "raw": Out(raw_signature(slot.significand_bits)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Gather the fields of the running format, then decode them once."""
         m = Module()
-        raw, width = self.raw, self.significand
-        floats = [element for _, element in self.elements if not element.counts]
-        # One word from the multiplexer over formats: magnitude (of a float: its fraction), exponent, sign.
+        raw, slot = self.raw, self.slot
+        width = len(raw.significand)
+        # One word from the multiplexer over formats: significand (of a float: its fraction), exponent, sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
-            for code, element in self.elements:
-                container = self.operand.word_select(self.slot, element.container_bits)
-                bits = container[element.low_bit : element.low_bit + element.format.bits]
-                with m.Case(code):
-                    m.d.comb += fields.eq(self._fields(element, bits))
+            for element in slot.config.elements:
+                with case(m, slot.config, element):
+                    if element in slot.elements:
+                        first = self._first_bit(element) + element.low_bit
+                        bits = self.operand[first : first + element.format.bits]
+                        m.d.comb += fields.eq(self._fields(element, bits))
         magnitude, exponent = fields[:width], fields[width:-1]
         m.d.comb += raw.sign.eq(fields[-1])
-        if not floats:
-            m.d.comb += [raw.significand.eq(magnitude), raw.zero.eq(~magnitude.any())]
+        if not slot.floats:
+            m.d.comb += [raw.significand.eq(magnitude), raw.zero.eq(~magnitude.any()), raw.exponent.eq(1)]
             return m
         hidden, some_fraction = Signal(), Signal()
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
-        special: Value = Const(0)
-        if any(element.format.specials is not Specials.NONE for element in floats):
-            special = raw.special
-            lone = any(element.format.specials is Specials.NAN for element in floats)
-            first = width - 1 - _LONE_NAN_FRACTION_BITS if lone else width - 1
-            ignore = self.specials.ignore[0 if lone else _LONE_NAN_FRACTION_BITS :]
-            top = Cat(fields[first : width - 1], exponent)
-            m.d.comb += [
-                special.eq((top | ignore).all()),
-                raw.nan.eq(special & (self.specials.lone_nan | some_fraction)),
-                raw.inf.eq(special & ~raw.nan),
-            ]
+        if any(element.format.specials is not Specials.NONE for element in slot.floats):
+            self._find_specials(m, magnitude, exponent, some_fraction)
+        high, low = max(self.points.values()), min(self.points.values())
+        hidden_bits = hidden << high
+        if high > low:
+            hidden_bits = Mux(self.traits.shorter, hidden << low, hidden << high)
         m.d.comb += [
             raw.exponent.eq(exponent | ~hidden),
-            raw.significand.eq(magnitude | Cat(Const(0, width - 1), hidden)),
+            raw.significand.eq(magnitude | hidden_bits),
             raw.zero.eq(~(hidden | some_fraction)),
         ]
         return m
 
+    def _first_bit(self, element: Element) -> int:
+        """Return where the slot's container of an element begins in the operand."""
+        first = self.slot.index * element.container_bits
+        if self.operand_name == "a":
+            return first
+        wide = element.container_bits >= 16
+        return 8 * selected_byte(self.slot.config, first // 8, wide=wide) + first % 8
+
+    def _find_specials(self, m: Module, magnitude: Value, exponent: Value, some_fraction: Value) -> None:
+        lone = [element for element in self.slot.floats if element.format.specials is Specials.NAN]
+        ignore, top = self.traits.ignore[_LONE_NAN_FRACTION_BITS:], exponent
+        if lone:
+            point = self.points[lone[0]]
+            ignore, top = self.traits.ignore, Cat(magnitude[point - _LONE_NAN_FRACTION_BITS : point], exponent)
+        m.d.comb += [
+            self.raw.special.eq((top | ignore).all()),
+            self.raw.nan.eq(self.raw.special & (self.traits.lone_nan | some_fraction)),
+            self.raw.inf.eq(self.raw.special & ~self.raw.nan),
+        ]
+
     def _fields(self, element: Element, bits: Value) -> Value:
-        """Return magnitude, exponent and sign of one format, concatenated."""
-        fmt, width = element.format, self.significand
+        """Return significand, exponent and sign of one format, concatenated."""
+        fmt, width = element.format, self.slot.significand_bits + 1
         sign = bits[-1] if fmt.signed else Const(0)
         if element.packed_float:  # in halves: 0, 1, 2, 3, 4, 6, 8, 12
             hidden = bits[1:3].any()
             magnitude = Cat(bits[0], hidden) << Mux(hidden, bits[1:3] - 1, 0)[:2]
             return Cat(_extend(magnitude, width), Const(0, EXPONENT_BITS), sign)
         if fmt.is_integer:
-            magnitude = Mux(sign, -bits, bits)[: fmt.bits] if fmt.signed else bits
-            return Cat(_extend(magnitude, width), Const(0, EXPONENT_BITS), sign)
-        fraction = Cat(Const(0, width - 1 - fmt.fraction_bits), bits[: fmt.fraction_bits], Const(0, 1))
+            return Cat(bits, sign.replicate(width - len(bits)), Const(0, EXPONENT_BITS + 1))
+        fraction = bits[: fmt.fraction_bits] << self.points[element] - fmt.fraction_bits
         exponent = bits[fmt.fraction_bits : fmt.fraction_bits + fmt.exponent_bits]
-        return Cat(fraction, _extend(exponent, EXPONENT_BITS), sign)
+        return Cat(_extend(fraction, width), _extend(exponent, EXPONENT_BITS), sign)
 
 
 def _extend(value: Value, width: int) -> Value:

@@ -7,6 +7,7 @@ from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .config import CoreConfig
 from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
 from .round import ResultCode
+from .slots import Slot, kept_bits
 
 __all__ = ["Widths"]
 
@@ -23,10 +24,14 @@ class Widths:
     ----------
     floats, packed, narrow : list of Element
         Floats that are aligned one by one; packed e2m1; elements of 4 bits.
+    slots : list of Slot
+        Every product slot.
     fp8_is_shorter : bool
         8-bit floats keep fewer alignment bits than the others.
     grid_bits : int
-        Bits of the exact sum below the largest exponent.
+        Most bits of the exact sum below the largest exponent; bit 0 of the sum is the last bit that a format keeps.
+    integer_bits : int
+        Bits of the exact sum below the integer unit.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -37,7 +42,10 @@ class Widths:
         self.fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(
             element.container_bits == 8 for element in self.floats
         )
-        self.grid_bits = max(config.alignment_bits, config.block_alignment_bits if self.packed else 0)
+        self.slots = [Slot(config, index) for index in range(config.slots)]
+        self.integer_bits = self.slots[0].padding
+        kept = [kept_bits(config, element) for element in self.floats]
+        self.grid_bits = max([*kept, config.block_alignment_bits if self.packed else 0])
 
     @cached_property
     def results(self) -> frozenset[ResultCode]:
@@ -52,6 +60,21 @@ class Widths:
         if self.fp8_is_shorter:
             results.add(ResultCode.E8M13)
         return frozenset(results)
+
+    @property
+    def significand_bits(self) -> int:
+        """Width of the widest significand, without the sign of an integer."""
+        return max(slot.significand_bits for slot in self.slots)
+
+    @property
+    def term_bits(self) -> int:
+        """Signed width of the widest aligned product."""
+        return max((slot.term_bits for slot in self.slots[: self.config.term_slots]), default=1)
+
+    @property
+    def floating(self) -> bool:
+        """Whether there are exponents at all."""
+        return bool(self.floats or self.packed)
 
     @property
     def float_slots(self) -> int:
@@ -73,22 +96,10 @@ class Widths:
         """Groups that are scaled and aligned."""
         return self.groups if self.packed else 0
 
-    @cached_property
-    def term_bits(self) -> int:
-        """Signed width of an aligned product, or of an integer one."""
-        integers = [e.significand_bits for e in self.config.elements if e.format.is_integer and e.container_bits > 4]
-        widest = [2 * bits + 1 for bits in integers]
-        return max([*widest, self.config.alignment_bits + 3 if self.floats else 1])
-
     @property
     def group_term_bits(self) -> int:
         """Signed width of a scaled, aligned group."""
         return SCALED_GROUP_BITS + self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS + 1
-
-    @cached_property
-    def integer_bits(self) -> int:
-        """Bits of the exact sum below the integer unit."""
-        return self.grid_bits - self.config.alignment_bits if self.floats or self.packed else 0
 
     @cached_property
     def total_bits(self) -> int:
@@ -107,18 +118,20 @@ class Widths:
             elif element.format.is_integer:
                 largest = (slots * top * top + (1 << 32)) << self.integer_bits
             else:
-                unit = config.alignment_bits - 2 * element.format.fraction_bits
-                largest = (slots * (top * top << unit) + (2 << config.alignment_bits)) << (
-                    self.grid_bits - config.alignment_bits
-                )
+                grid = kept_bits(config, element)
+                unit = grid - 2 * element.format.fraction_bits
+                largest = slots * (top * top << unit) + (2 << grid)
             bound = max(bound, largest)
         bits = bound.bit_length() + 1
         if self.floats:
-            bits = max(bits, self._reach("f32", zero_exponent_for(config.alignment_bits)))
-            bits = max(bits, self._reach("f16", zero_exponent_for(config.alignment_bits, half_result=True)))
+            kept, aligned = max(kept_bits(config, element) for element in self.floats), config.alignment_bits
+            bits = max(bits, _reach("f32", kept, zero_exponent_for(aligned)))
+            bits = max(bits, _reach("f16", kept, zero_exponent_for(aligned, half_result=True)))
         if self.packed:
-            bits = max(bits, self._reach("f32", zero_exponent_for(config.block_alignment_bits, grouped=True)))
+            kept = config.block_alignment_bits
+            bits = max(bits, _reach("f32", kept, zero_exponent_for(kept, grouped=True)))
         return bits
 
-    def _reach(self, result: str, zero_exponent: int) -> int:
-        return self.grid_bits + 1 + FORMATS[result].minimum_exponent - zero_exponent
+
+def _reach(result: str, kept: int, zero_exponent: int) -> int:
+    return kept + 1 + FORMATS[result].minimum_exponent - zero_exponent

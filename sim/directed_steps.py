@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from ..rtl.config import CoreConfig
 from ..rtl.metadata import RuleCode
+from ..rtl.order import DENSE_NIBBLE, nibble_order
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout
@@ -20,9 +21,10 @@ _RUN = 16
 def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
     """Return steps for :meth:`sptc.sim.engine.Engine.push`, of every operation of a datapath in turn.
 
-    Operands, nibbles, scales and accumulators are random bits. The rule is any of them, whether an instruction with
-    these formats has it or not; one step in eight is dense. An integer accumulator is often one that an earlier step
-    passes on: just beyond 32 bits, with its overflow bit, also where no instruction takes two steps.
+    Operands, nibbles, scales and accumulators are random bits, B and nibbles as a unit takes them. The rule is any,
+    whether an instruction with these formats has it or not; one step in eight is dense. An integer accumulator is often
+    one that an earlier step passes on: just beyond 32 bits, with its overflow bit, also where no instruction takes two
+    steps.
 
     Parameters
     ----------
@@ -45,7 +47,8 @@ def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> 
         operation = operations[order[run % len(order)]]
         part = slice(first, first + _RUN)
         steps[part, words.control] = 0
-        steps[part, words.control.start] = _control(operation, rng)
+        steps[part, words.control.start] = control = _control(operation, rng)
+        steps[part, words.metadata] = _nibbles(operation, control, rng, len(steps[part]))
         if operation.integer:
             _pass_on(steps[part], operation, rng)
     return steps
@@ -64,6 +67,20 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
         "scale": ScaleCode.__members__[operation.scale.upper()],
     }
     return int(control_layout().const(fields).as_value().value)
+
+
+def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
+    """Return words of metadata as a unit takes it: dense steps have a nibble of their own."""
+    chunks = operation.config.chunks
+    nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
+    if control >> control_layout()["sparse"].offset & 1:
+        nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.container_bits >= 16)]
+    else:
+        nibbles[:] = DENSE_NIBBLE
+    words = np.zeros((count, -(-chunks // 8)), np.uint32)
+    for chunk in range(chunks):
+        words[:, chunk // 8] |= nibbles[:, chunk] << np.uint32(chunk % 8 * 4)
+    return words
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:

@@ -9,6 +9,7 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import BLOCK_GROUP
 from ..rtl.config import CoreConfig
 from ..rtl.metadata import RuleCode
+from ..rtl.order import DENSE_NIBBLE, byte_order, nibble_order
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout, step_layout
@@ -117,7 +118,9 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
     return int(control_layout().const(fields).as_value().value)
 
 
-def steps_of(config: CoreConfig, instruction: Instruction, matrices: Matrices) -> list[NDArray[np.uint32]]:
+def steps_of(
+    config: CoreConfig, instruction: Instruction, matrices: Matrices, *, ordered: bool = True
+) -> list[NDArray[np.uint32]]:
     """Return the words of every step of a batch of instructions, the accumulator left empty.
 
     Parameters
@@ -128,6 +131,9 @@ def steps_of(config: CoreConfig, instruction: Instruction, matrices: Matrices) -
         What to compute; the datapath must hold its formats.
     matrices : Matrices
         Operands.
+    ordered : bool
+        B and metadata stand in the order in which a unit takes them, as :mod:`sptc.rtl.order` says. Otherwise as they
+        lie, for an array, which orders them itself.
 
     Returns
     -------
@@ -143,12 +149,17 @@ def steps_of(config: CoreConfig, instruction: Instruction, matrices: Matrices) -
         step = np.zeros((tiles, m, n, words.total), np.uint32)
         _put(step[..., words.a], matrices.a[:, :, None, first : first + config.step_bytes])
         b_first, b_last = ratio * first, ratio * (first + config.step_bytes)
-        _put(step[..., words.b], matrices.b[:, None, :, b_first:b_last])
+        b = matrices.b[:, None, :, b_first:b_last]
+        _put(step[..., words.b], _ordered_bytes(config, instruction, b) if ordered else b)
         if instruction.granularity:
             assert matrices.nibbles is not None
             size = instruction.chunk_bytes
             chunks = slice(first // size, (first + config.step_bytes) // size)
-            _put(step[..., words.metadata], _pack_nibbles(matrices.nibbles[:, :, None, chunks]))
+            nibbles = matrices.nibbles[:, :, None, chunks]
+            nibbles = _ordered_nibbles(config, instruction, nibbles) if ordered else nibbles
+            _put(step[..., words.metadata], _pack_nibbles(nibbles))
+        elif ordered:
+            step[..., words.metadata] = DENSE_NIBBLE * 0x11111111
         if instruction.scale_size:
             assert matrices.scale_a is not None
             assert matrices.scale_b is not None
@@ -167,6 +178,25 @@ def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
     kept = first * per_byte + BLOCK_GROUP * np.arange(groups)
     return kept * (2 if instruction.sparse else 1) // instruction.span
+
+
+def _ordered_nibbles(config: CoreConfig, instruction: Instruction, nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    order = nibble_order(config, wide=instruction.container_bits >= 2 * _BYTE)
+    return np.take(_with_zero(nibbles), [min(chunk, nibbles.shape[-1]) for chunk in order], axis=-1)
+
+
+def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if not config.sparse:
+        return b
+    order = byte_order(config, wide=instruction.container_bits >= 2 * _BYTE, sparse=bool(instruction.sparse))
+    missing = b.shape[-1]
+    places = [missing if source is None else min(source, missing) for source in order]
+    return np.take(_with_zero(b), places, axis=-1)
+
+
+def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return an array with a zero after the last of each row, for what a short step lacks."""
+    return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:

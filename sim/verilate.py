@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError
+from ..files import cache_folder
+from ..rtl.booth import SIMULATION
 from ..rtl.config import CoreConfig
 from ..rtl.emit import emit
 
-__all__ = ["CompiledUnit", "cache_folder", "compile_library", "verilator_root"]
+__all__ = ["CompiledUnit", "compile_library", "verilator_root"]
 
 _OPTIMISATION = ("-O3", "-march=native")
 _VERILATE = (
@@ -80,13 +82,6 @@ def _hash_sources() -> "hashlib._Hash":
 
 #: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
 _SOURCES = _hash_sources()
-
-
-def cache_folder() -> Path:
-    """Return where compiled models are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache folder."""
-    if chosen := os.environ.get("SPTC_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
 
 
 def verilator_root() -> Path:
@@ -205,7 +200,7 @@ def _build(config: CoreConfig, words: int, library: Path) -> None:
             evaluate=(_FALLEN_CLOCK + "unit.clk = 1; unit.eval();") if config.cuts else "unit.eval();",
             registered=int(bool(config.cuts)),
         )
-        compile_library(Path(scratch), emit(config, "unit", "unit"), "unit", driver, library)
+        compile_library(Path(scratch), emit(config, "unit", "unit", platform=SIMULATION), "unit", driver, library)
 
 
 class CompiledUnit:
@@ -214,7 +209,7 @@ class CompiledUnit:
     Parameters
     ----------
     config : CoreConfig
-        Which unit. It is built on first use and kept in :func:`cache_folder`.
+        Which unit. It is built on first use and kept in :func:`~sptc.files.cache_folder`.
     words : int
         32-bit words of a step.
 

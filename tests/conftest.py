@@ -43,6 +43,36 @@ def rng(request: pytest.FixtureRequest, seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
 
 
+def _cell(name: str, area: int, inputs: str, functions: dict[str, str], register: str = "") -> str:
+    """Write a cell that takes 100 ps from any input to any output, whatever it drives."""
+    table = '(scalar) { values ("0.1"); }'
+    kinds = ("cell_rise", "cell_fall", "rise_transition", "fall_transition")
+    times = " ".join(f"{kind} {table}" for kind in kinds)
+    pins = [f"pin ({pin}) {{ direction : input; capacitance : 0.001; }}" for pin in inputs]
+    for output, function in functions.items():
+        arcs = " ".join(f'timing () {{ related_pin : "{pin}"; timing_sense : non_unate; {times} }}' for pin in inputs)
+        pins.append(f'pin ({output}) {{ direction : output; function : "{function}"; max_capacitance : 1000; {arcs} }}')
+    return f"cell ({name}) {{ area : {area}; {register} {' '.join(pins)} }}"
+
+
+@pytest.fixture(scope="session")
+def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A liberty file of a few cells, a line each; a path takes 100 ps a cell."""
+    cells = [
+        _cell("INV", 2, "A", {"Y": "!A"}),
+        _cell("BUF", 3, "A", {"Y": "A"}),
+        _cell("BIG_NAND2", 8, "AB", {"Y": "!(A&B)"}),
+        _cell("NAND2", 4, "AB", {"Y": "!(A B)"}),
+        _cell("NOR2", 5, "AB", {"Y": "(A+B)'"}),
+        _cell("ADD", 30, "ABC", {"CO": "(A*B)|(C*(A|B))", "S": "A^B^C"}),
+        _cell("FLOP", 16, "DK", {"Q": "IQ"}, 'ff (IQ, IQN) { next_state : "D"; clocked_on : "K"; }'),
+    ]
+    units = 'delay_model : table_lookup; time_unit : "1ns"; capacitive_load_unit (1, pf);'
+    path = tmp_path_factory.mktemp("liberty") / "little.lib"
+    path.write_text("\n".join(["/* a few cells */ library (little) {", units, *cells, "}\n"]))
+    return path
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield

@@ -96,7 +96,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
 
 
 def test_the_floors_are_there() -> None:
-    for name in ("isa", "golden", "sim", "formal", "cli"):
+    for name in ("isa", "golden", "sim", "formal", "synth", "cli"):
         assert len(floors_of(name)) > 1
 
 
@@ -119,6 +119,12 @@ def test_proofs_speak_of_the_hardware_alone() -> None:
     """A property states what is right in its own words: neither the golden model nor a bench says it for it."""
     allowed = {"sptc.isa", "sptc.rtl", "sptc.errors", "sptc.yosys", "amaranth", "numpy", "vcd"}
     assert strangers("formal", allowed) == {}
+
+
+def test_synthesis_speaks_of_the_hardware_alone() -> None:
+    """It needs no simulator and no expected result."""
+    own = {"sptc.isa", "sptc.rtl", "sptc.errors", "sptc.files", "sptc.pools", "sptc.yosys", "sptc.__version__"}
+    assert strangers("synth", own | {"amaranth"}) == {}
 
 
 def test_nothing_imports_the_command_line() -> None:

@@ -1,8 +1,12 @@
-"""Benches of the components between products and results: scales, alignment, trees and rounding."""
+"""Benches of the components between products and results: scales, alignment, sums and rounding."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+from amaranth.hdl import Module, Shape, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
 
 from ...golden.decode import decode_scale
@@ -10,16 +14,20 @@ from ...golden.rounding import round_sum
 from ...isa.formats import FORMATS
 from ...isa.numerics import BLOCK_GROUP, Rounding, zero_exponent_for
 from ...rtl.accumulate import Accumulate
-from ...rtl.align import Align, MaxExponent
+from ...rtl.adder import Adder
+from ...rtl.align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
 from ...rtl.config import CoreConfig
-from ...rtl.group import GROUP_SUM_BITS, MAXIMUM_SCALED_GROUP, SCALED_GROUP_FRACTION_BITS, Group
-from ...rtl.reduce import SumTree
+from ...rtl.group import GROUP_PRODUCT_BITS, GROUP_SUM_BITS, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from ...rtl.leading_zeros import LeadingZeros
+from ...rtl.reduce import CarrySaveTree, sum_bits
 from ...rtl.round import ResultCode, Round
 from ...rtl.scale import GROUP_SCALE_FRACTION_BITS, ExponentOffset, GroupScale, ScaleCode
-from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, ELEMENT_CODE_BITS, significand_bits
+from ...rtl.slots import PRODUCT_EXPONENT_BITS, kept_bits
+from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ...rtl.widths import Widths
 from ..stimulus import random_codes
 from .bench import ComponentBench, Values
+from .operands import slots_of_each_kind
 
 __all__ = ["arithmetic_benches"]
 
@@ -31,18 +39,24 @@ _ROUNDINGS = {
 }
 _NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
 _INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
+_FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
 
 
 def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
     """Return the benches of a configuration's components from products to results."""
     widths = Widths(config)
     benches: dict[str, ComponentBench] = {}
-    if widths.floats or widths.packed:
+    if widths.floating:
         offset = ExponentOffset(config)
-        benches["offset"] = ComponentBench(offset, partial(_offset_inputs, config), partial(_offsets, config))
-        slots = max((config.slots_of(element) for element in widths.floats), default=0)
-        largest = MaxExponent(slots + 2)
-        benches["largest"] = ComponentBench(largest, partial(_exponents, largest.count), _largest)
+        benches["offset"] = ComponentBench(
+            offset, partial(_offset_inputs, config), partial(_offsets, config), ("a", "b")
+        )
+        shape = signed(ALIGNED_EXPONENT_BITS)
+        largest = {"largest": MaxExponent(max(2, widths.scaled_groups + 1), shape)}
+        if widths.floats:
+            largest["largest_of_products"] = MaxExponent(widths.float_slots, unsigned(PRODUCT_EXPONENT_BITS))
+        for name, tree in largest.items():
+            benches[name] = ComponentBench(tree, partial(_exponents, tree.count, Shape.cast(tree.shape)), _largest)
         benches |= {name: _align_bench(align) for name, align in _shifters(config, widths).items()}
     if widths.narrow:
         group = Group(config)
@@ -50,13 +64,61 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
         if config.scales:
             scale = GroupScale(config)
             benches["group_scale"] = ComponentBench(scale, partial(_scales, config), _scale_products)
-    tree = SumTree(config.term_slots or BLOCK_GROUP, widths.grid_bits + 3)
-    benches["sum_tree"] = ComponentBench(tree, partial(_terms, tree.count, tree.term_bits), _sums)
+    sum_tree = AddedTree(
+        [slot.term_bits for slot in widths.slots[: config.term_slots]] or [GROUP_PRODUCT_BITS] * BLOCK_GROUP
+    )
+    benches["sum_tree"] = ComponentBench(sum_tree, partial(_tree_terms, sum_tree), _sums)
+    adder = Adder(widths.total_bits)
+    benches["adder"] = ComponentBench(adder, partial(_summands, adder.bits), partial(_added, adder.bits))
     accumulate = Accumulate(config)
     benches["accumulate"] = ComponentBench(accumulate, partial(_addends, accumulate), partial(_accumulated, accumulate))
-    rounder = Round(widths.total_bits, widths.grid_bits, widths.integer_bits, widths.results)
+    if widths.floating:
+        leading = LeadingZeros(widths.total_bits + 1)
+        benches["leading_zeros"] = ComponentBench(leading, partial(_words, leading.bits), partial(_zeros, leading.bits))
+    rounder = Round(widths.total_bits, widths.integer_bits, widths.results)
     benches["round"] = ComponentBench(rounder, partial(_totals, config, rounder), partial(_results, rounder))
     return benches
+
+
+class AddedTree(wiring.Component):
+    """A tree of carry-save adders and the addition of its two words: alone they are not told what they hold.
+
+    Parameters
+    ----------
+    term_bits : sequence of int
+        Signed width of each term.
+
+    Members
+    -------
+    term0, term1, ... : In(signed(term_bits[i]))
+        Terms.
+    increments : In(count)
+        Ones.
+    total : Out(signed(...))
+        Their sum.
+    """
+
+    def __init__(self, term_bits: Sequence[int]) -> None:
+        self.term_bits = tuple(term_bits)
+        self.total_bits = sum_bits(max(self.term_bits) + 1, len(self.term_bits))
+        super().__init__(
+            {
+                **{f"term{index}": In(signed(bits)) for index, bits in enumerate(self.term_bits)},
+                "increments": In(len(self.term_bits)),
+                "total": Out(signed(self.total_bits)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect the tree."""
+        m = Module()
+        m.submodules.tree = tree = CarrySaveTree(self.term_bits, self.total_bits)
+        m.d.comb += [term.eq(getattr(self, f"term{index}")) for index, term in enumerate(tree.terms)]
+        m.d.comb += [
+            tree.increments.eq(self.increments),
+            self.total.eq((tree.word0 + tree.word1 + tree.carry)[: self.total_bits].as_signed()),
+        ]
+        return m
 
 
 def _held_scales(config: CoreConfig) -> list[ScaleCode]:
@@ -68,14 +130,12 @@ def _offset_inputs(config: CoreConfig, rng: np.random.Generator, count: int) -> 
     rare = rng.random((2, count)) < 0.03
     scales = {name: np.where(nan, 0xFF, codes) for nan, (name, codes) in zip(rare, scales.items(), strict=True)}
     enable = rng.integers(0, 2, count) if "ue8m0" in config.scales else np.zeros(count, np.int64)
-    elements = {side: rng.integers(0, 1 << ELEMENT_CODE_BITS, count) for side in "ab"}
+    elements = {side: rng.integers(0, len(config.elements), count) for side in "ab"}
     return elements | scales | {"enable": enable}
 
 
 def _offsets(config: CoreConfig, given: Values) -> Values:
-    biases = np.zeros(1 << ELEMENT_CODE_BITS, np.int64)
-    for code, element in enumerate(config.elements):
-        biases[code] = 0 if element.counts else element.format.bias
+    biases = np.array([0 if element.counts else element.format.bias for element in config.elements])
     offset = biases[given["a"]] + biases[given["b"]]
     nan = np.zeros(len(offset), bool)
     for side in "ab":
@@ -85,14 +145,17 @@ def _offsets(config: CoreConfig, given: Values) -> Values:
     return {"offset": np.ma.array(offset, mask=nan), "nan": nan}
 
 
-def _exponents(count: int, rng: np.random.Generator, vectors: int) -> Values:
+def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int) -> Values:
     """Draw exponents of very different spread; in some vectors one stands out, so that each place wins."""
-    spread = 1 << rng.integers(1, 11, (vectors, 1))
-    centre = rng.integers(-1000, 1000, (vectors, 1))
-    exponents = (centre + rng.integers(-spread, spread, (vectors, count))).clip(-1024, 1023)
+    lowest, highest = (
+        (-(1 << shape.width - 1), (1 << shape.width - 1) - 1) if shape.signed else (0, (1 << shape.width) - 1)
+    )
+    spread = 1 << rng.integers(1, shape.width, (vectors, 1))
+    centre = rng.integers(lowest, highest, (vectors, 1))
+    exponents = (centre + rng.integers(-spread, spread, (vectors, count))).clip(lowest, highest)
     place = np.arange(vectors) % count
     alone = rng.random(vectors) < 0.5
-    exponents[alone, place[alone]] = np.minimum(1023, exponents.max(axis=1)[alone] + 1)
+    exponents[alone, place[alone]] = np.minimum(highest, exponents.max(axis=1)[alone] + 1)
     return {f"exponents__{i}": exponents[:, i] for i in range(count)}
 
 
@@ -101,19 +164,17 @@ def _largest(given: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, Align]:
-    """Return the shifters of a product, of the accumulator and of a scaled group, as wide as in a unit."""
+    """Return the shifters of products of every kind of slot, of the accumulator and of a scaled group, as in a unit."""
     shifters = {}
-    if widths.floats:
-        bits = 2 * significand_bits(config.elements_of_slot(0))
-        short = (config.alignment_bits - config.fp8_alignment_bits,) if widths.fp8_is_shorter else ()
-        shifters["align"] = Align(bits, config.alignment_bits + 2 - bits, short)
-    kept = [config.alignment_bits] if widths.packed else []
-    kept += [config.fp8_alignment_bits] if widths.fp8_is_shorter else []
+    for slot in slots_of_each_kind(config):
+        if slot.floats:
+            bits = 2 * slot.significand_bits
+            shifters[f"align{slot.index}"] = Align(bits, slot.padding, slot.distance_bits, slot.float_bits)
     padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
-    shifters["align_c"] = Align(ACCUMULATOR_SIGNIFICAND_BITS, padding, [widths.grid_bits - bits for bits in kept])
+    shifters["align_c"] = Align(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     if widths.packed:
         padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        shifters["align_group"] = Align(MAXIMUM_SCALED_GROUP.bit_length(), padding)
+        shifters["align_group"] = Align(SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     return shifters
 
 
@@ -128,20 +189,17 @@ def _magnitudes(align: Align, rng: np.random.Generator, count: int) -> Values:
     magnitude = np.where(rng.random(count) < 0.2, (1 << bits) - 1, magnitude)
     distance = np.arange(count) % (align.output_bits + 3)
     far = rng.random(count) < 0.2
-    distance = np.where(far, 1 << rng.integers(0, 10, count), distance)
-    shorten = {"shorten": rng.integers(0, 1 << len(align.short), count)} if align.short else {}
-    return {"magnitude": magnitude, "distance": distance} | shorten
+    distance = np.where(far, 1 << rng.integers(0, align.distance_bits, count), distance)
+    distance = np.where(rng.random(count) < 0.1, 0, distance)
+    return {"magnitude": magnitude, "distance": np.minimum(distance, (1 << align.distance_bits) - 1)}
 
 
 def _shifted(align: Align, given: Values) -> Values:
     distance = np.minimum(given["distance"], 62)
-    if align.padding >= 0:
-        output = given["magnitude"] << align.padding >> distance
-    else:
-        output = given["magnitude"] >> np.minimum(distance - align.padding, 62)
-    for control, bits in enumerate(align.short):
-        output = np.where(given["shorten"] >> control & 1, output >> bits << bits, output)
-    return {"output": output}
+    padded = given["magnitude"] << align.padding if align.padding >= 0 else given["magnitude"] >> -align.padding
+    # What stands beyond the reach of the shifter stays.
+    shifted = padded & (1 << align.reach) - 1
+    return {"output": padded - shifted | shifted >> distance}
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
@@ -156,16 +214,18 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
     alike = rng.random(count) < 0.1  # neighbours that cancel
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    given = {f"magnitudes__{i}": magnitudes[:, i] for i in range(BLOCK_GROUP)}
-    given["signs"] = (signs << np.arange(BLOCK_GROUP)).sum(axis=1)
+    # A float has its sign beside the product, an integer in it; of signed and unsigned ones the least is -15 * 8.
+    products = np.where(scaled[:, None], magnitudes, np.where(signs, np.maximum(-magnitudes, -120), magnitudes))
+    given = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
+    given["signs"] = np.where(scaled, (signs << np.arange(BLOCK_GROUP)).sum(axis=1), 0)
     scales = _scales(config, rng, count)
     return given | scales | {"scale": np.where(scaled, scales["scale"], ScaleCode.NONE.value)}
 
 
 def _group_sums(config: CoreConfig, given: Values) -> Values:
-    magnitudes = np.stack([given[f"magnitudes__{i}"] for i in range(BLOCK_GROUP)], 1)
+    products = np.stack([given[f"products__{i}"] for i in range(BLOCK_GROUP)], 1)
     signs = given["signs"][:, None] >> np.arange(BLOCK_GROUP) & 1
-    total = np.where(signs, -magnitudes, magnitudes).sum(axis=1)
+    total = np.where(signs, -products, products).sum(axis=1)
     if not config.scales:
         return {"total": total}
     scales = _scale_products(given)
@@ -176,7 +236,7 @@ def _group_sums(config: CoreConfig, given: Values) -> Values:
         "sign": total < 0,
         "magnitude": np.abs(total) * significand,
         "exponent": np.ma.filled(scales["exponent"], 0),
-        "counts": magnitudes.any(axis=1) & (significand != 0),
+        "counts": products.any(axis=1) & (significand != 0),
     }
     # The sign of a sum of zero means nothing: its magnitude is zero.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
@@ -210,40 +270,92 @@ def _scale_products(given: Values) -> Values:
     return {"significand": significand, "exponent": exponent, "nan": nan}
 
 
-def _terms(count: int, bits: int, rng: np.random.Generator, vectors: int) -> Values:
-    top = 1 << bits - 1
-    terms = rng.integers(-top, top, (vectors, count)) >> rng.integers(0, bits, (vectors, 1))
+def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
+    """Draw signed terms of so many bits: of another length in every vector, at times all the least or the largest."""
+    widths = np.array(bits, np.int64)
+    tops = 1 << widths - 1
+    terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)
     ends = rng.random(vectors) < 0.1
-    terms[ends] = np.where(rng.integers(0, 2, (int(ends.sum()), 1)), -top, top - 1)
-    return {f"terms__{i}": terms[:, i] for i in range(count)}
+    terms[ends] = np.where(rng.integers(0, 2, (int(ends.sum()), 1)), -tops, tops - 1)
+    return [*terms.T]
+
+
+def _ones(rng: np.random.Generator, count: int, vectors: int) -> NDArray[np.int64]:
+    """Draw a bit for each term, all or none at times."""
+    return (rng.random((vectors, count)) < rng.choice([0.0, 0.5, 1.0], (vectors, 1))).astype(np.int64)
+
+
+def _joined(bits: NDArray[np.int64]) -> NDArray:
+    """Return rows of bits as one number each, lowest first."""
+    return np.array([sum(1 << place for place in np.flatnonzero(row).tolist()) for row in bits], object)
+
+
+def _number_of_ones(words: NDArray) -> NDArray[np.int64]:
+    return np.array([int(word).bit_count() for word in words], np.int64)
+
+
+def _tree_terms(tree: AddedTree, rng: np.random.Generator, vectors: int) -> Values:
+    terms = {f"term{index}": values for index, values in enumerate(_terms(tree.term_bits, rng, vectors))}
+    return terms | {"increments": _joined(_ones(rng, len(terms), vectors))}
 
 
 def _sums(given: Values) -> Values:
-    return {"total": np.sum(list(given.values()), axis=0)}
+    terms = [values for name, values in given.items() if name != "increments"]
+    return {"total": np.sum(terms, axis=0) + _number_of_ones(given["increments"])}
+
+
+def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
+    """Draw words whose carries start and end anywhere: where they are complements, a carry runs on."""
+    word0, word1 = rng.integers(0, 1 << bits, (2, count))
+    low, high = np.sort(rng.integers(0, bits, (2, count), endpoint=True), axis=0)
+    run = np.where(rng.random(count) < 0.7, (1 << high) - (1 << low), 0)
+    return {"word0": word0, "word1": word1 & ~run | ~word0 & run, "carry": rng.integers(0, 2, count)}
+
+
+def _added(bits: int, given: Values) -> Values:
+    return {"total": given["word0"] + given["word1"] + given["carry"] & (1 << bits) - 1}
+
+
+def _words(bits: int, rng: np.random.Generator, count: int) -> Values:
+    """Draw words that begin at every bit, some with nothing below it."""
+    top = np.arange(count) % bits
+    rest = np.where(rng.random(count) < 0.2, 0, rng.integers(0, 1 << bits, count))
+    return {"word": 1 << top | rest & (1 << top) - 1}
+
+
+def _zeros(bits: int, given: Values) -> Values:
+    return {"count": np.array([bits - int(word).bit_length() for word in given["word"]])}
 
 
 def _addends(accumulate: Accumulate, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms of every length, all large at times, and an accumulator."""
+    """Draw terms of every length, all large at times, ones for each, and an accumulator."""
     widths = accumulate.widths
-    # A product takes less than the bit that its term has for the weight of two.
-    bits = {"terms": widths.term_bits - 1, "group_sums": GROUP_SUM_BITS, "group_terms": widths.group_term_bits - 1}
-    given: Values = {}
-    for name, width in bits.items():
-        terms = _terms(max(len(getattr(accumulate, name)), 1), width, rng, count)
-        given |= {port.replace("terms", name, 1): terms[port] for port in [*terms][: len(getattr(accumulate, name))]}
-    top = 1 << widths.total_bits - 3
-    c_term = rng.integers(-top, top, count) >> rng.integers(0, widths.total_bits - 3, count)
-    return given | {"c_term": c_term, "integer_groups": rng.integers(0, 2, count)}
+    members = {
+        "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],
+        "group_sums": [GROUP_SUM_BITS] * widths.integer_groups,
+        "group_terms": [widths.group_term_bits] * widths.scaled_groups,
+    }
+    names = [f"i__{name}__{index}" for name, bits in members.items() for index in range(len(bits))] + ["i__c_term"]
+    terms = _terms([bits for some in members.values() for bits in some] + [widths.total_bits], rng, count)
+    given: Values = dict(zip(names, terms, strict=True))
+    ones = _ones(rng, len(members["terms"]), count)
+    given |= {f"i__increments__{place}": bits for place, bits in enumerate(ones.T)}
+    if members["group_terms"]:
+        given["i__group_increments"] = _joined(_ones(rng, len(members["group_terms"]), count))
+    return given | {"i__c_increment": rng.integers(0, 2, count), "integer_groups": rng.integers(0, 2, count)}
 
 
 def _accumulated(accumulate: Accumulate, given: Values) -> Values:
-    zero = np.zeros(len(given["c_term"]), np.int64)
-    terms, group_sums, group_terms = (
-        sum((given[f"{name}__{index}"] for index in range(len(getattr(accumulate, name)))), zero)
-        for name in ("terms", "group_sums", "group_terms")
-    )
-    integers = terms + np.where(given["integer_groups"], group_sums, 0)
-    return {"total": given["c_term"] + (integers << accumulate.widths.integer_bits) + group_terms}
+    """Add what is given; a sum that does not fit wraps, which none does that a unit can form."""
+    total = given["i__c_term"] + given["i__c_increment"]
+    for name, values in given.items():
+        if name.startswith("i__group_sums"):
+            total = total + (np.where(given["integer_groups"], values, 0) << accumulate.widths.integer_bits)
+        elif name.startswith(("i__terms", "i__group_terms", "i__increments")):
+            total = total + values
+        elif name == "i__group_increments":
+            total = total + _number_of_ones(values)
+    return {"total": total}
 
 
 def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count: int) -> Values:
@@ -262,12 +374,15 @@ def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count:
     total = np.where((kind > 0.4) & (kind < 0.5), (((1 << bits) - 1) >> tie) << tie, total)
     total = np.where(rng.integers(0, 2, count), -total, total)
 
-    floor = np.where(
-        half, zero_exponent_for(config.alignment_bits, half_result=True), zero_exponent_for(config.alignment_bits)
-    )
+    # Bit 0 of the sum is the last bit that the running format keeps.
+    kept, floor = _grids(config, half, rng)
     top = np.where(half, 18, 130)
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
+    smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
+    room = rounder.total_bits - 1 + exponent - kept - smallest
+    # Also the smallest normal number anywhere in the sum.
+    room = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), room)
 
     beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
     whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
@@ -276,10 +391,23 @@ def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count:
     flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
     return {
         "total": total,
-        "exponent": np.where(integer, 0, exponent),
+        "room": np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), room),
         "result": result,
         "saturate": rng.integers(0, 2, count),
     } | flags
+
+
+def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Draw how many bits a running format keeps below the largest exponent, and the least that this can be."""
+    aligned, packed = config.alignment_bits, config.block_alignment_bits
+    floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
+    rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
+    floats = len(rows)
+    if Widths(config).packed:  # which has no f16 for a result
+        rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
+    grids = np.array(rows or [(0, 0, 0)])
+    drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))
+    return grids[drawn, 0], grids[drawn, 1 + half]
 
 
 def _results(rounder: Round, given: Values) -> Values:
@@ -295,7 +423,8 @@ def _results(rounder: Round, given: Values) -> Values:
             output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
             overflow[where] = ~saturate & (whole != clamped)
             continue
-        exact = np.ldexp(total.astype(np.float64), given["exponent"][where] - rounder.grid_bits)
+        scale = given["room"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        exact = np.ldexp(total.astype(np.float64), scale)
         rounded = round_sum(exact, _ROUNDINGS[code])
         codes: NDArray = rounded.view(np.uint32)
         if code is ResultCode.F16:

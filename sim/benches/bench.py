@@ -29,8 +29,11 @@ class ComponentBench:
         Draws so many input vectors.
     model : callable (Values) -> Values
         Answers of the golden model for every output.
+    codes : tuple of str
+        Ports that name an element of the configuration, never by a code that it does not have.
     """
 
     component: wiring.Component
     stimulus: Callable[[np.random.Generator, int], Values]
     model: Callable[[Values], Values]
+    codes: tuple[str, ...] = ()

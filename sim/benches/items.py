@@ -21,6 +21,7 @@ from ...isa.numerics import Method, numerics
 from ...rtl.config import CoreConfig
 from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.metadata import RuleCode
+from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, result_layout, step_layout
 from ...rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layout
 from ..steps import Matrices, control_word, octets, step_words, steps_of
@@ -117,17 +118,28 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
     return tuple(found.values())
 
 
-def random_blocks(config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int) -> Iterator[Block]:
-    """Yield random blocks without end, in rounds that visit every instruction of the datapath once."""
+def random_blocks(
+    config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int, *, ordered: bool = True
+) -> Iterator[Block]:
+    """Yield random blocks without end, in rounds that visit every instruction of the datapath once.
+
+    Their steps are for a unit or, not `ordered`, for an array of units.
+    """
     instructions = native(config, arch)
     while True:
         for place in rng.permutation(len(instructions)):
-            yield _block(config, arch, instructions[place], rng, rows, columns)
+            yield _block(config, arch, instructions[place], rng, (rows, columns), ordered)
 
 
 def _block(
-    config: CoreConfig, arch: str, instruction: Instruction, rng: np.random.Generator, rows: int, columns: int
+    config: CoreConfig,
+    arch: str,
+    instruction: Instruction,
+    rng: np.random.Generator,
+    shape: tuple[int, int],
+    ordered: bool,
 ) -> Block:
+    rows, columns = shape
     distribution = str(rng.choice(distributions(instruction)))
 
     def codes(operand: str, *shape: int) -> NDArray:
@@ -156,7 +168,7 @@ def _block(
 
     parts = [octets(part, instruction.container_bits) for part in (a, b.transpose(0, 2, 1))]
     matrices = Matrices(parts[0], parts[1], nibbles if instruction.rule else None, scales[0], scales[1])
-    (steps,) = steps_of(config, instruction, matrices)
+    (steps,) = steps_of(config, instruction, matrices, ordered=ordered)
     step, words = steps[0], step_words(config)
     if instruction.d.is_integer:
         accumulators = _integer_accumulators((rows, columns), rng)
@@ -186,7 +198,7 @@ def _block(
     step[..., words.control] &= ~np.uint32(7 << control["rule"].offset)
     step[..., words.control] |= np.uint32(rule << control["rule"].offset | noise)
     step[..., words.control] |= overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
-    flags = _illegal(config, instruction, step[..., words.metadata], rule)
+    flags = _illegal(config, instruction, step[..., words.metadata], rule, ordered)
     results |= flags << np.uint64(result_layout(config)["illegal"].offset)
     return Block(f"{instruction} {distribution}", step, results)
 
@@ -226,16 +238,19 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 
 
 def _illegal(
-    config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int
+    config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
     """Return the flags of every chunk of a step, those beyond a short instruction included."""
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)
     packed = np.ascontiguousarray(metadata).view(np.uint8)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(*metadata.shape[:-1], -1)
-    chunks = config.chunks // 2 if instruction.container_bits >= 16 else config.chunks
+    wide = instruction.container_bits >= 16
+    chunks = config.chunks // 2 if wide else config.chunks
+    order = nibble_order(config, wide=wide) if ordered else range(chunks)
+    nibbles = nibbles[..., [order.index(chunk) for chunk in range(chunks)]]
     legal = RULES[RuleCode(rule).name.lower()].legal if rule < len(RuleCode) else frozenset()
-    broken = ~np.isin(nibbles[..., :chunks], list(legal))
+    broken = ~np.isin(nibbles, list(legal))
     return (broken.astype(np.uint64) << np.arange(chunks, dtype=np.uint64)).sum(axis=-1, dtype=np.uint64)
 
 
@@ -254,7 +269,7 @@ def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[I
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = step_layout(config), result_layout(config)
-    for block in random_blocks(config, arch, rng, config.rows, config.columns):
+    for block in random_blocks(config, arch, rng, config.rows, config.columns, ordered=False):
         lines = {"a": block.steps[:, 0], "metadata": block.steps[:, 0], "scale_a": block.steps[:, 0]}
         lines |= {"b": block.steps[0], "scale_b": block.steps[0]}
         outputs = block.steps.reshape(-1, words.total)

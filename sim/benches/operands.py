@@ -14,19 +14,14 @@ from ...golden.integer import decode_integer
 from ...golden.select import kept_rows, undelivered
 from ...isa.formats import FORMATS
 from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, reachable, swap_for_mux3
+from ...rtl.codes import ELEMENT_CODE_BITS
 from ...rtl.config import CoreConfig, Element
 from ...rtl.metadata import MetadataDecoder, RuleCode
 from ...rtl.multiply import Multiply
-from ...rtl.select import OperandSelect, Selector
-from ...rtl.unpack import (
-    ACCUMULATOR_SIGNIFICAND_BITS,
-    ELEMENT_CODE_BITS,
-    FormatDecoder,
-    Unpack,
-    UnpackAccumulator,
-    raw_signature,
-    significand_bits,
-)
+from ...rtl.order import OrderedSelect, selected_byte
+from ...rtl.select import Selector
+from ...rtl.slots import Slot
+from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator, raw_signature
 from ...rtl.widths import Widths
 from ..stimulus import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_codes
 from .bench import ComponentBench, Values
@@ -36,7 +31,6 @@ __all__ = ["operand_benches"]
 #: Name and defined nibbles for every value of the field; a code of no rule defines none.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
-_ELEMENT_CODES = 1 << ELEMENT_CODE_BITS
 
 
 def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
@@ -48,15 +42,17 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
         selector = Selector(bits)
         benches[f"selector{bits}"] = ComponentBench(selector, partial(_units, bits), _selected_units)
     benches["select"] = ComponentBench(
-        OperandSelect(config), partial(_step_operands, config, widths), partial(_selected_operands, config)
+        OrderedSelect(config), partial(_step_operands, config, widths), partial(_selected_operands, config)
     )
-    # The first slot serves every element, and the last only the narrowest.
-    for slot in sorted({0, config.slots - 1}):
-        unpack = FormattedUnpack(config, slot)
-        benches[f"unpack{slot}"] = ComponentBench(unpack, partial(_containers, unpack), partial(_unpacked, unpack))
-        multiply = Multiply(unpack.significand)
-        benches[f"multiply{slot}"] = ComponentBench(multiply, partial(_raw_pairs, multiply.significand), _products)
-    if Widths(config).floats or Widths(config).packed:
+    for slot in slots_of_each_kind(config):
+        for side in ("a", "b"):
+            unpack = FormattedUnpack(slot, side)
+            benches[f"unpack_{side}{slot.index}"] = ComponentBench(
+                unpack, partial(_containers, unpack), partial(_unpacked, unpack), ("element",)
+            )
+        multiply = Multiply(slot.significand_bits)
+        benches[f"multiply{slot.index}"] = ComponentBench(multiply, partial(_raw_pairs, slot), _products)
+    if Widths(config).floating:
         halves = any(element.format.name == "f16" for element in config.elements)
         benches["accumulator"] = ComponentBench(
             UnpackAccumulator(), partial(_accumulators, halves), _unpacked_accumulators
@@ -64,15 +60,21 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
     return benches
 
 
+def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
+    """Return the first slot, which serves every element, and the last slot of every other set of elements."""
+    last = {slot.elements: slot for slot in Widths(config).slots}
+    return [Slot(config, 0), *(slot for elements, slot in last.items() if elements != config.elements)]
+
+
 class FormattedUnpack(wiring.Component):
     """The unpacking of one slot with the table of formats that it looks at.
 
     Parameters
     ----------
-    config : CoreConfig
-        Formats.
-    slot : int
-        Which element of the operand.
+    slot : Slot
+        Which element of the operand, of which formats.
+    side : str
+        ``a`` or ``b``.
 
     Members
     -------
@@ -80,35 +82,31 @@ class FormattedUnpack(wiring.Component):
         All elements of a step, lowest first.
     element : In(4)
         Control code.
-    raw : Out(raw_signature(significand))
+    raw : Out(raw_signature(slot.significand_bits))
         The element.
     """
 
-    def __init__(self, config: CoreConfig, slot: int) -> None:
-        self.config = config
+    def __init__(self, slot: Slot, side: str) -> None:
         self.slot = slot
-        self.served = config.elements_of_slot(slot)
-        self.significand = significand_bits(self.served)
+        self.side = side
         super().__init__(
             {
-                "operand": In(8 * config.step_bytes),
+                "operand": In(8 * slot.config.step_bytes),
                 "element": In(ELEMENT_CODE_BITS),
-                "raw": Out(raw_signature(self.significand)),
+                "raw": Out(raw_signature(slot.significand_bits)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Connect both."""
         m = Module()
-        elements = self.config.elements
-        m.submodules.formats = formats = FormatDecoder(elements)
-        coded = [(elements.index(element), element) for element in self.served]
-        m.submodules.unpack = unpack = Unpack(self.slot, coded, self.significand, len(self.operand))
+        m.submodules.formats = formats = FormatDecoder(self.slot.config)
+        m.submodules.unpack = unpack = Unpack(self.slot, self.side)
         m.d.comb += [
             formats.element.eq(self.element),
             unpack.operand.eq(self.operand),
             unpack.element.eq(self.element),
-            unpack.specials.eq(formats.specials),
+            unpack.traits.eq(formats.traits),
         ]
         wiring.connect(m, wiring.flipped(self.raw), unpack.raw)
         return m
@@ -134,14 +132,12 @@ def _decoded_nibbles(selector: str, given: Values) -> Values:
 
 def _units(bits: int, rng: np.random.Generator, count: int) -> Values:
     units = {f"units__{i}": rng.integers(0, 1 << bits, count) for i in range(UNITS_PER_CHUNK)}
-    one_hot = np.array([0, 1, 2, 4, 8])
-    return units | {f"select{slot}": one_hot[rng.integers(0, 5, count)] for slot in range(2)}
+    chosen = rng.integers(-1, UNITS_PER_CHUNK, count)
+    return units | {f"select__{i}": (chosen == i).astype(np.int64) for i in range(UNITS_PER_CHUNK)}
 
 
 def _selected_units(given: Values) -> Values:
-    units = np.stack([np.zeros_like(given["units__0"]), *(given[f"units__{i}"] for i in range(UNITS_PER_CHUNK))])
-    which = np.array([0, 1, 2, 0, 3, 0, 0, 0, 4])
-    return {f"output{slot}": np.choose(which[given[f"select{slot}"]], units) for slot in range(2)}
+    return {"output": np.sum([given[f"units__{i}"] * given[f"select__{i}"] for i in range(UNITS_PER_CHUNK)], axis=0)}
 
 
 def _step_operands(config: CoreConfig, widths: list[int], rng: np.random.Generator, count: int) -> Values:
@@ -199,75 +195,89 @@ def _selected_operands(config: CoreConfig, given: Values) -> Values:
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
     """Draw an element for every vector, and a code of it for the slot; everything around is noise."""
-    config = unpack.config
+    config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
-    codes = np.where(
-        rng.random(count) < 0.9, rng.integers(0, len(config.elements), count), rng.integers(0, _ELEMENT_CODES, count)
-    )
-    for code, element in enumerate(config.elements):
-        where = np.flatnonzero(codes == code)
-        if element not in unpack.served:
-            continue
+    codes = rng.integers(0, len(config.elements), count)
+    for element in unpack.slot.elements:
+        where = np.flatnonzero(codes == config.elements.index(element))
         names = INTEGER_DISTRIBUTIONS if element.format.is_integer else FLOAT_DISTRIBUTIONS
         for name, part in zip(names, np.array_split(where, len(names)), strict=True):
             fresh = random_codes(element.format, name, (len(part),), rng) << element.low_bit
             kept = ((1 << element.format.bits) - 1) << element.low_bit
-            _replace(octets, part, unpack.slot, element, fresh, kept)
+            _replace(octets, part, unpack, element, fresh, kept)
     return {"operand": _join(octets), "element": codes}
 
 
-def _replace(octets: NDArray[np.uint8], rows: NDArray, slot: int, element: Element, fresh: NDArray, kept: int) -> None:
-    bits = element.container_bits
+def _first_byte(unpack: FormattedUnpack, element: Element) -> int:
+    """Return where the slot's container begins; the selection may put the narrow ones of B elsewhere."""
+    byte = unpack.slot.index * element.container_bits // 8
+    if unpack.side == "a" or element.container_bits > 8:
+        return byte
+    return selected_byte(unpack.slot.config, byte, wide=False)
+
+
+def _replace(
+    octets: NDArray[np.uint8], rows: NDArray, unpack: FormattedUnpack, element: Element, fresh: NDArray, kept: int
+) -> None:
+    byte, bits = _first_byte(unpack, element), element.container_bits
     if bits == 4:
-        shift = 4 * (slot % 2)
-        place = octets[rows, slot // 2]
-        octets[rows, slot // 2] = place & ~np.uint8(15 << shift) | (fresh << shift).astype(np.uint8)
+        shift = 4 * (unpack.slot.index % 2)
+        octets[rows, byte] = octets[rows, byte] & ~np.uint8(15 << shift) | (fresh << shift).astype(np.uint8)
         return
     words = octets.view(f"<u{bits // 8}")
-    words[rows, slot] = words[rows, slot] & ~words.dtype.type(kept) | fresh.astype(words.dtype)
+    place = 8 * byte // bits
+    words[rows, place] = words[rows, place] & ~words.dtype.type(kept) | fresh.astype(words.dtype)
 
 
 def _element_codes(unpack: FormattedUnpack, operand: NDArray, element: Element) -> NDArray:
-    octets = _cut(operand, unpack.config.step_bytes)
-    bits = element.container_bits
+    octets, byte, bits = (
+        _cut(operand, unpack.slot.config.step_bytes),
+        _first_byte(unpack, element),
+        element.container_bits,
+    )
     if bits == 4:
-        return octets[:, unpack.slot // 2] >> np.uint8(4 * (unpack.slot % 2)) & np.uint8(15)
-    return np.ascontiguousarray(octets.view(f"<u{bits // 8}")[:, unpack.slot])
+        return octets[:, byte] >> np.uint8(4 * (unpack.slot.index % 2)) & np.uint8(15)
+    return np.ascontiguousarray(octets.view(f"<u{bits // 8}")[:, 8 * byte // bits])
 
 
 def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
+    slot = unpack.slot
     count = len(given["element"])
     names = ("sign", "exponent", "significand", "zero", "special", "inf", "nan")
     fields = {name: np.ma.zeros(count, np.int64) for name in names}
     fields["zero"][:] = 1
-    for element in unpack.served:
-        where = given["element"] == unpack.config.elements.index(element)
+    absent = np.ones(count, bool)
+    for element in slot.elements:
+        where = given["element"] == slot.config.elements.index(element)
         codes = _element_codes(unpack, given["operand"][where], element)
-        for name, values in _raw(element, codes, unpack.significand).items():
+        point = 0 if element.counts else slot.point(element, unpack.side)
+        for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
-    # What a code of an absent element leaves beside its zero means nothing, nor do the fields of no ordinary number.
-    absent = ~np.isin(given["element"], [unpack.config.elements.index(element) for element in unpack.served])
+        absent[where] = False
+    # What a format that the slot does not serve leaves beside its zero means nothing, nor do some fields of a float
+    # that is no ordinary number.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked
     return {f"raw__{name}": values for name, values in fields.items()}
 
 
-def _raw(element: Element, codes: NDArray, width: int) -> dict[str, NDArray]:
-    """Return the raw form of codes of one element, by the golden decoder."""
+def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
+    """Return the raw form of codes of one element, by the golden decoder, floats with so many bits below the point."""
     fmt = element.format
     if fmt.is_integer:
         values = decode_integer(codes, fmt).astype(np.int64)
-        return {"sign": values < 0, "significand": np.abs(values), "zero": values == 0, "exponent": np.ma.masked}
+        zeros = np.zeros_like(values)
+        return {"sign": zeros, "exponent": zeros + 1, "significand": values, "zero": values == 0}
     terms = decode(codes, fmt, WIDE, element.low_bit)
     plain = codes >> element.low_bit & (1 << fmt.bits) - 1
     classes = np.zeros(codes.shape, np.float32) if terms.classes is None else terms.classes
     exponents = terms.exponents.astype(np.int64)
-    scale = 1 if element.packed_float else width - 1 - exponents
+    scale = 1 if element.packed_float else point - exponents
     significands = np.ldexp(np.abs(terms.values), scale)
     return {
         "sign": plain >> (fmt.bits - 1) & 1,
-        "exponent": np.ma.masked if element.packed_float else exponents + fmt.bias,
+        "exponent": np.ones_like(exponents) if element.packed_float else exponents + fmt.bias,
         "significand": significands.astype(np.int64),
         "zero": (terms.values == 0) & np.isfinite(classes),
         "special": ~np.isfinite(classes),
@@ -276,16 +286,29 @@ def _raw(element: Element, codes: NDArray, width: int) -> dict[str, NDArray]:
     }
 
 
-def _raw_pairs(width: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw two operands whose flags agree, with one-hot, full and random significands."""
+def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
+    """Draw two operands whose flags agree, with one-hot, full and random significands; in part two integers.
+
+    Also where a slot has integers alone: a multiplier is of a width, not of formats.
+    """
+    formats = [element.format for element in slot.elements if element.format.is_integer]
+    lowest = -max((1 << fmt.bits - 1 for fmt in formats if fmt.signed), default=0)
+    highest = max(((1 << fmt.bits - fmt.signed) - 1 for fmt in formats), default=0)
+    integer = rng.random(count) < (0.4 if formats else 0)
     given: Values = {}
     for side in ("a", "b"):
         kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # ordinary, zero, Inf, NaN
-        bits = rng.integers(1, width, count, endpoint=True)
+        kind = np.where(integer, np.minimum(kind, 1), kind)
+        bits = rng.integers(1, slot.significand_bits, count, endpoint=True)
         significand = np.maximum(1, rng.integers(0, 1 << bits))
         significand = np.where(rng.random(count) < 0.1, (1 << bits) - 1, significand)
+        negative = (rng.random(count) < 0.5) & (lowest < 0)
+        whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
+        ends = rng.random(count) < 0.2
+        whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
+        significand = np.where(integer, whole, significand)
         given |= {
-            f"{side}__sign": rng.integers(0, 2, count),
+            f"{side}__sign": np.where(integer, 0, rng.integers(0, 2, count)),
             f"{side}__exponent": rng.integers(0, 256, count),
             f"{side}__significand": np.where(kind == 1, 0, significand),
             f"{side}__zero": kind == 1,
@@ -306,7 +329,7 @@ def _products(given: Values) -> Values:
         "sign": a["sign"] ^ b["sign"],
         "exponent": a["exponent"] + b["exponent"],
         "significand": np.ma.array(a["significand"] * b["significand"], mask=special),
-        "zero": np.ma.array(product == 0, mask=special),
+        "zero": np.ma.array(product == 0, mask=np.isnan(product)),
         "special": special,
         "inf": np.isinf(product),
         "nan": np.isnan(product),

@@ -1,5 +1,6 @@
 """Builds a bench with cocotb's runner and runs it, on Verilator or Icarus."""
 
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -22,6 +23,8 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
+#: What Yosys puts into every process to wake it at time zero: a branch that is never taken.
+_AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
 _MODULES = {
     "components": "component_tests",
     "unit": "unit_tests",
@@ -179,7 +182,8 @@ def build(
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / f"{_TOP}.v"
-    source.write_text(verilog_text or bench_verilog(settings), encoding="utf-8")
+    text = verilog_text or bench_verilog(settings)
+    source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
     sources: list[Any] = [source]
     arguments: list[str] = []
     runner: Runner

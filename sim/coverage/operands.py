@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ...isa.metadata import UNITS_PER_CHUNK, indices, reachable, swap_for_mux3
 from ...rtl.config import CoreConfig
 from ...rtl.metadata import RuleCode
+from ...rtl.order import byte_order, nibble_order
 from ...rtl.round import ResultCode
 from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout
@@ -130,7 +131,9 @@ class StepReader:
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
         """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many."""
-        return split(self._octets(steps, self._words.metadata))[:, : self.config.chunks // (2 if wide else 1)]
+        taken = split(self._octets(steps, self._words.metadata))
+        order = nibble_order(self.config, wide=wide)
+        return taken[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
         """Return the operands of steps that share a control word."""
@@ -139,7 +142,7 @@ class StepReader:
         unit = _CONTAINERS[16 if wide else 8]
         count = len(steps)
         stored = self._octets(steps, self._words.a)[:, :size].copy().view(unit)
-        b = self._octets(steps, self._words.b)[:, : 2 * size].copy().view(unit)
+        b = self._column(steps, wide=wide, sparse=control.sparse).view(unit)
         nibbles = self.nibbles(steps, wide)
         candidates = b.reshape(count, -1, UNITS_PER_CHUNK)
         if control.sparse:
@@ -165,6 +168,17 @@ class StepReader:
             self._octets(steps, words.scale_a),
             self._octets(steps, words.scale_b),
         )
+
+    def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
+        """Return the bytes of B as they lie in the matrix; the upper half of those of a dense step are zero."""
+        taken = self._octets(steps, self._words.b)
+        if not self.config.sparse:
+            return taken
+        column = np.zeros_like(taken)
+        for place, source in enumerate(byte_order(self.config, wide=wide, sparse=sparse)):
+            if source is not None:
+                column[:, source] = taken[:, place]
+        return column
 
     def _octets(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
         return np.ascontiguousarray(steps[:, field]).view(np.uint8)

@@ -7,7 +7,7 @@ answer that differs. What is driven and what is compared is that of the cocotb b
 import ctypes
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,7 @@ from ...rtl.emit import emit
 from ...rtl.step import control_layout, result_layout, step_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ..benches.bench import ComponentBench
 from ..benches.components import Harness, component_benches
 from ..benches.items import TAG, Item, native, random_blocks, tiles, warp_items
 from ..benches.ports import Port, port_dtype, split
@@ -153,10 +154,10 @@ class _Components:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
-        harness = Harness({name: bench.component for name, bench in benches.items()})
+        harness = _AssumedComponents(settings.config, benches)
         text = rtlil.convert(harness, name=TOP, ports=[port.value for port in harness.ports], emit_src=False)
         # Amaranth numbers a module whose name a port has taken.
-        cells = {name: rf"{TOP}/*\{name}.* {TOP}/*\{name}$*" for name in benches}
+        cells = {name: rf"{TOP}/$flatten\{name}.* {TOP}/$flatten\{name}$*" for name in benches}
         self.netlist = mutated(
             text, TOP, {name: (cells[name], -(-faults // len(benches))) for name in benches}, seed, folder
         )
@@ -209,6 +210,22 @@ def _component_driver(name: str, inputs: list[Port], outputs: list[Port]) -> str
     in_bytes, drive = copies(inputs, "        std::memcpy(&{port}, in + {offset}, {size});\n")
     out_bytes, read = copies(outputs, "        std::memcpy(got + {offset}, &{port}, {size});\n")
     return _COMPONENT.format(name=name, in_bytes=in_bytes, out_bytes=out_bytes, drive=drive, read=read)
+
+
+class _AssumedComponents(Harness):
+    """Components that are told only the element codes of their configuration."""
+
+    def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
+        super().__init__({name: bench.component for name, bench in benches.items()})
+        self._elements = len(config.elements)
+        self._codes = {f"{name}__{port}" for name, bench in benches.items() for port in bench.codes}
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.submodules.assumption = assumption = Module()
+        codes = [port.value for port in self.ports if port.name in self._codes]
+        assumption.d.comb += Assume(Cat(code < self._elements for code in codes).all())
+        return m
 
 
 class _AssumedUnit(Elaboratable):

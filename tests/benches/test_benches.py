@@ -12,8 +12,19 @@ from sptc.sim.benches.settings import Settings
 #: Vectors of each component, steps, tiles and instructions of each test.
 ITEMS = {"components": 500, "unit": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
-    *("metadata", "selector8", "selector16", "select", "unpack0", "multiply0", "unpack15", "multiply15"),
-    *("accumulator", "offset", "largest", "align", "align_c", "sum_tree", "accumulate", "round"),
+    *("metadata", "selector8", "selector16", "select"),
+    *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
+    *(
+        "largest",
+        "largest_of_products",
+        "align0",
+        "align_c",
+        "sum_tree",
+        "adder",
+        "accumulate",
+        "leading_zeros",
+        "round",
+    ),
 }
 #: How much longer the long regression is.
 LONGER = 25

@@ -12,7 +12,7 @@ import pytest
 from sptc.formal.catalogue import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("cli", "formal", "golden", "isa", "rtl", "sim")
+FOLDERS = ("cli", "formal", "golden", "isa", "rtl", "sim", "synth")
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,28 @@ class Plant:
 
 PLANTS = {
     "metadata.legal": Plant(
-        "rtl/metadata.py", "defined.bit_select(n, 1))", "defined.bit_select(n, 1) | (n == 0b1010))"
+        "rtl/metadata.py", "for nibble in nibbles).any()", "for nibble in [*nibbles, 0b1010]).any()"
     ),
     "metadata.selects": Plant("rtl/metadata.py", "_one_hot(self.index1)", "_one_hot(self.index0)"),
     "metadata.exchange": Plant("rtl/metadata.py", "(n[0] & ~n[3]) | (n[1] & ~n[2])", "(n[0] & ~n[3])", "blackwell"),
     "metadata.chunk": Plant(
-        "rtl/select.py", "self.nibbles.word_select(chunk, 4)", "self.nibbles.word_select(max(chunk, 1), 4)"
+        "rtl/select.py", "self.nibbles.word_select(lane, 4)", "self.nibbles.word_select(max(lane, 1), 4)"
     ),
-    "selection.units": Plant("rtl/select.py", "gated[2] | gated[3]", "gated[2]"),
-    "selection.isolation": Plant("rtl/select.py", "| gated[3])", "| gated[3] | self.units[1][0])"),
+    "selection.units": Plant("rtl/select.py", "reduce(or_, gated)", "reduce(or_, gated[:3])"),
+    "selection.isolation": Plant("rtl/select.py", "reduce(or_, gated)", "reduce(or_, [*gated, self.units[1][0]])"),
     "selection.tf32": Plant("rtl/metadata.py", "Mux(self.swap, i0, i1)", "Mux(self.swap, i0, i1 & 2)"),
     "selection.step": Plant(
         "rtl/select.py",
-        "self.b.word_select(chunk, UNITS_PER_CHUNK * bits)",
-        "self.b.word_select(max(chunk, 1), UNITS_PER_CHUNK * bits)",
+        "self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)",
+        "self.b.word_select(max(group, 1), UNITS_PER_CHUNK * parts * unit_bits)",
     ),
     "operands.unpack": Plant("rtl/unpack.py", "raw.exponent.eq(exponent | ~hidden)", "raw.exponent.eq(exponent)"),
     "operands.accumulator": Plant("rtl/unpack.py", "self.inf.eq(special & ~fraction.any())", "self.inf.eq(special)"),
     "operands.multiply": Plant("rtl/multiply.py", "a.special & (a.nan | b.zero)", "a.special & a.nan"),
-    "operands.exact": Plant(
-        "rtl/multiply.py",
-        "a.significand * b.significand)",
-        "(a.significand * b.significand) ^ (a.significand.all() & b.significand.all()))",
+    "operands.exact": Plant("rtl/booth.py", "negation.eq(negative & ~magnitude[0])", "negation.eq(negative)"),
+    "operands.products": Plant(
+        "rtl/unpack.py", "sign.replicate(width - len(bits))", "Const(0).replicate(width - len(bits))", "ampere"
     ),
-    "operands.products": Plant("rtl/unpack.py", "Mux(sign, -bits, bits)", "Mux(sign, ~bits, bits)"),
     "scaling.offset": Plant(
         "rtl/scale.py", "self._bias(m, self.a) + self._bias(m, self.b)", "self._bias(m, self.a) + self._bias(m, self.a)"
     ),
@@ -60,17 +58,26 @@ PLANTS = {
     "alignment.maximum": Plant(
         "rtl/align.py", "Mux(left > right, left, right)", "Mux(left[:10] > right[:10], left, right)"
     ),
-    "alignment.shift": Plant("rtl/align.py", "[amount_bits:-1].any()", "[amount_bits + 1 : -1].any()"),
-    "reduction.tree": Plant("rtl/reduce.py", "node.eq(left + right)", "node.eq((left + right)[:-1].as_signed())"),
-    "reduction.group": Plant("rtl/group.py", "-magnitude, magnitude)", "~magnitude, magnitude)", "ampere"),
+    "alignment.shift": Plant(
+        "rtl/align.py", "self.distance[amount_bits:].any()", "self.distance[amount_bits + 1 :].any()"
+    ),
+    "alignment.largest": Plant(
+        "rtl/products.py", "Mux(product.zero | packed, 0, product.exponent)", "Mux(packed, 0, product.exponent)"
+    ),
+    "alignment.terms": Plant("rtl/terms.py", " | of_products[bits:].any().replicate(bits)", ""),
+    "reduction.tree": Plant(
+        "rtl/reduce.py", "(first & second) | (third & (first | second))", "(first & second) | (third & first)"
+    ),
+    "reduction.adder": Plant("rtl/adder.py", "makes | (passes & carry)", "makes | passes"),
+    "reduction.group": Plant(
+        "rtl/group.py", "tree.increments.eq(self.signs)", "tree.increments.eq(self.signs[:-1])", "ampere"
+    ),
     "reduction.width": Plant("rtl/widths.py", "bound.bit_length() + 1", "bound.bit_length() - 1"),
-    "rounding.truncation": Plant("rtl/round.py", "limit - shift + 1, 0)", "limit - shift, 0)"),
-    "rounding.nearest": Plant("rtl/round.py", "guard & (sticky | fraction[0])", "guard"),
+    "rounding.truncation": Plant("rtl/round.py", "self.room + 1 - shift, 0)", "self.room - shift, 0)"),
+    "rounding.nearest": Plant("rtl/round.py", "guard & (sticky | odd))", "guard)"),
     "rounding.specials": Plant("rtl/round.py", "self.nan | (self.positive_inf & self.negative_inf)", "self.nan"),
     "rounding.integers": Plant("rtl/round.py", "| ~value[31:].any()", "| ~value[32:].any()"),
-    "unit.floats": Plant(
-        "rtl/unit.py", "_with_sign(accumulator.sign, align.output)", "_with_sign(Const(0), align.output)"
-    ),
+    "unit.floats": Plant("rtl/terms.py", "negative = self.i.c_sign & ~integer", "negative = Const(0)"),
     "unit.integers": Plant("rtl/unit.py", "Cat(step.c, step.c[-1] ^ step.overflow)", "Cat(step.c, step.c[-1])"),
     "core.order": Plant("rtl/core.py", "self.o.ready | ~self.o.valid", "self.o.ready | ~self.o.valid | self.i.valid"),
     "core.reset": Plant("rtl/core.py", "Signal(config.latency)", "Signal(config.latency, reset_less=True)"),

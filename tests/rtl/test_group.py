@@ -43,17 +43,30 @@ def totals(signs: np.ndarray, magnitudes: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("made", [PLAIN, SCALED], ids=["plain", "scaled"])
 def test_the_sum_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> None:
-    """For magnitudes of every kind of 4-bit element: up to 15 by 15."""
+    """Of products of floats, whose signs stand beside them: magnitudes of up to 15 by 15."""
     signs, magnitudes = products(rng, 300, tuple(range(16)))
     assert (totals(signs[20:40], magnitudes[20:40]) == 0).all()
-    got = simulate(Group(made), signs=ports(signs), magnitudes=magnitudes)
+    got = simulate(Group(made), signs=ports(signs), products=magnitudes)
     np.testing.assert_array_equal(got["total"], totals(signs, magnitudes))
     assert {16 * 225, -16 * 225, 0} <= set(got["total"].tolist())
 
 
+@pytest.mark.parametrize("made", [PLAIN, SCALED], ids=["plain", "scaled"])
+def test_the_sum_of_integers_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> None:
+    """They have their signs in them: every product of s4 and u4, and of both."""
+    factors = np.arange(-8, 8), np.arange(16)
+    drawn = [rng.choice(factors[i], (200, SIZE)) * rng.choice(factors[j], (200, SIZE)) for i in (0, 1) for j in (0, 1)]
+    ends = np.array([64, -56, 225, -120, 0])[:, None].repeat(SIZE, axis=1)
+    alone = [np.eye(SIZE, dtype=int) * value for value in (-1, 1, -120, 225)]
+    given = np.concatenate([*drawn, ends, *alone])
+    got = simulate(Group(made), products=given)
+    np.testing.assert_array_equal(got["total"], given.sum(axis=1))
+    assert {16 * 225, -16 * 120, 0} <= set(got["total"].tolist())
+
+
 def test_without_scales_there_is_only_a_sum(simulate: Callable, rng: Random) -> None:
     signs, magnitudes = products(rng, 60, tuple(range(16)))
-    got = simulate(Group(PLAIN), signs=ports(signs), magnitudes=magnitudes, scale=1, scale_a=255, scale_b=200)
+    got = simulate(Group(PLAIN), signs=ports(signs), products=magnitudes, scale=1, scale_a=255, scale_b=200)
     for name in ("counts", "sign", "magnitude", "exponent", "nan"):
         assert not got[name].any()
 
@@ -76,7 +89,7 @@ def test_a_scaled_group(simulate: Callable, rng: Random, scale: ScaleCode) -> No
     got = simulate(
         Group(SCALED),
         signs=ports(signs),
-        magnitudes=magnitudes,
+        products=magnitudes,
         scale=scale.value,
         scale_a=scales[0],
         scale_b=scales[1],
@@ -104,7 +117,7 @@ def test_the_largest_scaled_group_fits(simulate: Callable) -> None:
     got = simulate(
         Group(SCALED),
         signs=[0, 0xFFFF],
-        magnitudes=np.full((2, SIZE), 144),
+        products=np.full((2, SIZE), 144),
         scale=ScaleCode.UE4M3.value,
         scale_a=0x77,
         scale_b=0x0F,

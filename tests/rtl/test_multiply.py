@@ -12,9 +12,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
-from sptc.rtl.config import Element
+from sptc.rtl.config import CoreConfig
 from sptc.rtl.multiply import Multiply, product_signature
-from sptc.rtl.unpack import FormatDecoder, Unpack, significand_bits
+from sptc.rtl.slots import Slot
+from sptc.rtl.unpack import FormatDecoder, Unpack
 
 BYTES = np.arange(256, dtype=np.uint8)
 #: Values of every byte by an independent decoder, and the exponent bias of the format.
@@ -35,34 +36,41 @@ SMALLEST = {"e4m3": -6, "e5m2": -14, "e3m2": -2, "e2m3": 0, "e2m1": 0}
 class Lane(wiring.Component):
     """A product slot of 8-bit elements: unpack, unpack, multiply."""
 
-    def __init__(self) -> None:
-        self.elements = [Element.parse(word) for word in WORDS]
-        self.significand = significand_bits(self.elements)
+    def __init__(self, config: CoreConfig) -> None:
+        self.slot = Slot(config, 0)
         ports: dict[str, wiring.Member] = {name: In(8) for name in ("a", "b")}
         ports |= {f"element_{name}": In(4) for name in ("a", "b")}
-        super().__init__({**ports, "product": Out(product_signature(self.significand))})
+        super().__init__({**ports, "product": Out(product_signature(self.slot.significand_bits))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.multiply = multiply = Multiply(self.significand)
+        m.submodules.multiply = multiply = Multiply(self.slot.significand_bits)
         for name in ("a", "b"):
-            m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.elements)
-            m.submodules[name] = unpack = Unpack(0, [*enumerate(self.elements)], self.significand, 8)
+            m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.slot.config)
+            m.submodules[name] = unpack = Unpack(self.slot, name)
             m.d.comb += [
                 decoder.element.eq(getattr(self, f"element_{name}")),
                 unpack.operand.eq(getattr(self, name)),
                 unpack.element.eq(getattr(self, f"element_{name}")),
-                unpack.specials.eq(decoder.specials),
+                unpack.traits.eq(decoder.traits),
             ]
             wiring.connect(m, unpack.raw, getattr(multiply, name))
         wiring.connect(m, multiply.product, wiring.flipped(self.product))
         return m
 
 
-@pytest.fixture(scope="module")
-def lane(compiled: Callable) -> tuple[int, Callable]:
-    made = Lane()
-    return made.significand, compiled(made)
+#: With bits kept below the largest exponent that leave the points of A and B in one place, and in different ones.
+KEPT = (24, 13)
+
+
+def config_of(bits: int) -> CoreConfig:
+    return CoreConfig(name="test", formats=WORDS, step_bytes=4, fp8_alignment_bits=bits)
+
+
+@pytest.fixture(scope="module", params=KEPT)
+def lane(request: pytest.FixtureRequest, compiled: Callable) -> tuple[Slot, Callable]:
+    made = Lane(config_of(request.param))
+    return made.slot, compiled(made)
 
 
 def exponent_of(values: NDArray[np.float64], word: str) -> NDArray[np.int64]:
@@ -71,8 +79,8 @@ def exponent_of(values: NDArray[np.float64], word: str) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize(("a_word", "b_word"), [*product(FLOATS, repeat=2), *product(INTEGERS, repeat=2)])
-def test_every_pair_of_bytes(lane: tuple[int, Callable], a_word: str, b_word: str) -> None:
-    width, evaluate = lane
+def test_every_pair_of_bytes(lane: tuple[Slot, Callable], a_word: str, b_word: str) -> None:
+    slot, evaluate = lane
     a, b = BYTES.repeat(256), np.tile(BYTES, 256)
     got = evaluate(a=a, b=b, element_a=WORDS.index(a_word), element_b=WORDS.index(b_word))
     a_values, b_values = READERS[a_word][0](a).astype(float), READERS[b_word][0](b).astype(float)
@@ -85,30 +93,42 @@ def test_every_pair_of_bytes(lane: tuple[int, Callable], a_word: str, b_word: st
     np.testing.assert_array_equal(got["product_zero"][finite], exact[finite] == 0)
     special = ~(np.isfinite(a_values) & np.isfinite(b_values))
     np.testing.assert_array_equal(got["product_special"], special)
-    signed = ordered & (exact != 0) if a_word in INTEGERS else ordered
-    np.testing.assert_array_equal(got["product_sign"][signed], np.signbit(exact[signed]))
     significand = got["product_significand"].astype(float)
     if a_word in INTEGERS:
-        np.testing.assert_array_equal(significand, np.abs(exact))
+        np.testing.assert_array_equal(significand, exact)
+        assert not got["product_sign"].any()
+        assert (got["product_exponent"] == 2).all()
         return
+    np.testing.assert_array_equal(got["product_sign"][ordered], np.signbit(exact[ordered]))
     biases = READERS[a_word][1] + READERS[b_word][1]
     exponent = got["product_exponent"].astype(int) - biases
     counts = finite & (exact != 0)
     total = exponent_of(a_values, a_word) + exponent_of(b_values, b_word)
     np.testing.assert_array_equal(exponent[counts], total[counts])
-    read = np.ldexp(significand, exponent - 2 * (width - 1))
+    elements = dict(zip(WORDS, slot.elements, strict=True))
+    point = slot.point(elements[a_word], "a") + slot.point(elements[b_word], "b")
+    read = np.ldexp(significand, exponent - point)
     np.testing.assert_array_equal(read[finite], np.abs(exact[finite]))
+
+
+def test_points_of_the_lane() -> None:
+    """What the pairs above are to show: products with the point in one place, though not those of the operands."""
+    slots = [Slot(config_of(bits), 0) for bits in KEPT]
+    points = [{(slot.point(e, "a"), slot.point(e, "b")) for e in slot.floats} for slot in slots]
+    assert points == [{(7, 7)}, {(6, 7)}]
 
 
 @pytest.mark.parametrize(("bits", "back_end"), [(1, "simulate"), (2, "simulate"), (4, "simulate"), (11, "compiled")])
 def test_every_pair_of_significands(request: pytest.FixtureRequest, bits: int, back_end: str) -> None:
-    """All 2**22 pairs at the widest; the lane below holds all of eight bits."""
+    """All 2**22 pairs at the widest, of either sign; the lane above holds all of eight bits."""
     use = request.getfixturevalue(back_end)
     made = Multiply(bits)
     evaluate = use(made) if back_end == "compiled" else partial(use, made)
     count = 1 << bits
     a, b = np.arange(count).repeat(count), np.tile(np.arange(count), count)
-    assert (evaluate(a_significand=a, b_significand=b)["product_significand"] == a * b).all()
+    for a_sign, b_sign in ((1, 1), (-1, 1), (1, -1), (-1, -1)):
+        got = evaluate(a_significand=a_sign * a, b_significand=b_sign * b)["product_significand"]
+        assert (got == a_sign * b_sign * a * b).all()
 
 
 def test_exponents_and_signs(simulate: Callable, rng: np.random.Generator) -> None:
@@ -143,5 +163,4 @@ def test_what_a_product_of_specials_is(simulate: Callable) -> None:
     np.testing.assert_array_equal(got["product_special"], ~np.isfinite(expected))
     ordered = ~np.isnan(expected)
     np.testing.assert_array_equal(got["product_inf"][ordered], np.isinf(expected[ordered]))
-    finite = np.isfinite(expected)
-    np.testing.assert_array_equal(got["product_zero"][finite], expected[finite] == 0)
+    np.testing.assert_array_equal(got["product_zero"][ordered], expected[ordered] == 0)

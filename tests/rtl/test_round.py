@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.numerics import zero_exponent_for
+from sptc.rtl.align import ALIGNED_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.round import ResultCode, Round
 from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
 #: Units by name: width of the sum, grid bits and integer bits.
-WIDTHS = {"hopper": (34, 25, 0), "rtx-blackwell": (49, 35, 10), "f16": (33, 25, 0)}
+WIDTHS = {"hopper": (39, 25, 5), "rtx-blackwell": (49, 35, 5), "f16": (33, 25, 5)}
 CONFIGURATIONS = {**PRESETS, "f16": CoreConfig(name="f16", formats=("f16",))}
 #: Fraction bits and exponents of the smallest normal and the largest number.
 FLOATS = {ResultCode.F32: (23, -126, 127), ResultCode.E8M13: (13, -126, 127), ResultCode.F16: (10, -14, 15)}
 INFINITY = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
 NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
 SIGN = {ResultCode.F32: 1 << 31, ResultCode.E8M13: 1 << 31, ResultCode.F16: 1 << 15}
+
+
+def room(total_bits: int, grid_bits: int, exponent: NDArray[np.int64], result: ResultCode) -> NDArray[np.int64]:
+    """Return the places from the sign bit of a sum, worth two to `exponent` above its grid, to the smallest normal."""
+    return total_bits - 1 - grid_bits + exponent - FLOATS[result][1]
 
 
 def two_to_the(exponent: int) -> Fraction:
@@ -54,18 +60,23 @@ class Rounder:
 
     def __init__(self, compiled: Callable, name: str) -> None:
         self.total_bits, self.grid_bits, self.integer_bits = WIDTHS[name]
+        if ResultCode.S32 not in Widths(CONFIGURATIONS[name]).results:  # no room for integers: try them at the bottom
+            self.integer_bits = 0
         bits = CONFIGURATIONS[name].alignment_bits
         self.floor = {code: zero_exponent_for(bits, half_result=code is ResultCode.F16) for code in FLOATS}
         if self.grid_bits > bits:  # groups reach lower, and give f32 alone
             self.floor[ResultCode.F32] = zero_exponent_for(self.grid_bits, grouped=True)
-        self.evaluate = compiled(Round(*WIDTHS[name], set(ResultCode)))
+        self.evaluate = compiled(Round(self.total_bits, self.integer_bits, set(ResultCode)))
+
+    def room(self, exponent: int | NDArray[np.int64], result: ResultCode) -> NDArray[np.int64]:
+        return room(self.total_bits, self.grid_bits, np.asarray(exponent), result)
 
     def check(self, result: ResultCode, totals: list[int], exponents: list[int]) -> None:
         limit = 1 << (self.total_bits - 1)
         rows = [(t, e) for t, e in zip(totals, exponents, strict=True) if -limit <= t < limit]
         assert rows
         total, exponent = np.array(rows).T
-        got = self.evaluate(total=total, exponent=exponent, result=result.value)["output"].tolist()
+        got = self.evaluate(total=total, room=self.room(exponent, result), result=result.value)["output"].tolist()
         for code, (t, e) in zip(got, rows, strict=True):
             wanted = code_of(t * two_to_the(e - self.grid_bits), result)
             assert code == wanted, f"{t} * 2**({e} - {self.grid_bits}): {code:#x}, not {wanted:#x}"
@@ -139,7 +150,8 @@ def test_the_least_sums(rounder: Rounder, result: ResultCode) -> None:
     """Just above zero at the floor of the exponent, where a result is subnormal or truncated away."""
     low = rounder.floor[result]
     rounder.check(result, [*range(-600, 600)], [low] * 1200)
-    got = rounder.evaluate(total=[-1, 0, 0], exponent=[low, low, 290], result=result.value)
+    rooms = rounder.room(np.array([low, low, 290]), result)
+    got = rounder.evaluate(total=[-1, 0, 0], room=rooms, result=result.value)
     assert got["output"].tolist() == [0, 0, 0]  # never -0
     assert not got["overflow"].any()
 
@@ -152,7 +164,7 @@ def test_special_results(rounder: Rounder, result: ResultCode) -> None:
     for exponent in (rounder.floor[result], 0, 300):
         got = rounder.evaluate(
             total=total,
-            exponent=exponent,
+            room=rounder.room(exponent, result),
             result=result.value,
             nan=nan,
             positive_inf=positive,
@@ -180,13 +192,13 @@ def integers(rounder: Rounder, rng: Random) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("saturate", [False, True])
 def test_integers_wrap_or_saturate(rounder: Rounder, rng: Random, saturate: bool) -> None:
-    """Whatever the exponent and the special inputs say; a sum that wraps says so."""
+    """Whatever the room and the special inputs say; a sum that wraps says so."""
     values = integers(rounder, rng)
     beyond = (values < -(1 << 31)) | (values >= 1 << 31)
     assert {-1, 1} == set(np.sign(values[beyond]).tolist())
     got = rounder.evaluate(
-        total=values << rounder.integer_bits,
-        exponent=rng.integers(-130, 500, len(values)),
+        total=(values << rounder.integer_bits) + rng.integers(0, 1 << rounder.integer_bits, len(values)),
+        room=rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, len(values)),
         result=ResultCode.S32.value,
         saturate=int(saturate),
         nan=rng.integers(0, 2, len(values)),
@@ -213,14 +225,18 @@ def test_integers_wrap_or_saturate(rounder: Rounder, rng: Random, saturate: bool
 def test_fewer_results(simulate: Callable, rng: Random, results: set[ResultCode]) -> None:
     """A rounding that builds only some results builds the same ones."""
     total_bits, grid_bits, integer_bits = WIDTHS["hopper"]
-    made = Round(total_bits, grid_bits, integer_bits, results)
+    made = Round(total_bits, integer_bits, results)
     for result in results:
         totals = rng.integers(-(1 << 32), 1 << 32, 200) >> rng.integers(0, 32, 200)
         exponents = rng.integers(-21, 16, 200)
-        got = simulate(made, total=totals, exponent=exponents, result=result.value)["output"].tolist()
+        if result is ResultCode.S32:
+            got = simulate(made, total=totals << integer_bits, result=result.value)
+            np.testing.assert_array_equal(got["output"], totals & 0xFFFFFFFF)
+            continue
+        rooms = room(total_bits, grid_bits, exponents, result)
+        got = simulate(made, total=totals, room=rooms, result=result.value)["output"].tolist()
         for code, t, e in zip(got, totals.tolist(), exponents.tolist(), strict=True):
-            value = t * two_to_the(e - grid_bits)
-            assert code == (t & 0xFFFFFFFF if result is ResultCode.S32 else code_of(value, result))
+            assert code == code_of(t * two_to_the(e - grid_bits), result)
 
 
 def other(word: str, alignment_bits: int, step_bytes: int) -> tuple[int, int]:
@@ -248,13 +264,14 @@ def test_the_least_sums_of_other_datapaths(
     simulate: Callable, rng: Random, total_bits: int, alignment_bits: int
 ) -> None:
     """There may be few bits above the grid, or many below the last one of a result."""
-    made = Round(total_bits, alignment_bits, 0, {ResultCode.F32, ResultCode.F16})
+    made = Round(total_bits, 0, {ResultCode.F32, ResultCode.F16})
     bits = min(25, total_bits - 2)
     for result in (ResultCode.F32, ResultCode.F16):
         low = zero_exponent_for(alignment_bits, half_result=result is ResultCode.F16)
         random = rng.integers(-(1 << bits), 1 << bits, 100) >> rng.integers(0, bits, 100)
         totals = np.concatenate([np.arange(-20, 20), random])
         for exponent in (low, low + 1, low + 5):
-            got = simulate(made, total=totals, exponent=exponent, result=result.value)["output"].tolist()
+            rooms = room(total_bits, alignment_bits, np.array(exponent), result)
+            got = simulate(made, total=totals, room=rooms, result=result.value)["output"].tolist()
             scale = two_to_the(exponent - alignment_bits)
             assert got == [code_of(total * scale, result) for total in totals.tolist()]

@@ -9,31 +9,34 @@ import pytest
 from sptc.isa.metadata import RULES, indices, reachable
 from sptc.rtl.config import SELECTORS, CoreConfig
 from sptc.rtl.metadata import RuleCode
-from sptc.rtl.select import OperandSelect, Selector
+from sptc.rtl.order import OrderedSelect, byte_order, nibble_order, selected_byte
+from sptc.rtl.select import Selector
 
-ONE_HOT_OR_NONE = (0, 1, 2, 4, 8)
+UNITS = 4
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-def test_every_pair_of_selects(simulate: Callable, rng: np.random.Generator, bits: int) -> None:
-    rounds = 8
-    select0, select1 = np.array([*product(ONE_HOT_OR_NONE, repeat=2)] * rounds).T
-    units = rng.integers(0, 1 << bits, (len(select0), 4))
-    units[:25] = (1 << bits) - 1 - np.arange(4)  # every bit of a unit matters, and no two units are alike
-    got = simulate(Selector(bits), units=units, select0=select0, select1=select1)
-    for name, select in (("output0", select0), ("output1", select1)):
-        index = np.log2(np.maximum(select, 1)).astype(int)
-        picked = np.take_along_axis(units, index[:, None], 1)[:, 0]
-        np.testing.assert_array_equal(got[name], np.where(select, picked, 0))
+@pytest.mark.parametrize(("bits", "parts"), [(8, 1), (16, 1), (16, 2)])
+def test_every_select(simulate: Callable, rng: np.random.Generator, bits: int, parts: int) -> None:
+    """Every part of the output is that part of the unit selected for it, or zero."""
+    rounds, width = 8, bits // parts
+    chosen = np.array([*product(range(-1, UNITS), repeat=parts)] * rounds)  # -1: none
+    units = rng.integers(0, 1 << bits, (len(chosen), UNITS))
+    units[: len(chosen) // 2] = (1 << bits) - 1 - np.arange(UNITS)  # every bit of a unit matters, no two are alike
+    select = sum((chosen[:, [part]] == np.arange(UNITS)) << part for part in range(parts))
+    got = simulate(Selector(bits, parts), units=units, select=select)
+    wanted = np.zeros(len(chosen), np.int64)
+    for part in range(parts):
+        picked = np.take_along_axis(units, np.maximum(chosen[:, [part]], 0), 1)[:, 0]
+        wanted |= np.where(chosen[:, part] < 0, 0, picked & ((1 << width) - 1 << part * width))
+    np.testing.assert_array_equal(got["output"], wanted)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
 def test_units_that_are_not_selected_do_not_matter(simulate: Callable, rng: np.random.Generator, bits: int) -> None:
-    units = np.repeat(rng.integers(0, 1 << bits, (1, 4)), 64, 0)
-    units[:, [0, 3]] = rng.integers(0, 1 << bits, (64, 2))
-    got = simulate(Selector(bits), units=units, select0=0b0010, select1=0b0100)
-    assert set(got["output0"]) == {units[0, 1]}
-    assert set(got["output1"]) == {units[0, 2]}
+    units = np.repeat(rng.integers(0, 1 << bits, (1, UNITS)), 64, 0)
+    units[:, [0, 2, 3]] = rng.integers(0, 1 << bits, (64, 3))
+    got = simulate(Selector(bits), units=units, select=np.tile([0, 1, 0, 0], (64, 1)))
+    assert set(got["output"]) == {units[0, 1]}
 
 
 MIXED = CoreConfig(name="test", formats=("f16", "s8"), step_bytes=16)
@@ -60,7 +63,7 @@ def test_a_step_of_operands(
     nibbles = rng.integers(0, 16, (count, made.chunks))  # those beyond the chunks of wide units mean nothing
     nibbles[:16, 0] = np.arange(16)
     got = simulate(
-        OperandSelect(replace(made, selector=selector)),
+        OrderedSelect(replace(made, selector=selector)),
         a=np.array(words_of(a, bits), object),
         b=np.array(words_of(b, bits), object),
         nibbles=np.array(words_of(nibbles, 4), object),
@@ -89,11 +92,11 @@ def test_a_step_of_operands(
 def test_a_dense_step_passes(
     simulate: Callable, rng: np.random.Generator, selector: str, made: CoreConfig, wide: int
 ) -> None:
-    """Whatever the metadata port holds, which is never illegal."""
+    """Whatever the metadata port holds, under any rule, which is never illegal."""
     count, size = 40, made.step_bytes
     a, b = rng.integers(0, 256, (count, size)), rng.integers(0, 256, (count, 2 * size))
     got = simulate(
-        OperandSelect(replace(made, selector=selector)),
+        OrderedSelect(replace(made, selector=selector)),
         a=np.array(words_of(a, 8), object),
         b=np.array(words_of(b, 8), object),
         nibbles=rng.integers(0, 1 << 4 * made.chunks, count),
@@ -103,3 +106,17 @@ def test_a_dense_step_passes(
     assert got["stored"].tolist() == words_of(a, 8)
     assert got["selected"].tolist() == words_of(b[:, :size], 8)
     assert not got["illegal"].any()
+
+
+@pytest.mark.parametrize("made", [MIXED, WIDE, NARROW])
+@pytest.mark.parametrize("wide", [True, False])
+def test_orders_lose_nothing(made: CoreConfig, wide: bool) -> None:
+    """A sparse step takes every byte of B once, a dense one those of the low half; every chunk has its nibble."""
+    size = made.step_bytes
+    assert sorted(source for source in byte_order(made, wide=wide, sparse=True) if source is not None) == [
+        *range(2 * size)
+    ]
+    dense = [source for source in byte_order(made, wide=wide, sparse=False) if source is not None]
+    assert sorted(dense) == list(range(size))
+    assert sorted(selected_byte(made, byte, wide=wide) for byte in range(size)) == list(range(size))
+    assert set(nibble_order(made, wide=wide)) >= set(range(made.chunks // (1 + wide)))

@@ -19,6 +19,7 @@ from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import BLOCK_SCALES, CUTS, PRESETS, CoreConfig
 from sptc.rtl.metadata import RuleCode
+from sptc.rtl.order import nibble_order
 from sptc.rtl.round import ResultCode
 from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from sptc.rtl.step import control_layout, result_layout, step_layout
@@ -245,30 +246,35 @@ def little(*words: str) -> dict[str, int]:
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
 
 
-EVERY_UNIT = {"select", "metadata", "unpack_a", "unpack_b", "multiply", "accumulate", "round"}
-FLOAT_STAGES = {"accumulator", "offset", "largest", "align_c"}
-FORMATS_WITH_SPECIALS = ("f16", "bf16", "tf32", "e4m3", "e5m2")
+#: Stages bear the name of their cut; a stage that only passes on has no module.
+EVERY_UNIT = {"select", "metadata", "select0", "select1", "unpack_a", "unpack_b", "multiply", "multiplier"} | {
+    *("reduce", "tree", "adder", "round"),
+}
+FLOAT_STAGES = {"accumulator", "offset", "floor", "align", "align_c", "leading", "increment"}
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
     config = single(word, **little(word))
     (element,) = config.elements
-    expected = EVERY_UNIT | {"select16" if element.container_bits >= 16 else "select8"}
-    if element.container_bits > 4 and word != "tf32":  # which has a single product here
-        expected |= {"terms_tree"}
-    if word in FORMATS_WITH_SPECIALS:
-        expected |= {"format_a", "format_b"}
+    expected = EVERY_UNIT | (FLOAT_STAGES if not element.format.is_integer else set())
+    groups = config.slots // 16 if element.container_bits == 4 else 0
     if element.packed_float:
-        expected |= FLOAT_STAGES | {"group", "tree", "scales", "align_group", "group_terms_tree"}
-    elif element.container_bits == 4:
-        expected |= {"group", "tree", "group_sums_tree"}
+        expected |= {"group", "scales", "largest", "align_group"}
+    elif groups:
+        expected |= {"align", "group"}
     elif not element.counts:
-        expected |= FLOAT_STAGES | {"align"}
+        expected |= {"format_a", "format_b"}
+        if word != "tf32":  # which has a single product here
+            expected |= {"largest_of_products"}
     found = submodules(config)
     assert set(found) == expected
-    assert found["multiply"] == found["unpack_a"] == found["unpack_b"] == config.slots
-    assert found["align"] == (0 if element.counts else config.slots)
+    # Besides the slots' own there is the stage that they are in.
+    assert found["multiply"] - 1 == found["multiplier"] == found["unpack_a"] == found["unpack_b"] == config.slots
+    stage = "align" in expected
+    assert found["align"] == stage + (0 if element.counts else config.slots)
+    assert found["tree"] == 1 + groups
+    assert found["group"] == groups
 
 
 @pytest.mark.parametrize(("word", "shifts", "clamps"), [("s8", False, True), ("f16", True, False)])
@@ -424,7 +430,9 @@ def test_flags_follow_the_rule_and_results_do_not(rng: Random, selector: str) ->
     for number, step in enumerate(base):
         wide = config.elements[step >> code_offset & 15].container_bits >= 16
         chunks = config.chunks // 2 if wide else config.chunks
-        nibbles = [step >> layout["metadata"].offset + 4 * chunk & 15 for chunk in range(chunks)]
+        order = nibble_order(config, wide=wide)
+        lanes = [order.index(chunk) for chunk in range(chunks)]
+        nibbles = [step >> layout["metadata"].offset + 4 * lane & 15 for lane in lanes]
         exchanged = selector == "mux3" and any(map(swap_for_mux3, nibbles))
         for code, (d, _, illegal) in of_rule.items():
             broken = [nibble not in RULES[code.name.lower()].legal for nibble in nibbles]

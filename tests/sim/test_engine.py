@@ -290,20 +290,3 @@ def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed .*: error: no room$"):
         Engine(little)
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
-
-
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, Path("/a/b")),
-        ({"XDG_CACHE_HOME": "/c"}, Path("/c/sptc")),
-        ({"HOME": "/d"}, Path("/d/.cache/sptc")),
-        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/d"}, Path("/d/.cache/sptc")),
-    ],
-)
-def test_where_models_are_kept(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: Path) -> None:
-    for name in ("SPTC_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert verilate.cache_folder() == wanted

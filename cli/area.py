@@ -1,0 +1,88 @@
+"""``sptc area``: what a datapath takes in gates, on a chip or in an FPGA."""
+
+import argparse
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import Error
+from ..rtl.config import PRESETS
+from .arguments import integer
+from .configuration import read_configuration
+from .progress import progress_bar
+
+__all__ = ["add_parser"]
+
+_FPGAS = ("ice40", "ecp5", "xilinx")
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "area",
+        help="synthesise a datapath and report area and delay",
+        description="Synthesise one unit of a datapath, its dense twin, and what is around the units of its array and "
+        "warp, with Yosys and ABC, and report what they take: gate equivalents; with a liberty file its area, and the "
+        "delay of the longest path without wires; or cells of an FPGA. What was measured is kept, by content.",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--preset", choices=PRESETS, default="hopper", help="which datapath (default %(default)s)")
+    which.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="one of your own, a JSON object as `sptc presets --json` prints for each",
+    )
+    technology = parser.add_mutually_exclusive_group()
+    technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
+    technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
+    parser.add_argument("--dense", action="store_true", help="only the twin without sparsity")
+    parser.add_argument("--by-stage", action="store_true", help="also each stage of the unit, synthesised by itself")
+    parser.add_argument("--by-format", action="store_true", help="also what each format adds to the unit")
+    parser.add_argument(
+        "--combinational",
+        action="store_true",
+        help="the unit with pipeline registers taken for wires, and no array",
+    )
+    parser.add_argument("--full-adders", action="store_true", help="also the unit with the library's full-adder cells")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the stages, or the parts of the array")
+    parser.add_argument(
+        "--jobs", type=integer(1), default=os.cpu_count(), metavar="N", help="processes (default: one a core)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    config = read_configuration(options.config) if options.config else PRESETS[options.preset]
+    if options.full_adders and not options.liberty:
+        raise Error("--full-adders needs the full adder of a library; add --liberty FILE")
+    from ..synth.area import survey
+    from ..synth.liberty import Library
+    from ..synth.plot import check_plotting, plot_survey
+    from ..synth.recipe import Recipe
+    from ..synth.report import as_dict, table
+
+    if options.plot:
+        check_plotting()
+    recipe = Recipe(
+        library=Library.read(options.liberty) if options.liberty else None,
+        fpga=options.fpga,
+        combinational=options.combinational,
+        full_adders=options.full_adders,
+    )
+    with progress_bar("netlist") as progress:
+        found = survey(
+            replace(config, sparse=False) if options.dense else config,
+            recipe,
+            jobs=options.jobs,
+            by_stage=options.by_stage,
+            by_format=options.by_format,
+            progress=progress,
+        )
+    print(json.dumps(as_dict(found), indent=1) if options.json else table(found))
+    if options.plot:
+        plot_survey(found, options.plot)
+    return 0

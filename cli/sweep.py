@@ -1,0 +1,115 @@
+"""``sptc sweep``: a grid of configurations, with the area and the throughput of each."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..rtl.config import CUTS, PRESETS, SELECTORS, CoreConfig
+from .arguments import integer
+from .progress import progress_bar
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "sweep",
+        help="area against throughput for a grid of configurations",
+        description="Synthesise the unit of every configuration of a grid, as `sptc area` does, and list what it takes "
+        "and how many products it keeps a cycle and, with a liberty file, a nanosecond. The axes of the grid are the "
+        "options with several values.",
+    )
+    parser.add_argument(
+        "--formats",
+        nargs="+",
+        type=_words,
+        default=[PRESETS["hopper"].formats],
+        metavar="LIST",
+        help="sets of formats, each with commas, as f16,bf16 (default: those of hopper)",
+    )
+    parser.add_argument(
+        "--alignment",
+        nargs="+",
+        type=integer(0),
+        default=[CoreConfig.alignment_bits],
+        metavar="F",
+        help=f"bits kept below the largest exponent (default {CoreConfig.alignment_bits})",
+    )
+    parser.add_argument(
+        "--step-bytes",
+        nargs="+",
+        type=integer(1),
+        default=[CoreConfig.step_bytes],
+        metavar="N",
+        help=f"bytes of A a cycle, which the number of products follows from (default {CoreConfig.step_bytes})",
+    )
+    parser.add_argument(
+        "--selector",
+        nargs="+",
+        choices=SELECTORS,
+        default=[CoreConfig.selector],
+        help=f"operand selectors (default {CoreConfig.selector})",
+    )
+    parser.add_argument(
+        "--cuts",
+        nargs="+",
+        type=_cuts,
+        default=[CoreConfig.cuts],
+        metavar="LIST",
+        help=f"sets of pipeline registers, each with commas, or none (default {','.join(CoreConfig.cuts)})",
+    )
+    parser.add_argument("--dense", action="store_true", help="units without sparsity")
+    parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
+    parser.add_argument("--combinational", action="store_true", help="pipeline registers taken for wires")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--jobs", type=integer(1), default=os.cpu_count(), metavar="N", help="processes (default: one a core)"
+    )
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="synthesise on the Dask cluster of this scheduler (extra: dask)"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw area against throughput")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _cuts(text: str) -> tuple[str, ...]:
+    words = () if text == "none" else _words(text)
+    for word in words:
+        if word not in CUTS:
+            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
+    return tuple(cut for cut in CUTS if cut in words)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from ..synth.liberty import Library
+    from ..synth.plot import check_plotting
+    from ..synth.recipe import Recipe
+    from ..synth.sweep import Grid, sweep
+    from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
+
+    if options.plot:
+        check_plotting()
+    library = Library.read(options.liberty) if options.liberty else None
+    recipe = Recipe(library=library, combinational=options.combinational)
+    grid = Grid(
+        formats=tuple(dict.fromkeys(options.formats)),
+        alignments=tuple(dict.fromkeys(options.alignment)),
+        step_bytes=tuple(dict.fromkeys(options.step_bytes)),
+        selectors=tuple(dict.fromkeys(options.selector)),
+        cuts=tuple(dict.fromkeys(options.cuts)),
+        sparse=not options.dense,
+    )
+    with progress_bar("point") as progress:
+        found = sweep(grid, recipe, jobs=options.jobs, scheduler=options.scheduler, progress=progress)
+    print(json.dumps(sweep_as_dict(found, recipe), indent=1) if options.json else sweep_table(found, recipe))
+    if options.plot:
+        plot_sweep(found, recipe, options.plot)
+    return 0

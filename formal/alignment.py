@@ -1,0 +1,363 @@
+"""Alignment: the largest exponent of a step, and every term in units of what it must keep below that."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from amaranth.hdl import Cat, Const, Mux, Shape, Value, signed, unsigned
+
+from ..isa.formats import FORMATS
+from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
+from ..rtl.align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
+from ..rtl.codes import ELEMENT_CODE_BITS
+from ..rtl.config import CoreConfig, Element
+from ..rtl.group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from ..rtl.products import Products
+from ..rtl.round import ResultCode
+from ..rtl.scale import ScaleCode
+from ..rtl.slots import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, kept_bits
+from ..rtl.terms import Terms
+from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
+from ..rtl.widths import Widths
+from .harness import Harness
+from .operands import Definition, held
+from .properties import Parameters, Topic, anonymous
+from .rounding import ROOMS
+
+__all__ = ["ALIGNMENT"]
+
+ALIGNMENT = Topic("alignment")
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+#: Magnitude of the largest exponents of steps of packed e2m1 before its groups.
+_GROUP_LIMIT = 256
+#: Sum of the biased exponents of integers.
+_INTEGER_EXPONENT = 2
+_UE8M0_BIAS = 127
+_RESULTS = FORMATS["f16"], FORMATS["f32"]
+
+
+def _exponents(config: CoreConfig) -> Iterator[Parameters]:
+    """Of products; the accumulator's and e_zero; of scaled groups and the largest so far."""
+    widths = Widths(config)
+    if widths.float_slots:
+        yield widths.float_slots, PRODUCT_EXPONENT_BITS, "unsigned"
+    if widths.floating:
+        yield 2, ALIGNED_EXPONENT_BITS, "signed"
+    if widths.scaled_groups:
+        yield widths.scaled_groups + 1, ALIGNED_EXPONENT_BITS, "signed"
+
+
+@ALIGNMENT.property("maximum", _exponents)
+def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
+    """The tree returns the largest exponent: none is larger, one is equal."""
+    shape = Shape(bits, signed=sign == "signed")
+    exponents = [h.free(f"exponent{index}", shape) for index in range(count)]
+    tree = h.add("tree", MaxExponent(count, shape))
+    h.m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
+    largest = h.named("largest", tree.largest)
+    for index, exponent in enumerate(exponents):
+        h.claim(f"bound{index}", largest >= exponent)
+    h.claim("attained", Cat(largest == exponent for exponent in exponents).any())
+    h.cover("only_last", Cat(exponent < exponents[-1] for exponent in exponents[:-1]).all())
+
+
+def _shifters(config: CoreConfig) -> Iterator[Parameters]:
+    """The shifters of the products, of the accumulator and of scaled groups: as :class:`Align` takes them."""
+    widths = Widths(config)
+    for slot in widths.slots[: widths.float_slots]:
+        yield 2 * slot.significand_bits, slot.padding, slot.distance_bits, slot.float_bits
+    if widths.floating:
+        padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+        yield ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
+    if widths.scaled_groups:
+        padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        yield SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
+
+
+@ALIGNMENT.property("shift", _shifters)
+def _shift(h: Harness, magnitude_bits: int, padding: int, distance_bits: int, reach: int | None) -> None:
+    """A shifter truncates toward zero for every distance: each is compared with dropping so many bits by itself.
+
+    What stands above its reach passes as it is; beyond the reach nothing of the rest is left.
+    """
+    align = h.add(
+        "align",
+        Align(magnitude_bits, padding, distance_bits, reach),
+        magnitude=h.free("magnitude", magnitude_bits),
+        distance=h.free("distance", distance_bits),
+    )
+    output, bits = h.named("output", align.output), align.reach
+    padded = Cat(Const(0, max(padding, 0)), align.magnitude[max(-padding, 0) :])
+    for distance in range(bits):
+        wanted = Cat(padded[distance:bits], Const(0, distance))
+        h.claim(f"distance{distance}", (align.distance != distance) | (output[:bits] == wanted))
+        h.cover(f"distance{distance}", (align.distance == distance) & output[:bits].any())
+    h.claim("beyond", (align.distance < bits) | ~output[:bits].any())
+    h.cover("beyond", (align.distance >= bits) & align.magnitude.all())
+    if bits < len(output):
+        h.claim("above", output[bits:] == padded[bits:])
+
+
+def _kinds(config: CoreConfig) -> Iterator[Parameters]:
+    """The elements of a datapath, those together that may be multiplied by each other."""
+    kinds: dict[object, list[str]] = {}
+    for element in config.elements:
+        kinds.setdefault((element.container_bits, element.counts, element.packed_float), []).append(str(element))
+    if Widths(config).floating:
+        for words in kinds.values():
+            yield anonymous(config), tuple(words)
+
+
+def _kept(config: CoreConfig, element: Element) -> int:
+    """Return the bits that a float keeps below the largest exponent (F)."""
+    return config.block_alignment_bits if element.packed_float else kept_bits(config, element)
+
+
+def _any(bits: Iterable[Value]) -> Value:
+    return Cat(bits).any()
+
+
+class _Running:
+    """What an element of an operand is by the definition of the format that runs: each in turn as a multiplexer."""
+
+    def __init__(
+        self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
+    ) -> None:
+        self.sign, self.zero, self.inf, self.nan = (Const(0) for _ in range(4))
+        self.exponent: Value = Const(0, EXPONENT_BITS)
+        for this, element in runs:
+            found = held(config, element, index, name, operand)
+            self.sign = Mux(this, found.sign_apart, self.sign)
+            self.exponent = Mux(this, found.exponent, self.exponent)
+            self.zero = Mux(this, found.zero, self.zero)
+            self.inf, self.nan = Mux(this, found.inf, self.inf), Mux(this, found.nan, self.nan)
+
+
+class _Product:
+    """What the product of two elements is."""
+
+    def __init__(self, a: _Running, b: _Running) -> None:
+        self.sign = a.sign ^ b.sign
+        self.exponent = a.exponent + b.exponent
+        self.zero = a.zero | b.zero
+        self.nan = a.nan | b.nan | (a.inf & b.zero) | (b.inf & a.zero)
+        self.inf = (a.inf | b.inf) & ~self.nan
+
+
+class _Accumulator:
+    """What the accumulator is, in the format of the result."""
+
+    def __init__(self, word: Value, half: Value) -> None:
+        f16, f32 = (Definition(Element(fmt, fmt.bits), word[: fmt.bits]) for fmt in _RESULTS)
+        self.sign, self.zero = Mux(half, f16.sign, f32.sign), Mux(half, f16.zero, f32.zero)
+        self.inf, self.nan = Mux(half, f16.inf, f32.inf), Mux(half, f16.nan, f32.nan)
+        self.exponent = Mux(half, f16.exponent - _RESULTS[0].bias, f32.exponent - _RESULTS[1].bias)
+
+
+class _Stage:
+    """The multiply stage with free operands of one kind, and what each of its products is.
+
+    Attributes
+    ----------
+    stage : Products
+        The stage.
+    products : list of _Product
+        Of the elements, as many as a step has.
+    half : Value
+        The result is an f16.
+    offset : Value
+        What exponents are biased by.
+    scale_nan : Value
+        A scale is NaN.
+    c : _Accumulator
+        The accumulator.
+    """
+
+    def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:
+        self.stage = stage = h.add("stage", Products(config))
+        ports = {name: h.free(name, getattr(stage, name).shape()) for name in ("a", "b", "c", "scale_a", "scale_b")}
+        codes = {name: h.free(f"code_{name}", ELEMENT_CODE_BITS) for name in "ab"}
+        result, scale = h.free("result", ResultCode), h.free("scale", ScaleCode)
+        h.m.d.comb += [getattr(stage, name).eq(value) for name, value in ports.items()]
+        h.m.d.comb += [
+            stage.control.a.eq(codes["a"]),
+            stage.control.b.eq(codes["b"]),
+            stage.control.result.eq(result),
+            stage.control.scale.eq(scale),
+        ]
+        runs = {name: [(code == config.elements.index(e), e) for e in elements] for name, code in codes.items()}
+        for name in "ab":
+            h.assume(_any(this for this, _ in runs[name]))
+        packed = elements[0].packed_float
+        results = {ResultCode.F32} if packed else Widths(config).results - {ResultCode.S32}
+        # What no instruction asks for is left out: scales of other formats than these, and a packed one that gives f16.
+        h.assume(_any(result == wanted for wanted in results))
+        if elements[0].container_bits > 8 or elements[0].format.is_integer:
+            h.assume(scale == ScaleCode.NONE)
+        self.products = [
+            _Product(*(_Running(config, index, name, ports[name], runs[name]) for name in "ab"))
+            for index in range(config.slots_of(elements[0]))
+        ]
+        self.half = result == ResultCode.F16
+        self.c = _Accumulator(ports["c"], self.half)
+        scaled = (scale == ScaleCode.UE8M0) & ("ue8m0" in config.scales and not packed)
+        scales = [Mux(scaled, ports[name], _UE8M0_BIAS) for name in ("scale_a", "scale_b")]
+        self.scale_nan = scaled & _any(code == 0xFF for code in scales)
+        biases: Value = Const(0)
+        for this, element in (*runs["a"], *runs["b"]):
+            biases = biases + Mux(this, 0 if packed else element.format.bias, 0)
+        offset = biases - (scales[0] - _UE8M0_BIAS) - (scales[1] - _UE8M0_BIAS)
+        self.offset = h.named("offset", offset, _EXPONENT)
+
+
+@ALIGNMENT.property("largest", _kinds)
+def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
+    """The multiply stage finds the largest exponent of the products that are not zero, of the accumulator and e_zero.
+
+    None is larger, one is equal, and those that follow are told how far it is from the accumulator and from the
+    smallest normal number, in widths that hold it. Of a product that is zero the exponent is zero. A product or
+    accumulator that is NaN or infinite, and a scale that is NaN, are reported. All for every encoding.
+    """
+    widths, elements = Widths(config), [Element.parse(word) for word in words]
+    packed = elements[0].packed_float
+    running = _Stage(h, config, elements)
+    o, c, half, offset, products = running.stage.o, running.c, running.half, running.offset, running.products
+    for index, product in enumerate(products):
+        h.claim(f"sign{index}", o.signs[index] == product.sign)
+    for index, exponent in enumerate(o.exponents):
+        wanted: Value = Const(0)
+        if index < len(products) and not packed:
+            wanted = Mux(products[index].zero, 0, products[index].exponent)
+        h.claim(f"exponent{index}", exponent == wanted)
+    if elements[0].format.is_integer:
+        h.cover("integer", ~products[0].zero)
+        return
+
+    products = [] if packed else products
+    kept, bits = _kept(config, elements[0]), config.alignment_bits
+    if packed:
+        zero_exponent: Value = Const(zero_exponent_for(kept, grouped=True), _EXPONENT)
+    else:
+        zero_exponent = Mux(half, zero_exponent_for(bits, half_result=True), zero_exponent_for(bits))
+    floor, c_exponent = zero_exponent + offset, h.named("c_exponent", c.exponent + offset, _EXPONENT)
+    largest = h.named("largest", o.largest)
+    for index, product in enumerate(products):
+        h.claim(f"bound{index}", product.zero | (largest >= product.exponent))
+    h.claim("bound_c", c.zero | (largest >= c_exponent))
+    h.claim("bound_floor", largest >= floor)
+    of_products = _any(~product.zero & (largest == product.exponent) for product in products)
+    of_c, at_floor = ~c.zero & (largest == c_exponent), largest == floor
+    h.claim("attained", of_products | of_c | at_floor)
+    some = _any(~product.zero for product in products)
+    h.claim("product_fits", ~some | ((largest >= 0) & (largest < 1 << PRODUCT_EXPONENT_BITS)))
+    h.claim("c_place", o.c_place == c_exponent - (widths.grid_bits - kept))
+    distance = largest - o.c_place
+    h.claim("c_fits", c.zero | ((distance >= 0) & (distance < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    minimum = Mux(half, *(fmt.minimum_exponent for fmt in _RESULTS))
+    room = largest - offset - kept + (widths.total_bits - 1) - minimum
+    h.claim("room", largest + o.to_room == room)
+    h.claim("room_fits", (room >= 0) & (room < ROOMS))
+    if packed:
+        h.claim("group_fits", (largest >= -_GROUP_LIMIT) & (largest < _GROUP_LIMIT))
+    h.claim("c_sign", o.c_sign == c.sign)
+    nan = _any([*(product.nan for product in products), c.nan, running.scale_nan])
+    h.claim("nan", o.nan == nan)
+    for name, negative in (("positive_inf", 0), ("negative_inf", 1)):
+        infinite = _any([*(p.inf & (p.sign == negative) for p in products), c.inf & (c.sign == negative)])
+        h.claim(name, nan | (getattr(o, name) == infinite))
+    h.cover("c", of_c & ~of_products & ~at_floor)
+    h.cover("floor", at_floor & ~of_products & ~of_c)
+    if products:
+        h.cover("product", of_products & ~of_c & ~at_floor)
+        h.cover("infinite", ~nan & o.positive_inf & o.negative_inf)
+
+
+def _truncated(value: Value, place: int, distance: Value) -> Value:
+    """Return ``value * 2**(place - distance)`` without its fraction."""
+    padded = Cat(Const(0, place), value) if place >= 0 else value[-place:]
+    return Mux(distance >= len(padded), 0, padded >> distance.as_unsigned()[: len(padded).bit_length()])
+
+
+def _group_of(h: Harness, config: CoreConfig, stage: Terms, index: int) -> Group:
+    """Return one more group with what enters a group of the align stage."""
+    group, slots = h.add(f"group{index}", Group(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
+    h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
+    h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
+    h.m.d.comb += [
+        group.scale.eq(stage.control.scale),
+        group.scale_a.eq(stage.scale_a.word_select(index, 8)),
+        group.scale_b.eq(stage.scale_b.word_select(index, 8)),
+    ]
+    return group
+
+
+@ALIGNMENT.property("terms", _kinds)
+def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
+    """The align stage truncates every product, scaled group and the accumulator toward zero to 2**(E - F).
+
+    For any products below four, in units of the last place that the format wants, and with any largest exponent E that
+    is at least theirs. Integers keep their places, and where groups count, products do not count by themselves.
+    """
+    widths, elements = Widths(config), [Element.parse(word) for word in words]
+    element = elements[0]
+    stage = h.add("stage", Terms(config), c=h.free("c", signed(33)))
+    i, o, addends = stage.i, stage.o, stage.o.addends
+    code, scale = h.free("code", ELEMENT_CODE_BITS), h.free("scale", ScaleCode)
+    h.assume(_any(code == config.elements.index(other) for other in elements))
+    h.m.d.comb += [stage.control.a.eq(code), stage.control.scale.eq(scale)]
+    for port in ("scale_a", "scale_b"):
+        h.m.d.comb += getattr(stage, port).eq(h.free(port, 32))
+    for path, _, port in i.signature.flatten(i):
+        if path[0] != "significands":
+            h.m.d.comb += port.eq(h.free("_".join(map(str, path)), port.shape()))
+    floats, integer = not element.counts, element.format.is_integer
+    for slot in widths.slots[: config.slots_of(element)]:
+        below_four = unsigned(kept_bits(config, element) - slot.padding + 2)
+        shape = below_four if floats else signed(2 * slot.significand_bits + 1)
+        h.m.d.comb += i.significands[slot.index].eq(h.free(f"product{slot.index}", shape))
+
+    groups = [_group_of(h, config, stage, index) for index in range(config.slots_of(element) // BLOCK_GROUP)]
+    groups = groups if element.container_bits == 4 else []
+    largest: Value = i.largest
+    if element.packed_float:
+        h.assume((i.largest >= -_GROUP_LIMIT) & (i.largest < _GROUP_LIMIT))
+        for index, group in enumerate(groups):
+            larger = group.counts & (group.exponent > largest)
+            largest = h.named(f"largest{index}", Mux(larger, group.exponent, largest), _EXPONENT)
+        for index, group in enumerate(groups):
+            place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+            kept = _truncated(group.magnitude, place, largest - group.exponent)
+            found = addends.group_terms[index] + addends.group_increments[index]
+            h.claim(f"group{index}", found == Mux(group.sign, -kept, kept))
+    else:
+        for index, (term, increment) in enumerate(zip(addends.group_terms, addends.group_increments, strict=True)):
+            h.claim(f"no_group{index}", term + increment == 0)
+    if integer:
+        for index, group in enumerate(groups):
+            h.claim(f"group{index}", addends.group_sums[index] == group.total)
+
+    most = 2 * max((1 << other.format.exponent_bits) - 1 for other in elements) if floats else 2
+    for slot in widths.slots[: config.term_slots]:
+        product, term = i.significands[slot.index], addends.terms[slot.index][: slot.term_bits].as_signed()
+        found, wanted = term + addends.increments[slot.index], Const(0)
+        if element.container_bits > 4 and slot.index < config.slots_of(element):
+            exponent = i.exponents[slot.index] if slot.index < widths.float_slots else Const(2)
+            if floats:
+                h.assume((product == 0) | ((exponent <= largest) & (largest < 1 << PRODUCT_EXPONENT_BITS)))
+                h.assume(exponent <= most)
+                kept = _truncated(product[: product.shape().width - 1], slot.padding, largest - exponent)
+                wanted = Mux(i.signs[slot.index], -kept, kept)
+            else:
+                h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot.index])
+                wanted = product << widths.integer_bits
+        h.claim(f"term{slot.index}", found == wanted)
+    if integer:
+        h.claim("c", addends.c_term + addends.c_increment == stage.c << widths.integer_bits)
+        h.cover("smallest", stage.c == -(1 << 32))
+        return
+    distance = h.named("distance", largest - i.c_place)
+    h.assume((i.c_significand == 0) | ((distance >= 0) & (distance < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    kept = _truncated(i.c_significand, widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, distance)
+    h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
+    h.claim("room", o.room == (largest + i.to_room)[:ALIGNED_EXPONENT_BITS])
+    h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in groups)]))
+    h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
+    h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)

@@ -1,0 +1,309 @@
+"""Sums: rows and trees of carry-save adders, the adder at their end, groups, and the width that holds a step."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from amaranth.hdl import Cat, Const, Fragment, Module, Mux, Signal, Value, signed
+
+from ..isa.formats import FORMATS
+from ..isa.numerics import BLOCK_GROUP
+from ..rtl.accumulate import Accumulate
+from ..rtl.adder import Adder
+from ..rtl.config import CoreConfig, Element
+from ..rtl.group import (
+    GROUP_PRODUCT_BITS,
+    GROUP_SUM_BITS,
+    MAXIMUM_SCALED_GROUP,
+    SCALED_GROUP_FRACTION_BITS,
+    Group,
+)
+from ..rtl.reduce import CarrySaveTree
+from ..rtl.scale import GroupScale, ScaleCode
+from ..rtl.slots import kept_bits
+from ..rtl.widths import Widths
+from .harness import Harness, Opened
+from .properties import Parameters, Topic, anonymous
+
+__all__ = ["REDUCTION"]
+
+REDUCTION = Topic("reduction")
+#: Bits that a sum has here beyond those that the hardware gives it.
+_SPARE_BITS = 8
+#: Bits that a rounded float may carry out of: its field and fraction, without the sign.
+_ROUNDED_BITS = FORMATS["f32"].bits - 1
+#: Largest magnitudes of products of 4-bit elements, and of packed e2m1.
+_PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
+
+
+class _SeenRows(CarrySaveTree):
+    """A tree that notes how wide the words are that enter its rows.
+
+    Attributes
+    ----------
+    rows : dict
+        Whose keys are three widths each.
+    """
+
+    def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
+        super().__init__(term_bits, total_bits)
+        self.rows: dict[tuple[int, ...], None] = {}
+        Fragment.get(self, "formal")
+
+    def row(self, m: Module, words: Sequence[Value], lowest: Value) -> tuple[Value, Value]:
+        """Build a row by itself."""
+        first, second, third = words
+        return super()._row(m, first, second, third, lowest)
+
+    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+        self.rows[len(first), len(second), len(third)] = None
+        return super()._row(m, first, second, third, lowest)
+
+
+class _AnyRows(CarrySaveTree):
+    """A tree whose rows are any that keep the sum: one word has any value, and the other is what is left.
+
+    Attributes
+    ----------
+    constant : Signal
+        What stands for the constant among the words: free as well, so that no sum is begun with it.
+    constants : list of int
+        What it stands for.
+    """
+
+    def __init__(self, h: Harness, term_bits: Sequence[int], total_bits: int) -> None:
+        super().__init__(term_bits, total_bits)
+        self._free = iter([h.free(f"row{row}", total_bits) for row in range(len(term_bits) - 1)])
+        self.constant = h.free("constant", total_bits)
+        self.constants: list[int] = []
+        self._built = super().elaborate("formal")
+
+    def elaborate(self, platform: object) -> Module:
+        """Return what was built."""
+        return self._built
+
+    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+        word, rest = next(self._free), Signal(self.total_bits)
+        value: Value = lowest - word
+        for other in (first, second, third):
+            if isinstance(other, Const):
+                self.constants.append(other.value)
+                other = self.constant
+            value = value + other
+        m.d.comb += rest.eq(value)
+        return word, rest
+
+
+class _OpenStage(Opened, Accumulate):
+    """The reduce stage, whose tree and adder can be spoken of."""
+
+
+class _OpenGroup(Opened, Group):
+    """A group, whose tree can be spoken of."""
+
+
+def _step_terms(config: CoreConfig) -> list[int]:
+    """Return the widths of all terms of a step, in the order in which the tree takes them."""
+    widths = Widths(config)
+    return [
+        *(slot.term_bits for slot in widths.slots[: config.term_slots]),
+        *[GROUP_SUM_BITS + widths.integer_bits] * widths.integer_groups,
+        *[widths.group_term_bits] * widths.scaled_groups,
+        widths.total_bits,
+    ]
+
+
+def _trees(config: CoreConfig) -> Iterator[Parameters]:
+    """The tree of a step's terms, and that of a group: how many of each width, and the width of the sum."""
+    runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
+    yield tuple(f"{count}x{bits}" for count, bits in runs), Widths(config).total_bits
+    if Widths(config).groups:
+        yield (f"{BLOCK_GROUP}x{GROUP_PRODUCT_BITS}",), GROUP_SUM_BITS
+
+
+@REDUCTION.property("tree", _trees)
+def _tree(h: Harness, terms: tuple[str, ...], total_bits: int) -> None:
+    """The words of a tree have the sum of all terms and increments, modulo their width; proved in three parts.
+
+    Each row of adders, at the widths that it has in the tree, keeps the sum of its three words and a bit. With any rows
+    in place of these that do, the tree's words add up to the terms with inverted signs, read without sign, the
+    increments and a constant. That constant is what inverting the signs adds to all terms.
+    """
+    term_bits = [int(bits) for count, bits in (word.split("x") for word in terms) for _ in range(int(count))]
+    tree = h.add("tree", _AnyRows(h, term_bits, total_bits))
+    unsigned = [h.free(f"unsigned{index}", bits) for index, bits in enumerate(term_bits)]
+    added = {}
+    for term, word in zip(tree.terms, unsigned, strict=True):
+        h.m.d.comb += term.eq(Cat(word[:-1], ~word[-1]))
+        added[len(word)] = word == term + (1 << len(word) - 1)
+    increments = h.free("increments", len(term_bits))
+    h.m.d.comb += tree.increments.eq(increments)
+    left = (tree.word0 + tree.word1 + tree.carry)[:total_bits]
+    for addend in (*unsigned, *increments):
+        left = (left - addend)[:total_bits]
+    # First, because a solver that may use other claims does not see that all cancels.
+    h.claim("sum", left == tree.constant)
+    for bits, holds in added.items():
+        h.claim(f"sign_{bits}", holds)
+    inverted = sum(1 << bits - 1 for bits in term_bits)
+    h.claim("constant", Const((sum(tree.constants) + inverted) % (1 << total_bits), total_bits) == 0)
+    seen = _SeenRows(term_bits, total_bits)
+    words, lowest = [h.free(f"word{index}", total_bits) for index in range(3)], h.free("lowest")
+    for widths in seen.rows:
+        cut = [word[:width] for word, width in zip(words, widths, strict=True)]
+        total, carry = seen.row(h.m, cut, lowest)
+        kept = cut[0] + cut[1] + cut[2] + lowest
+        h.claim("row_" + "_".join(map(str, widths)), (total + carry)[:total_bits] == kept[:total_bits])
+    h.cover("carries", (words[0] & words[1] & words[2]).all() & lowest)
+    h.cover("all", increments.all() & Cat(word == 0 for word in unsigned).all())
+
+
+def _adders(config: CoreConfig) -> Iterator[Parameters]:
+    """Of the tree's words, and of a rounding."""
+    yield (Widths(config).total_bits,)
+    if Widths(config).floating:
+        yield (_ROUNDED_BITS,)
+
+
+@REDUCTION.property("adder", _adders)
+def _adder(h: Harness, bits: int) -> None:
+    """An adder whose carry skips groups of bits gives the sum of two words and a carry, modulo its width."""
+    words, carry = [h.free(f"word{index}", bits) for index in range(2)], h.free("carry")
+    adder = h.add("adder", Adder(bits), word0=words[0], word1=words[1], carry=carry)
+    h.claim("sum", h.named("total", adder.total) == (words[0] + words[1] + carry)[:bits])
+    h.cover("through", carry & ~words[0].any() & words[1].all())
+
+
+def _sum(terms: list[Value]) -> Value:
+    """Return a sum, balanced."""
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [left + right for left, right in pairs] + terms[len(terms) // 2 * 2 :]
+    return terms[0]
+
+
+def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], total_bits: int) -> None:
+    """Assume of a tree what is proved of one with terms of such widths."""
+    assert (list(tree.term_bits), tree.total_bits) == (term_bits, total_bits)
+    total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
+    words = tree.word0 + tree.word1 + tree.carry
+    h.assume(words[: tree.total_bits] == total[: tree.total_bits])
+
+
+def _grouped(config: CoreConfig) -> Iterator[Parameters]:
+    if Widths(config).narrow:
+        yield (anonymous(config),)
+
+
+@REDUCTION.property("group", _grouped)
+def _group(h: Harness, config: CoreConfig) -> None:
+    """A group's total is the sum of its signed products; scaled, its magnitude times the scales' significand.
+
+    The group counts in the maximum unless all its products, or its scales, are zero: not if the sum merely cancels. Of
+    its tree that is assumed which is proved of trees.
+    """
+    group = h.add("group", _OpenGroup(config), signs=h.free("signs", BLOCK_GROUP))
+    _keep_sum(h, group.parts.tree, [GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
+    products, terms = [], []
+    for index, port in enumerate(group.products):
+        product = h.free(f"product{index}", port.shape())
+        h.m.d.comb += port.eq(product)
+        h.assume((product <= _PRODUCT_BOUND) & (product >= -_PRODUCT_BOUND))
+        products.append(product)
+        terms.append(Mux(group.signs[index], -product, product))
+    total = h.named("total", _sum(terms))
+    h.claim("total", group.total == total)
+    h.cover("cancels", (total == 0) & Cat(term != 0 for term in terms).any())
+    h.cover("largest", total == BLOCK_GROUP * _PRODUCT_BOUND)
+    if not config.scales:
+        return
+    scale, codes = h.free("scale", ScaleCode), [h.free(f"scale_{name}", 8) for name in ("a", "b")]
+    scales = h.add("scales", GroupScale(config), scale=scale, scale_a=codes[0], scale_b=codes[1])
+    h.m.d.comb += [group.scale.eq(scale), group.scale_a.eq(codes[0]), group.scale_b.eq(codes[1])]
+    packed = Cat((product >= 0) & (product <= _PACKED_BOUND) for product in products).all()
+    magnitude = Mux(group.total < 0, -group.total, group.total)[: GROUP_SUM_BITS - 1]
+    h.claim("magnitude", ~packed | (group.magnitude == magnitude * scales.significand))
+    h.claim("sign", group.sign == (group.total < 0))
+    h.claim("exponent", group.exponent == scales.exponent)
+    h.claim("nan", group.nan == scales.nan)
+    some = Cat(term != 0 for term in terms).any()
+    h.claim("counts", group.counts == (some & (scales.significand != 0)))
+    h.cover("counts_though_zero", packed & group.counts & (total == 0))
+    h.cover("zero_scale", some & ~group.counts)
+
+
+def _elements(config: CoreConfig) -> Iterator[Parameters]:
+    for word in config.formats:
+        yield anonymous(config), word
+
+
+def _largest(config: CoreConfig, element: Element) -> int:
+    """Return the largest magnitude of a product of an element's significand and one of the same kind."""
+    if element.format.is_integer:
+        alike = [e for e in config.elements if e.format.is_integer and e.container_bits == element.container_bits]
+        return _magnitude(element) * max(map(_magnitude, alike))
+    return _magnitude(element) ** 2
+
+
+def _magnitude(element: Element) -> int:
+    signed_integer = element.format.is_integer and element.format.signed
+    return 1 << element.format.bits - 1 if signed_integer else (1 << element.significand_bits) - 1
+
+
+@REDUCTION.property("width", _elements)
+def _width(h: Harness, config: CoreConfig, word: str) -> None:
+    """No step overflows the accumulator: with all terms as large as the format's products can be, the sum is exact.
+
+    The total is compared with a sum that is eight bits wider. Of the stage's tree and adder that is assumed which is
+    proved of trees and adders.
+    """
+    widths, element = Widths(config), Element.parse(word)
+    slots, product = config.slots_of(element), _largest(config, element)
+    used = {"terms": (0, 0), "group_sums": (0, 0), "group_terms": (0, 0)}
+    c_smallest, c_largest = -(1 << 32) << widths.integer_bits, ((1 << 32) - 1) << widths.integer_bits
+    if element.packed_float:
+        padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        used["group_terms"] = slots // BLOCK_GROUP, MAXIMUM_SCALED_GROUP << padding
+    elif element.container_bits == 4:
+        used["group_sums"] = slots // BLOCK_GROUP, BLOCK_GROUP * product
+    elif element.counts:
+        used["terms"] = slots, product << widths.integer_bits
+    else:
+        used["terms"] = slots, product << kept_bits(config, element) - 2 * element.format.fraction_bits
+    if not element.format.is_integer:
+        kept = widths.grid_bits if element.packed_float else kept_bits(config, element)
+        c_largest = (2 << kept) - 1
+        c_smallest = -c_largest
+    stage = h.add("accumulate", _OpenStage(config))
+    tree, adder = stage.parts.tree, stage.parts.adder
+    assert adder.bits == widths.total_bits
+    _keep_sum(h, tree, _step_terms(config), widths.total_bits)
+    h.assume(adder.total == (adder.word0 + adder.word1 + adder.carry)[: widths.total_bits])
+    integers = element.format.is_integer and element.container_bits == 4
+    h.m.d.comb += stage.integer_groups.eq(integers)
+    extremes, addends = [], []
+    for name, (count, bound) in used.items():
+        ports = getattr(stage.i, name)
+        increments = {"terms": stage.i.increments, "group_terms": stage.i.group_increments}.get(name)
+        for index, port in enumerate(ports):
+            if index >= count:
+                addends.append(Const(0, 1))
+                continue
+            bits = widths.slots[index].term_bits if name == "terms" else len(port)
+            term = h.free(f"{name}{index}", signed(bits))
+            h.m.d.comb += port.eq(term)
+            addend: Value = term
+            if increments is not None:
+                increment = h.free(f"{name}_increment{index}")
+                h.m.d.comb += increments[index].eq(increment)
+                addend = term + increment
+            h.assume((addend >= -bound) & (addend <= bound))
+            extremes.append(addend == bound)
+            addends.append(addend << (widths.integer_bits if name == "group_sums" else 0))
+    c, c_increment = h.free("c", signed(widths.total_bits)), h.free("c_increment")
+    h.m.d.comb += [stage.i.c_term.eq(c), stage.i.c_increment.eq(c_increment)]
+    h.assume((c + c_increment >= c_smallest) & (c + c_increment <= c_largest))
+    addends.append(c + c_increment)
+    extremes.append(addends[-1] == c_largest)
+    wide = h.named("wide", _sum(addends), signed(widths.total_bits + _SPARE_BITS))
+    h.claim("exact", h.named("total", stage.total) == wide)
+    h.cover("largest", Cat(extremes).all())

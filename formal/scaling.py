@@ -1,0 +1,83 @@
+"""Block scales."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Const, Mux, Value, signed
+
+from ..rtl.align import ALIGNED_EXPONENT_BITS
+from ..rtl.codes import ELEMENT_CODE_BITS
+from ..rtl.config import CoreConfig
+from ..rtl.scale import ExponentOffset, GroupScale, ScaleCode
+from ..rtl.widths import Widths
+from .harness import Harness
+from .properties import Parameters, Topic, anonymous
+
+__all__ = ["SCALING"]
+
+SCALING = Topic("scaling")
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+
+
+@SCALING.property("offset", lambda config: [(anonymous(config),)])
+def _offset(h: Harness, config: CoreConfig) -> None:
+    """The offset is the sum of the formats' biases less the true exponents of both scales, for all codes.
+
+    ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever else is there; scales that are not enabled have no effect.
+    """
+    codes = [h.free(f"element_{name}", ELEMENT_CODE_BITS) for name in ("a", "b")]
+    scales = [h.free(f"scale_{name}", 8) for name in ("a", "b")]
+    enable = h.free("enable")
+    offset = h.add(
+        "offset", ExponentOffset(config), a=codes[0], b=codes[1], enable=enable, scale_a=scales[0], scale_b=scales[1]
+    )
+    wanted: Value = Const(0, _EXPONENT)
+    for code in codes:
+        for number, element in enumerate(config.elements):
+            if not element.counts:
+                wanted = wanted + Mux(code == number, element.format.bias, 0)
+    held = "ue8m0" in config.scales
+    scaled = enable & held
+    for scale in scales:
+        wanted = wanted - Mux(scaled, scale - 127, 0)
+    h.claim("offset", offset.offset == wanted)
+    h.claim("nan", offset.nan == (scaled & ((scales[0] == 0xFF) | (scales[1] == 0xFF))))
+    h.cover("bias", offset.offset > 0)
+    if held:
+        h.cover("nan", offset.nan)
+        h.cover("smallest", scaled & (scales[0] == 0) & (scales[1] == 0) & ~offset.nan)
+
+
+def _block_scaled(config: CoreConfig) -> Iterator[Parameters]:
+    if Widths(config).packed:
+        yield (anonymous(config),)
+
+
+@SCALING.property("group", _block_scaled)
+def _group_scale(h: Harness, config: CoreConfig) -> None:
+    """The scales of a group multiply exactly, for all codes of ue8m0 and ue4m3; NaN of either is NaN.
+
+    ue4m3 by the table of its 128 values, the sign bit ignored; its subnormals keep exponent -6.
+    """
+    scale, codes = h.free("scale", ScaleCode), [h.free(f"scale_{name}", 8) for name in ("a", "b")]
+    group = h.add("scales", GroupScale(config), scale=scale, scale_a=codes[0], scale_b=codes[1])
+    small = scale == ScaleCode.UE4M3
+    h.assume((scale != ScaleCode.NONE) & (scale.as_value() <= max(code.value for code in ScaleCode)))
+    significands, exponents = [], []
+    for code in codes:
+        significand: Value = Const(0, 4)
+        exponent: Value = Const(0, signed(8))
+        for value in range(128):
+            field, fraction = divmod(value, 8)
+            significand = Mux(code[:7] == value, fraction + 8 * (field > 0), significand)
+            exponent = Mux(code[:7] == value, max(field, 1) - 7, exponent)
+        significands.append(Mux(small, significand, 8))
+        exponents.append(Mux(small, exponent, code - 127))
+    h.claim("significand", group.significand == significands[0] * significands[1])
+    h.claim("exponent", group.exponent == exponents[0] + exponents[1])
+    nans = [Mux(small, code[:7] == 0x7F, code == 0xFF) for code in codes]
+    h.claim("nan", group.nan == (nans[0] | nans[1]))
+    h.cover("nan_ue4m3", small & group.nan)
+    h.cover("nan_ue8m0", ~small & group.nan)
+    h.cover("subnormal", small & (codes[0][:7] < 8) & (group.significand != 0))
+    h.cover("zero", small & (group.significand == 0))
+    h.cover("sign_ignored", small & codes[0][7])

@@ -1,0 +1,85 @@
+"""FuseSoC generator: a datapath as Verilog, and the core file that FuseSoC finds it by.
+
+FuseSoC calls it in an empty folder with a YAML file; its ``parameters`` are ``preset`` and, unless a core is wanted,
+``top``.
+"""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+_PARAMETERS = ("preset", "top")
+
+
+def main() -> int:
+    """Do what the file named on the command line asks for.
+
+    Returns
+    -------
+    int
+        Exit status: 0, or that of ``sptc verilog``, which has then said what is wrong.
+    """
+    for module in ("sptc", "yaml"):
+        if find_spec(module) is None:
+            _fail(f"{sys.executable} cannot import {module}: install sptc with its extra fusesoc there")
+    if len(sys.argv) != 2:
+        _fail("one YAML file is expected, as FuseSoC writes it")
+    vlnv, parameters = _read(Path(sys.argv[1]))
+    preset, top = _names(parameters)
+    return _write(vlnv, preset, top)
+
+
+def _fail(message: str) -> NoReturn:
+    sys.exit(f"sptc generator: {message}")
+
+
+def _read(path: Path) -> tuple[str, object]:
+    """Return the name of the core that is asked for, and the parameters."""
+    import yaml
+
+    try:
+        request = yaml.safe_load(path.read_bytes())
+    except (OSError, yaml.YAMLError) as error:
+        _fail(f"{path} cannot be read as YAML ({' '.join(str(error).split())})")
+    if not isinstance(request, dict) or not isinstance(request.get("vlnv"), str):
+        _fail(f"{path} holds no vlnv")
+    return request["vlnv"], request.get("parameters") or {}
+
+
+def _names(parameters: object) -> tuple[str, str]:
+    """Return preset and top; whether there are such, ``sptc verilog`` decides."""
+    if not isinstance(parameters, dict):
+        _fail(f"parameters are names with values, not {parameters!r}")
+    unknown = [str(name) for name in parameters if name not in _PARAMETERS]
+    if unknown:
+        _fail(f"there is no parameter {' or '.join(unknown)}, only {' and '.join(_PARAMETERS)}")
+    if "preset" not in parameters:
+        _fail("the parameter preset is missing; `sptc presets` lists what there is")
+    preset, top = parameters["preset"], parameters.get("top", "core")
+    for name, value in (("preset", preset), ("top", top)):
+        if not isinstance(value, str):
+            _fail(f"the parameter {name} is a name, not {value!r}")
+    return preset, top
+
+
+def _write(vlnv: str, preset: str, top: str) -> int:
+    import yaml
+
+    module = f"sptc_{preset.replace('-', '_')}_{top}"
+    command = [sys.executable, "-m", "sptc", "verilog", f"--preset={preset}", f"--top={top}", f"--output={module}.v"]
+    status = subprocess.run(command, check=False).returncode
+    if status:
+        return status
+    core: dict[str, Any] = {
+        "name": vlnv,
+        "filesets": {"rtl": {"files": [f"{module}.v"], "file_type": "verilogSource"}},
+        "targets": {"default": {"filesets": ["rtl"], "toplevel": module}},
+    }
+    Path(f"{module}.core").write_text("CAPI=2:\n" + yaml.safe_dump(core, sort_keys=False), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

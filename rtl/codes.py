@@ -1,0 +1,27 @@
+"""Element codes: how a control word names one of a configuration's formats."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from amaranth.hdl import Cat, Const, Module, Value
+
+from .config import CoreConfig, Element
+
+__all__ = ["ELEMENT_CODE_BITS", "case", "runs"]
+
+#: Width of the control field that names an element of the configuration by its place there.
+ELEMENT_CODE_BITS = 4
+
+
+def runs(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
+    """Return whether a code names one of `elements`; a code that names none may be taken for any."""
+    if len(elements) == len(config.elements):
+        return Const(1)
+    codes = [config.elements.index(element) for element in elements]
+    return Cat(code == wanted for wanted in codes).any() if codes else Const(0)
+
+
+def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:
+    """Return the case of an element in a switch over codes; the last is what remains, and needs no decoding."""
+    code = config.elements.index(element)
+    return m.Default() if code == len(config.elements) - 1 else m.Case(code)

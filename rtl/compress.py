@@ -1,0 +1,56 @@
+"""Carry-save addition: columns of bits to two words, with full and half adders only where a column needs them."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+
+__all__ = ["compress"]
+
+
+def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
+    """Build the adders that bring columns of any heights to at most two bits each, after Dadda.
+
+    The two words add up to the columns, modulo two to the number of columns.
+
+    Parameters
+    ----------
+    m : Module
+        Where the adders are built.
+    columns : list of list of Value
+        Bits by their weight, lowest first; constants cost nothing.
+
+    Returns
+    -------
+    tuple of Value
+        Two words of as many bits as there are columns.
+    """
+    heights = [2]
+    while heights[-1] < max(len(column) for column in columns):
+        heights.append(heights[-1] * 3 // 2)
+    for height in reversed(heights):
+        carries: list[Value] = []
+        lower = []
+        for column in columns:
+            rest, carries_out = [*column, *carries], []
+            while len(rest) > height:
+                inputs, rest = rest[: min(3, len(rest) - height + 1)], rest[min(3, len(rest) - height + 1) :]
+                bit, carry = _add(m, *inputs)
+                rest.append(bit)
+                carries_out.append(carry)
+            lower.append(rest)
+            carries = carries_out
+        columns = lower
+    words = [[*column, Const(0, 1), Const(0, 1)] for column in columns]
+    return Cat(column[0] for column in words), Cat(column[1] for column in words)
+
+
+def _add(m: Module, a: Value, b: Value, c: Value | None = None) -> tuple[Value, Value]:
+    """Return the sum bit and the carry of two or three bits."""
+    half = _named(m, a ^ b)
+    if c is None:
+        return half, _named(m, a & b)
+    return _named(m, half ^ c), _named(m, (a & b) | (half & c))
+
+
+def _named(m: Module, value: Value) -> Signal:
+    signal = Signal()
+    m.d.comb += signal.eq(value)
+    return signal

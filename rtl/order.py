@@ -1,0 +1,219 @@
+"""The order in which units take metadata and B: an array puts them so once for all units of a row or a column."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.metadata import UNITS_PER_CHUNK
+from .config import CoreConfig
+from .metadata import RuleCode
+from .select import OperandSelect
+
+__all__ = [
+    "DENSE_NIBBLE",
+    "ColumnOrder",
+    "OrderedSelect",
+    "RowOrder",
+    "byte_order",
+    "nibble_order",
+    "selected_byte",
+]
+
+#: Metadata of dense steps: the first two units of a chunk.
+DENSE_NIBBLE = 0b0100
+_KEPT_UNITS = 2
+
+
+def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
+    """Return which byte of a column of B stands at each byte that a unit takes.
+
+    Dense operands are spread to the first two units of each chunk. Where a datapath has elements of 16 bits and
+    smaller ones, two chunks of the small ones take turns byte by byte: their units then stand where those of a chunk of
+    16-bit elements do.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath, which selects.
+    wide : bool
+        Elements take 16 bits or more.
+    sparse : bool
+        The step's B holds four units a chunk; otherwise two.
+
+    Returns
+    -------
+    list of int or None
+        Bytes of the column by their place in ``step.b``; None where the unit does not look.
+    """
+    units = UNITS_PER_CHUNK if sparse else _KEPT_UNITS
+    order: list[int | None] = []
+    for place in range(2 * config.step_bytes):
+        group, unit, part = place // 8, place % 8 // 2, place % 2
+        if wide:
+            source = (group * units + unit) * 2 + part
+        elif config.interleaved:
+            source = (2 * group + part) * units + unit
+        else:
+            unit = place % UNITS_PER_CHUNK
+            source = place // UNITS_PER_CHUNK * units + unit
+        order.append(source if unit < units else None)
+    return order
+
+
+def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
+    """Return which chunk's nibble stands at each that a unit takes; one of an interleaved wide chunk stands twice."""
+    if wide and config.interleaved:
+        return [lane // 2 for lane in range(config.chunks)]
+    return list(range(config.chunks))
+
+
+def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
+    """Return where the operand of a stored byte of A comes out of the selection."""
+    if wide or not config.interleaved:
+        return byte
+    word, chunk, slot = byte // 4, byte % 4 // 2, byte % 2
+    return 4 * word + 2 * slot + chunk
+
+
+class ColumnOrder(wiring.Component):
+    """Put a column of B in the order in which units take it. Combinational; one serves a whole column of units.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    natural : In(16 * step_bytes)
+        B, lowest first; of a dense step the low half counts.
+    wide, sparse : In(1)
+        Elements take 16 bits or more; the step selects.
+    ordered : Out(16 * step_bytes)
+        As :func:`byte_order` says.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        bits = 16 * config.step_bytes
+        super().__init__({"natural": In(bits), "wide": In(1), "sparse": In(1), "ordered": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the multiplexers."""
+        m = Module()
+        orders = [
+            Cat(
+                Const(0, 8) if source is None else self.natural.word_select(source, 8)
+                for source in byte_order(self.config, wide=wide, sparse=sparse)
+            )
+            for sparse in (False, True)
+            for wide in (False, True)
+        ]
+        if self.config.sparse:
+            m.d.comb += self.ordered.eq(Array(orders)[Cat(self.wide, self.sparse)])
+        else:
+            m.d.comb += self.ordered.eq(self.natural)
+        return m
+
+
+class RowOrder(wiring.Component):
+    """Put the metadata of a row in the order in which units take it. Combinational; one serves a whole row of units.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    natural : In(4 * chunks)
+        Metadata, chunk 0 lowest; wide elements use the lower half.
+    wide, sparse : In(1)
+        Elements take 16 bits or more; the step selects.
+    ordered : Out(4 * chunks)
+        As :func:`nibble_order` says; :data:`DENSE_NIBBLE` for every chunk of a dense step.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        bits = 4 * config.chunks
+        super().__init__({"natural": In(bits), "wide": In(1), "sparse": In(1), "ordered": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the multiplexers."""
+        m = Module()
+        wide, narrow = (
+            Cat(self.natural.word_select(chunk, 4) for chunk in nibble_order(self.config, wide=width))
+            for width in (True, False)
+        )
+        dense = Cat(Const(DENSE_NIBBLE, 4) for _ in range(self.config.chunks))
+        m.d.comb += self.ordered.eq(Mux(self.sparse, Mux(self.wide, wide, narrow), dense))
+        return m
+
+
+class OrderedSelect(wiring.Component):
+    """The selection of one unit with what an array puts before it: operands in and out as they lie. Combinational.
+
+    It stands for the way through an array in proofs and benches.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    a, b, nibbles : In(8 * step_bytes), In(16 * step_bytes), In(4 * chunks)
+        Stored elements, a column of B, metadata; all lowest first.
+    wide, sparse, rule : In(1), In(1), In(RuleCode)
+        Elements take 16 bits or more; the step selects; the rule that legality is reported under.
+    stored, selected : Out(8 * step_bytes)
+        A, and the B operand of each byte of it.
+    illegal : Out(chunks)
+        Chunks whose nibble the rule does not define; none for dense steps.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        bits = 8 * config.step_bytes
+        super().__init__(
+            {
+                "a": In(bits),
+                "b": In(2 * bits),
+                "nibbles": In(4 * config.chunks),
+                "wide": In(1),
+                "sparse": In(1),
+                "rule": In(RuleCode),
+                "stored": Out(bits),
+                "selected": Out(bits),
+                "illegal": Out(config.chunks),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect the three."""
+        m = Module()
+        m.submodules.row = row = RowOrder(self.config)
+        m.submodules.column = column = ColumnOrder(self.config)
+        m.submodules.select = select = OperandSelect(self.config)
+        wide, narrow = (
+            Cat(
+                select.selected.word_select(selected_byte(self.config, byte, wide=width), 8)
+                for byte in range(self.config.step_bytes)
+            )
+            for width in (True, False)
+        )
+        m.d.comb += [
+            row.natural.eq(self.nibbles),
+            column.natural.eq(self.b),
+            *(port.wide.eq(self.wide) for port in (row, column, select)),
+            *(port.sparse.eq(self.sparse) for port in (row, column, select)),
+            select.a.eq(self.a),
+            select.b.eq(column.ordered),
+            select.nibbles.eq(row.ordered),
+            select.rule.eq(self.rule),
+            self.stored.eq(select.stored),
+            self.selected.eq(Mux(self.wide, wide, narrow)),
+            self.illegal.eq(select.illegal),
+        ]
+        return m

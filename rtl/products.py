@@ -1,0 +1,211 @@
+"""The multiply stage: exact products of every slot, and the largest exponent of the step."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, PureInterface
+
+from ..isa.formats import FORMATS
+from ..isa.numerics import zero_exponent_for
+from .align import ALIGNED_EXPONENT_BITS, NO_EXPONENT, MaxExponent
+from .codes import runs
+from .config import CoreConfig
+from .multiply import Multiply
+from .round import ResultCode
+from .scale import ExponentOffset, ScaleCode
+from .slots import PRODUCT_EXPONENT_BITS, kept_bits
+from .step import control_layout
+from .unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
+from .widths import Widths
+
+__all__ = ["Products", "products_signature"]
+
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+
+
+def products_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what the multiply stage hands on, as its producer sees it.
+
+    Members
+    -------
+    signs : Out(1).array(slots)
+        Of products of floats.
+    exponents : Out(9).array(float slots)
+        Sums of biased exponents; zero where the product does not count, two for integers.
+    significands : Out(signed(2 * Slot.significand_bits + 1)).array(slots)
+        Exact products of significands, sign-extended to the widest.
+    c_sign, c_significand : Out(1), Out(24)
+        The accumulator as a float.
+    c_place : Out(signed(11))
+        Exponent below which the running format drops what the format that keeps most would still keep.
+    largest : Out(signed(11))
+        Largest exponent of the products, the accumulator and e_zero, biased like a product.
+    to_room : Out(signed(11))
+        What leads from it to the exponents between the sum's sign bit and the smallest normal number.
+    nan, positive_inf, negative_inf : Out(1)
+        Special values that decide the result.
+    """
+    widths = Widths(config)
+    significand_bits = 2 * widths.significand_bits + 1
+    members: dict[str, wiring.Member] = {"significands": Out(signed(significand_bits)).array(config.slots)}
+    if widths.floating:
+        members |= {
+            "signs": Out(1).array(config.slots),
+            "exponents": Out(PRODUCT_EXPONENT_BITS).array(widths.float_slots),
+        }
+        members |= {"c_sign": Out(1), "c_significand": Out(ACCUMULATOR_SIGNIFICAND_BITS)}
+        members |= {name: Out(_EXPONENT) for name in ("c_place", "largest", "to_room")}
+        members |= {name: Out(1) for name in ("nan", "positive_inf", "negative_inf")}
+    return wiring.Signature(members)
+
+
+class Products(wiring.Component):
+    """Unpack and multiply the operands of every slot, and find the largest exponent. Combinational.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    control : In(control_layout())
+        What to do.
+    a, b : In(8 * step_bytes)
+        Stored elements and the operands that meet them.
+    c : In(32)
+        Accumulator.
+    scale_a, scale_b : In(8)
+        Block scales of the step.
+    o : Out(products_signature(config))
+        What the align stage needs.
+
+    Notes
+    -----
+    Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
+    infinities: measured on an H200. Block scales: published models (modelled).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
+        bits = 8 * config.step_bytes
+        super().__init__(
+            {
+                "control": In(control_layout()),
+                "a": In(bits),
+                "b": In(bits),
+                "c": In(32),
+                "scale_a": In(8),
+                "scale_b": In(8),
+                "o": Out(products_signature(config)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the slots and what they share."""
+        m = Module()
+        products = self._multiply(m)
+        m.d.comb += [port.eq(p.significand) for port, p in zip(self.o.significands, products, strict=True)]
+        if self.widths.floating:
+            m.d.comb += [port.eq(product.sign) for port, product in zip(self.o.signs, products, strict=True)]
+            self._find_exponent(m, products[: self.widths.float_slots])
+        return m
+
+    def _multiply(self, m: Module) -> list[PureInterface]:
+        products, traits = [], {}
+        for name, code in (("a", self.control.a), ("b", self.control.b)):
+            m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.config)
+            m.d.comb += decoder.element.eq(code)
+            traits[name] = decoder.traits
+        for slot in self.widths.slots:
+            m.submodules[f"multiply{slot.index}"] = multiply = Multiply(slot.significand_bits)
+            for name, port in (("a", multiply.a), ("b", multiply.b)):
+                m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(slot, name)
+                m.d.comb += [
+                    unpack.operand.eq(getattr(self, name)),
+                    unpack.element.eq(getattr(self.control, name)),
+                    unpack.traits.eq(traits[name]),
+                ]
+                wiring.connect(m, unpack.raw, port)
+            products.append(multiply.product)
+        return products
+
+    def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
+        """Find the largest exponent, and the special values."""
+        config, control = self.config, self.control
+        packed = runs(config, control.a, self.widths.packed)
+        half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
+        m.submodules.accumulator = accumulator = UnpackAccumulator()
+        m.submodules.offset = offset = ExponentOffset(config)
+        m.d.comb += [
+            accumulator.word.eq(self.c),
+            accumulator.half.eq(half),
+            offset.a.eq(control.a),
+            offset.b.eq(control.b),
+            offset.enable.eq((control.scale == ScaleCode.UE8M0) & ~packed),
+            offset.scale_a.eq(self.scale_a),
+            offset.scale_b.eq(self.scale_b),
+        ]
+        c_exponent = Signal(_EXPONENT)
+        m.d.comb += c_exponent.eq(accumulator.exponent + offset.offset)
+        candidates = [Mux(accumulator.zero, NO_EXPONENT, c_exponent), self._zero_exponent(half, packed) + offset.offset]
+        exponents = list(self.o.exponents)
+        for port, product in zip(exponents, floats, strict=True):
+            m.d.comb += port.eq(Mux(product.zero | packed, 0, product.exponent))
+        floor = largest = self._largest(m, "floor", candidates, _EXPONENT)
+        if floats:
+            of_products = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
+            counts = ~(Cat(product.zero for product in floats).all() | packed)
+            # The high bits of the floor are there early; only the low ones wait for the products.
+            low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
+            above = (floor < 0) | (~beyond & (of_products > low))
+            largest = Mux(counts & above, of_products, floor)
+        dropped = self._dropped_bits()
+        top = self.widths.total_bits - 1 - self.widths.grid_bits
+        rooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
+        m.d.comb += [
+            self.o.c_sign.eq(accumulator.sign),
+            self.o.c_significand.eq(accumulator.significand),
+            self.o.c_place.eq(c_exponent - dropped),
+            self.o.largest.eq(largest),
+            self.o.to_room.eq(dropped - offset.offset + Mux(half, rooms["f16"], rooms["f32"])),
+            # Of a NaN product the sign does not matter, since NaN wins anyway.
+            self.o.nan.eq(_any([product.nan for product in floats]) | accumulator.nan | offset.nan),
+            self.o.positive_inf.eq(
+                _any([product.special & ~product.sign for product in floats]) | (accumulator.inf & ~accumulator.sign)
+            ),
+            self.o.negative_inf.eq(
+                _any([product.special & product.sign for product in floats]) | (accumulator.inf & accumulator.sign)
+            ),
+        ]
+
+    def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> Value:
+        m.submodules[name] = tree = MaxExponent(len(exponents), shape)
+        m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
+        return tree.largest
+
+    def _dropped_bits(self) -> Value:
+        """Return how many bits less the running format keeps than the one that keeps most."""
+        bits: Value = Const(0)
+        for element in self.widths.floats:
+            if dropped := self.widths.grid_bits - kept_bits(self.config, element):
+                bits = bits | Mux(runs(self.config, self.control.a, [element]), dropped, 0)
+        return bits
+
+    def _zero_exponent(self, half: Value, packed: Value) -> Value:
+        """Return e_zero of the running step."""
+        bits = self.config.alignment_bits
+        value: Value = Const(zero_exponent_for(bits), _EXPONENT)
+        if ResultCode.F16 in self.widths.results:
+            value = Mux(half, zero_exponent_for(bits, half_result=True), value)
+        if self.widths.packed:
+            value = Mux(packed, zero_exponent_for(self.config.block_alignment_bits, grouped=True), value)
+        return value
+
+
+def _any(bits: list[Value]) -> Value:
+    return reduce(or_, bits, Const(0))

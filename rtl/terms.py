@@ -1,0 +1,198 @@
+"""The align stage: every product and the accumulator in units of one grid, and the sums of groups."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.numerics import BLOCK_GROUP
+from .accumulate import addends_signature
+from .align import ALIGNED_EXPONENT_BITS, NO_EXPONENT, Align, MaxExponent
+from .codes import runs
+from .config import CoreConfig
+from .group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
+from .products import products_signature
+from .slots import PRODUCT_EXPONENT_BITS, Slot
+from .step import control_layout
+from .unpack import ACCUMULATOR_SIGNIFICAND_BITS
+from .widths import Widths
+
+__all__ = ["Terms", "terms_signature"]
+
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+#: Exponent of a product of integers, see raw_signature.
+_INTEGER_EXPONENT = 2
+
+
+def terms_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what the align stage hands on, as its producer sees it.
+
+    Members
+    -------
+    addends : Out(addends_signature(config))
+        What is to be added.
+    room : Out(11)
+        Exponents between the sum's sign bit and the smallest normal number of the result.
+    nan, positive_inf, negative_inf : Out(1)
+        Special values that decide the result.
+    """
+    members: dict[str, wiring.Member] = {"addends": Out(addends_signature(config))}
+    if Widths(config).floating:
+        members |= {"room": Out(ALIGNED_EXPONENT_BITS), "nan": Out(1), "positive_inf": Out(1), "negative_inf": Out(1)}
+    return wiring.Signature(members)
+
+
+class Terms(wiring.Component):
+    """Align every product and the accumulator to the largest exponent, and sum up the groups. Combinational.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    control : In(control_layout())
+        What to do.
+    i : In(products_signature(config))
+        From the multiply stage.
+    c : In(33)
+        Accumulator; its sign extended, or what it is beyond 32 bits.
+    scale_a, scale_b : In(32)
+        Block scales of groups.
+    o : Out(terms_signature(config))
+        What the reduce stage adds.
+
+    Notes
+    -----
+    Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
+    (measured on an H200); groups and their scales after published models (modelled).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
+        super().__init__(
+            {
+                "control": In(control_layout()),
+                "i": In(products_signature(config)),
+                "c": In(signed(33)),
+                "scale_a": In(32),
+                "scale_b": In(32),
+                "o": Out(terms_signature(config)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the shifters and the groups."""
+        m = Module()
+        config, addends = self.config, self.o.addends
+        integer = runs(config, self.control.a, [e for e in config.elements if e.counts and not e.packed_float])
+        groups = self._groups(m)
+        m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
+        largest = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
+        self._align_products(m, integer, largest)
+        if self.widths.floating:
+            self._align_c(m, integer, largest)
+        else:
+            m.d.comb += addends.c_term.eq(self.c)
+        return m
+
+    def _groups(self, m: Module) -> list[Group]:
+        """Sum the 4-bit products in groups of 16."""
+        groups = []
+        for index in range(self.widths.groups):
+            m.submodules[f"group{index}"] = group = Group(self.config)
+            for position in range(BLOCK_GROUP):
+                slot = index * BLOCK_GROUP + position
+                m.d.comb += group.products[position].eq(self.i.significands[slot])
+                if self.widths.packed:
+                    m.d.comb += group.signs[position].eq(self.i.signs[slot])
+            if self.config.scales:
+                m.d.comb += [
+                    group.scale.eq(self.control.scale),
+                    group.scale_a.eq(self.scale_a.word_select(index, 8)),
+                    group.scale_b.eq(self.scale_b.word_select(index, 8)),
+                ]
+            groups.append(group)
+        return groups
+
+    def _align_groups(self, m: Module, groups: list[Group]) -> Value:
+        """Return the largest exponent, that of groups included, and align them to it; pass on the special values."""
+        packed = runs(self.config, self.control.a, self.widths.packed)
+        largest, nan = self.i.largest, self.i.nan
+        if groups:
+            m.submodules.largest = tree = MaxExponent(len(groups) + 1, _EXPONENT)
+            exponents = [*(Mux(packed & group.counts, group.exponent, NO_EXPONENT) for group in groups), largest]
+            m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
+            largest = tree.largest
+            nan = nan | (packed & Cat(group.nan for group in groups).any())
+        padding = self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        for index, group in enumerate(groups):
+            m.submodules[f"align_group{index}"] = align = Align(SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
+            negative = packed & group.sign
+            m.d.comb += [
+                align.magnitude.eq(Mux(packed, group.magnitude, 0)),
+                align.distance.eq(largest - group.exponent),
+                self.o.addends.group_terms[index].eq(_complement(align.output, negative)),
+                self.o.addends.group_increments[index].eq(negative),
+            ]
+        m.d.comb += [
+            self.o.room.eq(largest + self.i.to_room),
+            self.o.nan.eq(nan),
+            self.o.positive_inf.eq(self.i.positive_inf),
+            self.o.negative_inf.eq(self.i.negative_inf),
+        ]
+        return largest
+
+    def _align_products(self, m: Module, integer: Value, largest: Value) -> None:
+        # Integers are not shifted: with this for the largest exponent, they are no distance below it.
+        of_products = Mux(integer, _INTEGER_EXPONENT, largest[:PRODUCT_EXPONENT_BITS])
+        narrow = runs(self.config, self.control.a, self.widths.narrow)
+        saturated = {}
+        for bits in sorted({slot.distance_bits for slot in self.widths.slots if slot.floats}):
+            saturated[bits] = Signal(bits, name=f"largest_{bits}")
+            m.d.comb += saturated[bits].eq(of_products[:bits] | of_products[bits:].any().replicate(bits))
+        for slot in self.widths.slots[: self.config.term_slots]:
+            significand = self.i.significands[slot.index][: 2 * slot.significand_bits + 1].as_signed()
+            if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
+                significand = Mux(narrow, 0, significand)
+            integer_term = Cat(Const(0, slot.padding - slot.integer_shift), significand).as_signed()
+            term = self.o.addends.terms[slot.index]
+            if not slot.floats:
+                m.d.comb += term.eq(integer_term)
+                continue
+            aligned = self._align_product(m, slot, significand[:-1], saturated[slot.distance_bits])
+            negative = self.i.signs[slot.index] & ~narrow
+            m.d.comb += self.o.addends.increments[slot.index].eq(negative)
+            if slot.integer_shift:
+                m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
+            else:
+                m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
+
+    def _align_product(self, m: Module, slot: Slot, magnitude: Value, largest: Value) -> Value:
+        m.submodules[f"align{slot.index}"] = align = Align(
+            len(magnitude), slot.padding, slot.distance_bits, slot.float_bits
+        )
+        m.d.comb += [
+            align.magnitude.eq(magnitude),
+            align.distance.eq(largest - self.i.exponents[slot.index]),
+        ]
+        return align.output
+
+    def _align_c(self, m: Module, integer: Value, largest: Value) -> None:
+        padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+        m.submodules.align_c = align = Align(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
+        negative = self.i.c_sign & ~integer
+        m.d.comb += [
+            align.magnitude.eq(self.i.c_significand),
+            align.distance.eq(largest - self.i.c_place),
+            self.o.addends.c_increment.eq(negative),
+            self.o.addends.c_term.eq(
+                Mux(integer, self.c << self.widths.integer_bits, _complement(align.output, negative))
+            ),
+        ]
+
+
+def _complement(magnitude: Value, negative: Value) -> Value:
+    """Return a magnitude, or its complement, with a sign bit."""
+    return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()

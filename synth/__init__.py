@@ -1,0 +1,1 @@
+"""Netlists to area, delay, tables and pictures."""

@@ -1,0 +1,234 @@
+"""Liberty files: the cells of a library, and which of them is a NAND2 or a full adder by what it computes."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+from ..errors import Error, FileError
+
+__all__ = ["Cell", "Library", "evaluate"]
+
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_LIBRARY = re.compile(r"\s*library\s*\(")
+_CELL = re.compile(r'\bcell\s*\(\s*"?(\w+)"?\s*\)\s*\{')
+_PIN = re.compile(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{')
+_AREA = re.compile(r'\barea\s*:\s*"?([\d.eE+-]+)"?\s*;?')
+_DIRECTION = re.compile(r'\bdirection\s*:\s*"?(\w+)"?')
+_FUNCTION = re.compile(r'\bfunction\s*:\s*"([^"]*)"')
+_TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
+_BRACE = re.compile(r"[{}]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell without registers or many ways to look at it.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    area : float
+        In the library's unit, in most of them square micrometres.
+    inputs : tuple of str
+        Input pins.
+    outputs : tuple of (str, str)
+        Output pins, each with its function as the library writes it, which is empty if it says nothing.
+    """
+
+    name: str
+    area: float
+    inputs: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+
+    def computes(self, output: str, ones: frozenset[int]) -> bool:
+        """Whether an output is one for the given numbers of inputs that are one, and for no other."""
+        function = dict(self.outputs)[output]
+        try:
+            return bool(function) and all(
+                evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
+                for bits in product((False, True), repeat=len(self.inputs))
+            )
+        except (KeyError, ValueError):  # it depends on a register, or is written in no way known here
+            return False
+
+
+@dataclass(frozen=True)
+class Library:
+    """A liberty file.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file, without its folder.
+    text : str
+        What it holds.
+    """
+
+    name: str
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> "Library":
+        """Read a file.
+
+        Raises
+        ------
+        FileError
+            It cannot be read, or is no liberty file with cells.
+        """
+        try:
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise FileError(f"{path} cannot be read ({error.strerror})") from None
+        library = cls(path.name, text)
+        if not _LIBRARY.match(_COMMENT.sub(" ", text)) or not library.cells:
+            raise FileError(f"{path} is not a liberty file that holds cells")
+        return library
+
+    @property
+    def data(self) -> bytes:
+        """The file's bytes."""
+        return self.text.encode("utf-8", errors="surrogateescape")
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file, in hexadecimal."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Cells that have an area, in the file's order."""
+        cells = []
+        for name, body in _groups(_CELL, _COMMENT.sub(" ", self.text)):
+            inputs, outputs = [], []
+            for pin, attributes in _groups(_PIN, body):
+                direction, function = _DIRECTION.search(attributes), _FUNCTION.search(attributes)
+                if direction and direction[1] == "input":
+                    inputs.append(pin)
+                elif direction and direction[1] == "output":
+                    outputs.append((pin, function[1] if function else ""))
+            if area := _AREA.search(body):
+                cells.append(Cell(name, float(area[1]), tuple(inputs), tuple(outputs)))
+        return tuple(cells)
+
+    @cached_property
+    def nand2(self) -> Cell | None:
+        """The smallest NAND of two inputs, if there is one: the gate equivalent."""
+        found = [
+            cell
+            for cell in self.cells
+            if len(cell.inputs) == 2 and len(cell.outputs) == 1 and cell.computes(cell.outputs[0][0], frozenset({0, 1}))
+        ]
+        return min(found, key=lambda cell: cell.area, default=None)
+
+    @cached_property
+    def full_adder(self) -> tuple[Cell, str, str]:
+        """The smallest full adder, and its pins of sum and carry.
+
+        Raises
+        ------
+        Error
+            There is none.
+        """
+        found = []
+        for cell in self.cells:
+            if len(cell.inputs) == 3 and len(cell.outputs) == 2:
+                pins = [pin for pin, _ in cell.outputs]
+                sums = [pin for pin in pins if cell.computes(pin, frozenset({1, 3}))]
+                carries = [pin for pin in pins if cell.computes(pin, frozenset({2, 3}))]
+                if sums and carries:
+                    found.append((cell, sums[0], carries[0]))
+        if not found:
+            raise Error(f"{self.name} has no full adder, that is no cell whose outputs are A ^ B ^ C and its carry")
+        return min(found, key=lambda adder: adder[0].area)
+
+
+def _groups(opening: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and inside of each group that an expression opens."""
+    end = 0
+    for match in opening.finditer(text):
+        if match.start() < end:
+            continue
+        depth, end = 1, match.end()
+        for brace in _BRACE.finditer(text, match.end()):
+            depth += 1 if brace[0] == "{" else -1
+            if not depth:
+                end = brace.end()
+                yield match[1], text[match.end() : brace.start()]
+                break
+
+
+def evaluate(function: str, values: Mapping[str, bool]) -> bool:
+    """Return what a liberty function computes.
+
+    Parameters
+    ----------
+    function : str
+        With ``!`` and ``'`` (not), ``^``, ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), binding in that order.
+    values : mapping of str to bool
+        Of the pins.
+
+    Raises
+    ------
+    KeyError, ValueError
+        It names what has no value, or is no such expression.
+    """
+    tokens, place = [], 0
+    function = function.strip()
+    while place < len(function):
+        match = _TOKEN.match(function, place)
+        if not match:
+            raise ValueError(function)
+        tokens.append(match[1])
+        place = match.end()
+    result, rest = _disjunction(tokens, values)
+    if rest:
+        raise ValueError(function)
+    return result
+
+
+def _disjunction(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
+    result, tokens = _conjunction(tokens, values)
+    while tokens and tokens[0] in "+|":
+        other, tokens = _conjunction(tokens[1:], values)
+        result |= other
+    return result, tokens
+
+
+def _conjunction(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
+    result, tokens = _difference(tokens, values)
+    while tokens and tokens[0] not in "+|)":
+        other, tokens = _difference(tokens[1:] if tokens[0] in "&*" else tokens, values)
+        result &= other
+    return result, tokens
+
+
+def _difference(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
+    result, tokens = _factor(tokens, values)
+    while tokens and tokens[0] == "^":
+        other, tokens = _factor(tokens[1:], values)
+        result ^= other
+    return result, tokens
+
+
+def _factor(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
+    if not tokens:
+        raise ValueError("an operand is missing")
+    first, tokens = tokens[0], tokens[1:]
+    if first == "!":
+        result, tokens = _factor(tokens, values)
+        return not result, tokens
+    if first == "(":
+        result, tokens = _disjunction(tokens, values)
+        if not tokens or tokens[0] != ")":
+            raise ValueError("a parenthesis is open")
+        tokens = tokens[1:]
+    else:
+        result = first == "1" if first in ("0", "1") else values[first]
+    while tokens and tokens[0] == "'":
+        result, tokens = not result, tokens[1:]
+    return result, tokens

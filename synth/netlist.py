@@ -1,0 +1,141 @@
+"""Netlists, as RTLIL: of a unit, of what is around the units, and of the stages of a unit, each by itself."""
+
+import gc
+import re
+import warnings
+from dataclasses import dataclass
+
+from amaranth import UnusedElaboratable
+from amaranth.back import rtlil
+from amaranth.hdl import Module, Signal
+
+from ..errors import Error
+from ..rtl.booth import SIMULATION
+from ..rtl.config import CoreConfig
+from ..rtl.emit import emit
+from ..rtl.step import result_layout, step_layout
+from ..rtl.unit import Unit
+
+__all__ = ["TOP", "Netlist", "around_units", "modules", "stages", "unit"]
+
+#: Name of the top module.
+TOP = "top"
+_MODULE = re.compile(r"^((?:attribute [^\n]*\n)*)module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
+_PORT = re.compile(r"^  wire .*\b(?:input|output|inout) \d+ .*\n", re.MULTILINE)
+_CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """A design to synthesise.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    text : str
+        RTLIL. Modules with the attribute ``blackbox`` have no size.
+    top : str
+        Name of its top module.
+    """
+
+    name: str
+    text: str
+    top: str = TOP
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = False) -> Netlist:
+    """Return the netlist of a unit.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which.
+    combinational : bool
+        Always enabled, so that its pipeline registers are in no loop and may be taken for wires.
+    operators : bool
+        Arithmetic as operators, for a technology that has its own.
+    """
+    name, platform = "unit" if config.sparse else "dense unit", SIMULATION if operators else None
+    if not combinational:
+        return Netlist(name, emit(config, "unit", TOP, language="rtlil", platform=platform))
+    m = Module()
+    m.submodules.unit = enabled = Unit(config)
+    step, result = Signal(step_layout(config)), Signal(result_layout(config))
+    m.d.comb += [enabled.step.eq(step), enabled.enable.eq(1), result.eq(enabled.result)]
+    ports = [step.as_value(), result.as_value()]
+    return Netlist(name, str(rtlil.convert(m, platform=platform, name=TOP, ports=ports, emit_src=False)))
+
+
+def around_units(config: CoreConfig, top: str) -> Netlist:
+    """Return the netlist of an array or a warp whose units are black boxes.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which.
+    top : str
+        ``core``, or ``warp``, which has the control of its core too.
+
+    Raises
+    ------
+    Error
+        The configuration does not serve a warp.
+    """
+    failure = ""
+    with warnings.catch_warnings():
+        # Amaranth warns of a component that was made and not used, which one that refuses its configuration is.
+        warnings.simplefilter("ignore", UnusedElaboratable)
+        try:
+            text = emit(config, top, TOP, language="rtlil")
+        except Error as error:
+            failure = str(error)
+        if failure:
+            gc.collect()  # the component refers to itself, and would be missed later
+            raise Error(failure)
+    box = f"{TOP}_unit"
+    found = modules(text)
+    kept = [body for name, body in found.items() if name != box and not name.startswith(f"{box}.")]
+    return Netlist(f"{top} without units", "\n".join([*kept, _black_box(box, found[box])]))
+
+
+def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
+    """Take a netlist apart along its hierarchy.
+
+    Parameters
+    ----------
+    whole : Netlist
+        With submodules, as Amaranth names them: ``TOP.NAME``, whose own are ``TOP.NAME.NAME``.
+
+    Returns
+    -------
+    parts : dict of str to Netlist
+        The submodules of the top with all that is in them, by their names there. Two that differ in these alone have
+        the same text.
+    between : Netlist
+        The top with these as black boxes.
+    """
+    found = modules(whole.text)
+    parts, between = {}, [found[whole.top]]
+    for module, name in _CELL.findall(found[whole.top]):
+        if module not in found:
+            continue
+        inside = [text for other, text in found.items() if other == module or other.startswith(f"{module}.")]
+        # What follows the name is the rest of a deeper one, or nothing.
+        own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
+        parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
+        between.append(_black_box(module, found[module]))
+    return parts, Netlist("between the stages", "\n".join(between), whole.top)
+
+
+def modules(text: str) -> dict[str, str]:
+    """Return the modules of RTLIL as Amaranth writes it, each with its attributes, by name."""
+    return {match[2]: match[0] + "\n" for match in _MODULE.finditer(text)}
+
+
+def _black_box(name: str, text: str) -> str:
+    """Return a module that has the ports of another and nothing in it."""
+    return "".join(["attribute \\blackbox 1\n", f"module \\{name}\n", *_PORT.findall(text), "end\n"])

@@ -1,0 +1,150 @@
+"""Pictures: bars of what a datapath is made of, and area against throughput."""
+
+import importlib
+import importlib.util
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendError
+from ..files import write_whole
+from .area import Survey
+from .recipe import Recipe
+
+__all__ = ["axis_of", "check_plotting", "plot_survey", "scatter"]
+
+_UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
+#: Points that still have room for their names.
+_NAMED = 24
+_MARKERS = "osD^vPX*"
+
+
+def check_plotting() -> None:
+    """Find out whether pictures can be made.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BackendError("pictures need matplotlib: install it with `pip install 'sptc[area]'`")
+
+
+def axis_of(name: str) -> str:
+    """Return what an axis of an amount is called, with its unit."""
+    return _UNITS.get(name, name)
+
+
+@contextmanager
+def _picture(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Give axes to draw on, and write them as SVG, the same bytes each time."""
+    check_plotting()
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    with matplotlib.rc_context({"svg.hashsalt": "sptc", "svg.fonttype": "none", "font.size": 10}):
+        figure = figures.Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        axes.spines[["top", "right"]].set_visible(False)
+        yield axes
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    write_whole(path, buffer.getvalue())
+
+
+def plot_survey(found: Survey, path: Path) -> None:
+    """Draw the stages of a unit if they were measured, else the parts of the array, else the unit and its twin.
+
+    Parameters
+    ----------
+    found : Survey
+        What to draw, by the first of its amounts.
+    path : Path
+        SVG file to write.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        The file cannot be written.
+    """
+    first, config = found.recipe.amounts[0], found.config
+    what = "the stages of a unit, each by itself"
+    if found.between:
+        bars = [
+            (f"{stage.count} {stage.name}" if stage.count > 1 else stage.name, stage.amounts) for stage in found.stages
+        ]
+        bars.append(("between the stages", found.between.amounts))
+    elif found.core:
+        what = f"an array of {config.rows}x{config.columns} units"
+        bars = [(f"{config.rows * config.columns} units", found.units), ("around the units", found.core.amounts)]
+        if found.warp_alone:
+            what, bars = f"a warp with {what}", [*bars, ("around the array", found.warp_alone)]
+    else:
+        what = "a unit"
+        bars = [("unit" if config.sparse else "dense unit", found.unit.amounts)]
+        bars += [("dense unit", found.twin.amounts)] if found.twin else []
+    with _picture(path, 7.0, 1.4 + 0.3 * len(bars)) as axes:
+        drawn = axes.barh([name for name, _ in bars], [amounts[first] for _, amounts in bars], color="tab:blue")
+        axes.bar_label(drawn, fmt="{:,.0f}", padding=3)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set_xlabel(axis_of(first))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.locator_params(axis="x", nbins=6)
+        axes.set_title(f"{config.name}: {what}{_with(found.recipe)}", loc="left")
+
+
+def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
+    """Draw points.
+
+    Parameters
+    ----------
+    points : sequence of (str, str, float, float)
+        Group, name and place of each.
+    x, y : str
+        What the axes show, with units.
+    title : str
+        Above the picture.
+    path : Path
+        SVG file to write.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        The file cannot be written.
+    """
+    groups: dict[str, list[tuple[float, float]]] = {}
+    names: dict[tuple[float, float], list[str]] = {}
+    for group, name, across, up in points:
+        groups.setdefault(group, []).append((across, up))
+        names.setdefault((across, up), []).append(name)
+    middle = max(spot[0] for spot in names) / 2
+    with _picture(path, 8.0, 5.5) as axes:
+        for index, (group, places) in enumerate(groups.items()):
+            axes.scatter(*zip(*places, strict=True), label=group, marker=_MARKERS[index % len(_MARKERS)], zorder=3)
+        for spot, of_spot in names.items() if len(names) <= _NAMED else []:
+            side, shift = ("left", 6) if spot[0] < middle else ("right", -6)
+            text = "; ".join(dict.fromkeys(of_spot))
+            axes.annotate(text, spot, (shift, 5), textcoords="offset points", fontsize=7, ha=side)
+        axes.grid(alpha=0.3)
+        axes.margins(0.12)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.set_title(title, loc="left")
+        widest = max(map(len, groups))
+        axes.figure.legend(
+            title="formats", loc="outside lower center", ncols=max(1, min(len(groups), 90 // (widest + 8)))
+        )
+
+
+def _with(recipe: Recipe) -> str:
+    return f", {recipe.library.name}" if recipe.library else f", {recipe.fpga}" if recipe.fpga else ""

@@ -1,0 +1,184 @@
+"""What a netlist takes: measured once for each content, kept, and safe against whoever measures at the same time."""
+
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import FileError
+from ..files import cache_folder, write_whole
+from ..pools import Pool, local_pool
+from ..yosys import run_yosys
+from .netlist import Netlist
+from .recipe import STATISTICS, Recipe
+
+__all__ = ["Measurement", "Request", "in_pool", "measure", "measure_all", "versions"]
+
+#: A netlist and how to synthesise it.
+Request = tuple[Netlist, Recipe]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What synthesis made of a netlist.
+
+    Attributes
+    ----------
+    amounts : dict of str to float
+        What adds up, by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
+        equivalents, or cells of an FPGA.
+    longest : float or None
+        Longest path, in picoseconds with a library and in gates without.
+    cells : dict of str to int
+        How many of each type, black boxes too.
+    seconds : float
+        Time that the synthesis took, whenever that was.
+    cached : bool
+        Whether that was earlier.
+    """
+
+    amounts: dict[str, float]
+    longest: float | None
+    cells: dict[str, int]
+    seconds: float
+    cached: bool = False
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all that a figure depends on: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
+
+    Yosys has the version of ``pyosys``, which brings ABC; what is not installed is left out.
+    """
+    return {"sptc": __version__, **_tools()}
+
+
+@cache
+def _tools() -> dict[str, str]:
+    found = {}
+    for name in ("amaranth", "pyosys"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    spec = find_spec("pyosys")
+    if spec and spec.origin and (program := shutil.which(Path(spec.origin).parent / "yosys-abc")):
+        printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
+        if banner := next((line for line in printed.splitlines() if "ABC " in line), ""):
+            found["abc"] = banner[banner.index("ABC ") + 4 :].strip()
+    return found
+
+
+def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Measurement:
+    """Synthesise a netlist, unless the same one was with the same recipe, library and tools.
+
+    Parameters
+    ----------
+    netlist : Netlist
+        Which.
+    recipe : Recipe
+        How.
+    scratch : Path, optional
+        An existing folder for what Yosys reads and writes; by default the system's.
+
+    Raises
+    ------
+    BackendError
+        Yosys is not installed or fails, or the technology lacks a cell.
+    """
+    kept = cache_folder() / "synth" / f"{_fingerprint(netlist, recipe)}.json"
+    if earlier := _recall(kept):
+        return earlier
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        for name, data in recipe.files(netlist).items():
+            (Path(folder) / name).write_bytes(data)
+        printed = run_yosys(Path(folder), recipe.script(netlist))
+        statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
+    amounts, longest, cells = recipe.read(printed, statistics)
+    found = Measurement(amounts, longest, cells, time.perf_counter() - start)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(asdict(found)).encode())
+    except (OSError, FileError):
+        pass  # it is measured again when it is needed again
+    return found
+
+
+def measure_all(
+    wanted: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, Measurement]:
+    """Measure many netlists on this machine, those that are the same once.
+
+    Parameters
+    ----------
+    wanted : mapping of str to (Netlist, Recipe)
+        By names of the caller's.
+    jobs : int
+        Processes.
+    progress : callable
+        Told how many are done of how many.
+
+    Raises
+    ------
+    BackendError
+        As :func:`measure`.
+    PoolError
+        As :meth:`~sptc.pools.Pool.collect`.
+    """
+    keys = {name: _fingerprint(*request) for name, request in wanted.items()}
+    distinct = {key: wanted[name] for name, key in keys.items()}
+    # The largest first: what takes longest is not what all wait for in the end.
+    order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
+    found: dict[str, Measurement] = {}
+    progress(0, len(order))
+    # What killed workers leave is cleared away here, once they are gone.
+    with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
+        for key, measurement in in_pool(pool, _measure_one, [(*distinct[key], key, Path(scratch)) for key in order]):
+            found[key] = measurement
+            progress(len(found), len(order))
+    return {name: found[key] for name, key in keys.items()}
+
+
+def in_pool(pool: Pool, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Yield the results of a function for many arguments, in no order."""
+    waiting = deque(arguments)
+    while waiting or pool.busy:
+        while waiting and pool.room:
+            pool.submit(work, *waiting.popleft())
+        yield from pool.collect()
+
+
+def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> tuple[str, Measurement]:
+    return key, measure(netlist, recipe, scratch)
+
+
+def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
+    """Hash all that a measurement depends on, which the names of a netlist and of a library are not."""
+    digest = hashlib.sha256(repr(sorted(_tools().items())).encode())
+    for part in (recipe.script(netlist).encode(), *(data for _, data in sorted(recipe.files(netlist).items()))):
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:40]
+
+
+def _recall(path: Path) -> Measurement | None:
+    """Return what was kept, if it is what this version keeps."""
+    try:
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+        found = Measurement(**fields)
+        amounts = {str(name): float(value) for name, value in found.amounts.items()}
+        longest = None if found.longest is None else float(found.longest)
+        cells = {str(name): int(count) for name, count in found.cells.items()}
+        return replace(found, amounts=amounts, longest=longest, cells=cells, seconds=float(found.seconds), cached=True)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,215 @@
+"""Recipes for Yosys, and what its statistics say."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BackendError
+from .liberty import Library
+from .netlist import Netlist
+
+__all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe"]
+
+#: Families of FPGAs, each with its synthesis.
+FPGAS = {
+    "ice40": "synth_ice40 -dsp",
+    "ecp5": "synth_ecp5",
+    "xilinx": "synth_xilinx -flatten -noiopad -noclkbuf",
+}
+#: What is counted of an FPGA, each with the cells that count. An inverter and a shift register take a LUT.
+RESOURCES = {
+    "LUT": re.compile(r"SB_LUT4|LUT[1-6]|INV|SRL\w+"),
+    "carry": re.compile(r"SB_CARRY|CCU2C|CARRY4"),
+    "DSP": re.compile(r"SB_MAC16|MULT\d+X\d+D|DSP48E1"),
+    "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
+    "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
+}
+#: File that the statistics go to.
+STATISTICS = "statistics.json"
+
+#: Without a library: cells of which the transistors in static CMOS are known, four to a NAND2.
+_GATES = """\
+read_rtlil netlist.il
+hierarchy -top {top}
+proc
+flatten
+async2sync
+attrmap -remove init
+synth -flatten -top {top}
+{transparent}dfflegalize -cell $_DFF_P_ 01
+abc -g cmos
+opt_clean
+tee -q -o statistics.json stat -tech cmos -json
+delete t:* t:$* %d
+ltp -noff
+"""
+_ABC = "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p"
+_LIBRARY = """\
+read_rtlil netlist.il
+attrmap -remove init
+hierarchy -top {top}
+proc
+flatten
+opt -full
+async2sync
+synth -flatten -top {top} -run begin:check
+{transparent}opt -fast
+dfflegalize -cell $_DFF_P_ x
+opt_clean
+dfflibmap -liberty library.lib
+{adders}abc -liberty library.lib -script {abc}
+opt_clean
+tee -q -o statistics.json stat -liberty library.lib -json
+"""
+_FPGA = """\
+read_rtlil netlist.il
+{synthesis} -top {top}
+tee -q -o statistics.json stat -json
+"""
+_TRANSPARENT = """\
+dfflegalize -cell $_DFF_P_ x
+techmap -map transparent.v
+opt -full
+"""
+_TRANSPARENT_MAP = "module \\$_DFF_P_ (input D, C, output Q);\n  assign Q = D;\nendmodule\n"
+_ADDERS = """\
+read_liberty -lib library.lib
+extract_fa -fa
+techmap -map adders.v
+opt_clean
+"""
+_ADDERS_MAP = """\
+(* techmap_celltype = "$fa" *)
+module full_adders (A, B, C, X, Y);
+  parameter WIDTH = 1;
+  input [WIDTH-1:0] A, B, C;
+  output [WIDTH-1:0] X, Y;
+  genvar i;
+  generate
+    for (i = 0; i < WIDTH; i = i + 1) begin : bits
+      {cell} adder (.{a}(A[i]), .{b}(B[i]), .{c}(C[i]), .{total}(Y[i]), .{carry}(X[i]));
+    end
+  endgenerate
+endmodule
+"""
+_DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
+_DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
+#: Gates with a known number of transistors.
+_KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a netlist is synthesised and what is measured of it.
+
+    Without a library, gate equivalents (a NAND2 of four transistors) and the logic depth in gates; with one, its
+    area, gate equivalents and the delay of the longest path between registers or ports, without wires and without what
+    registers add; of an FPGA, the cells it takes.
+
+    Attributes
+    ----------
+    library : Library, optional
+        Standard cells.
+    fpga : str, optional
+        A key of :data:`FPGAS`.
+    combinational : bool
+        Take registers for wires. A netlist that has one in a loop is not measured right; nothing is done for an FPGA.
+    full_adders : bool
+        Use the library's full adder, whose delay is unknown here.
+    """
+
+    library: Library | None = None
+    fpga: str | None = None
+    combinational: bool = False
+    full_adders: bool = False
+
+    @property
+    def amounts(self) -> tuple[str, ...]:
+        """Names of what is measured and adds up, in the order of their importance."""
+        if self.fpga:
+            return tuple(RESOURCES)
+        if self.library:
+            return ("area", "gates") if self.library.nand2 else ("area",)
+        return ("gates",)
+
+    @property
+    def longest(self) -> str | None:
+        """Name of the measure of the longest path: ``delay`` in picoseconds, or ``depth`` in gates."""
+        if self.fpga or self.full_adders:
+            return None
+        return "delay" if self.library else "depth"
+
+    def files(self, netlist: Netlist) -> dict[str, bytes]:
+        """Return the files that :meth:`script` reads, by name."""
+        files = {"netlist.il": netlist.text.encode()}
+        if self.combinational:
+            files["transparent.v"] = _TRANSPARENT_MAP.encode()
+        if self.library:
+            files["library.lib"] = self.library.data
+            if self.full_adders:
+                cell, total, carry = self.library.full_adder
+                pins = dict(zip("abc", cell.inputs, strict=True))
+                files["adders.v"] = _ADDERS_MAP.format(cell=cell.name, total=total, carry=carry, **pins).encode()
+        return files
+
+    def script(self, netlist: Netlist) -> str:
+        """Return the commands for Yosys, which leave :data:`STATISTICS`."""
+        if self.fpga:
+            return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top)
+        transparent = _TRANSPARENT if self.combinational else ""
+        if not self.library:
+            return _GATES.format(top=netlist.top, transparent=transparent)
+        adders = _ADDERS if self.full_adders else ""
+        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC)
+
+    def read(self, printed: str, statistics: str) -> tuple[dict[str, float], float | None, dict[str, int]]:
+        """Read what a run of the script left.
+
+        Parameters
+        ----------
+        printed : str
+            What Yosys printed.
+        statistics : str
+            The file of that name.
+
+        Returns
+        -------
+        amounts : dict of str to float
+            By :attr:`amounts`.
+        longest : float or None
+            Picoseconds or gates; None where there is no path, or none is measured.
+        cells : dict of str to int
+            How many of each type; black boxes too.
+
+        Raises
+        ------
+        BackendError
+            Some cell has no counterpart in the technology.
+        """
+        found: Mapping[str, Any] = json.loads(statistics)["design"]
+        cells = {name: int(count) for name, count in found.get("num_cells_by_type", {}).items()}
+        cells.pop("$scopeinfo", None)
+        if self.fpga:
+            counts = {
+                name: float(sum(count for cell, count in cells.items() if expression.fullmatch(cell)))
+                for name, expression in RESOURCES.items()
+            }
+            return counts, None, cells
+        left = [name for name in cells if name.startswith("$")]
+        if not self.library:
+            left = [name for name in left if not _KNOWN.fullmatch(name)]
+        if left:
+            what = self.library.name if self.library else "static CMOS"
+            raise BackendError(f"{what} has no cell for {', '.join(left)}")
+        if not self.library:
+            # A plus sign behind the number says that something, here black boxes and scopes, is not counted.
+            transistors = int(str(found["estimated_num_transistors"]).rstrip("+"))
+            depth = _DEPTH.findall(printed)
+            return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells
+        area = float(found.get("area", 0.0))
+        nand2 = self.library.nand2
+        delay = _DELAY.findall(printed) if self.longest else []
+        amounts = {"area": area, "gates": area / nand2.area} if nand2 else {"area": area}
+        return amounts, float(delay[-1]) if delay else None, cells

@@ -1,0 +1,226 @@
+"""What a survey found, as tables and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .area import Amounts, Stage, Survey
+from .price import Measurement, versions
+from .recipe import Recipe
+
+__all__ = [
+    "about",
+    "as_dict",
+    "columns",
+    "headers",
+    "heading",
+    "measured_as_dict",
+    "number",
+    "seconds",
+    "table",
+    "values",
+]
+
+_UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
+_HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
+_APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
+
+
+def about(recipe: Recipe) -> dict[str, Any]:
+    """Return what figures rest on, as plain values: versions, library and what is done to the netlist."""
+    library = recipe.library
+    nand2 = library.nand2 if library else None
+    return {
+        "versions": versions(),
+        "library": library
+        and {
+            "file": library.name,
+            "sha256": library.sha256,
+            "nand2": nand2 and {"cell": nand2.name, "area": nand2.area},
+        },
+        "fpga": recipe.fpga,
+        "combinational": recipe.combinational,
+        "units": {name: _UNITS.get(name, "cells") for name in (*recipe.amounts, recipe.longest) if name},
+    }
+
+
+def heading(recipe: Recipe) -> list[str]:
+    """Return the same as lines of text."""
+    library = recipe.library
+    lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
+    if library:
+        lines.append(f"library: {library.name}  SHA-256 {library.sha256}")
+        gates = f"; gates: {library.nand2.name} of {library.nand2.area:g}" if library.nand2 else ""
+        lines.append(
+            f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"
+        )
+    elif recipe.fpga:
+        lines.append(f"FPGA: {recipe.fpga}, cells before placement")
+    else:
+        lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
+    return [*lines, "pipeline registers taken for wires"] if recipe.combinational else lines
+
+
+def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return rows as lines: the first so many columns to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        words = [word.ljust(width) for word, width in zip(row[:left], widths, strict=False)]
+        words += [word.rjust(width) for word, width in zip(row[left:], widths[left:], strict=True)]
+        lines.append("  ".join(words).rstrip())
+    return lines
+
+
+def number(value: float | None) -> str:
+    """Return a number in full, with a decimal where it is small; ``-`` for none."""
+    if value is None:
+        return "-"
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def table(found: Survey) -> str:
+    """Return all that was found, as text."""
+    fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(found.config).items())
+    lines = [*heading(found.recipe), fields, "", *columns(_parts(found))]
+    if found.overhead is not None:
+        shares = (f"{value:+.1f} % {_name(found.recipe, name)}" for name, value in found.overhead.items())
+        lines.append(f"sparsity, against the dense unit: {', '.join(shares)}")
+    if found.refusal:
+        lines.append(f"no warp: {found.refusal}")
+    if found.between and found.stages_sum:
+        lines += ["", *columns(_stages(found, found.between, found.stages_sum)), _APART]
+    if found.formats:
+        lines += ["", *columns(_formats(found))]
+        lines += [f"not without {share.name}: {share.refusal}" for share in found.formats if share.refusal]
+    return "\n".join([*lines, f"{found.seconds:.1f} s"])
+
+
+def _word(value: object) -> str:
+    return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _name(recipe: Recipe, key: str) -> str:
+    return str(recipe.longest) if key == "longest" else key
+
+
+def headers(recipe: Recipe) -> list[str]:
+    """Return the headers of what is measured."""
+    names = [*recipe.amounts, *([recipe.longest] if recipe.longest else [])]
+    return [_HEADERS.get(name, name) for name in names]
+
+
+def values(recipe: Recipe, amounts: Mapping[str, float], longest: float | None = None) -> list[str]:
+    """Return the words below these headers."""
+    return [*(number(amounts.get(name)) for name in recipe.amounts), *([number(longest)] if recipe.longest else [])]
+
+
+def seconds(measurement: Measurement) -> str:
+    """Return how long a measurement took, or that it was made earlier."""
+    return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
+
+
+def _parts(found: Survey) -> list[list[str]]:
+    """Return rows of the unit and of what it is in."""
+    kind = "unit" if found.config.sparse else "dense unit"
+    rows = [["part", "count", *headers(found.recipe), "seconds"]]
+
+    def measured(name: str, measurement: Measurement | None, amounts: Amounts | None = None) -> None:
+        if measurement:
+            words = values(found.recipe, amounts or measurement.amounts, measurement.longest)
+            rows.append([name, "1", *words, seconds(measurement)])
+
+    def added(name: str, count: int, amounts: Amounts | None) -> None:
+        if amounts:
+            rows.append([name, str(count), *values(found.recipe, amounts), ""])
+
+    measured(kind, found.unit)
+    measured(f"{kind}, full adders", found.unit_with_adders)
+    measured("dense unit", found.twin)
+    measured("dense unit, full adders", found.twin_with_adders)
+    if found.core:
+        added("units", found.config.rows * found.config.columns, found.units)
+    measured("around the units", found.core)
+    added("array", 1, found.array)
+    measured("around the array", found.warp, found.warp_alone)
+    added("warp", 1, found.whole)
+    return rows
+
+
+def _stages(found: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
+    """Return rows of the stages of a unit, and their shares of the first amount."""
+    recipe, first = found.recipe, found.recipe.amounts[0]
+    rows = [["stage", "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
+    every = [
+        *found.stages,
+        Stage("between the stages", 1, between.amounts, between.longest),
+        Stage("sum", 1, total, None),
+    ]
+    for stage in every:
+        share = f"{100 * stage.amounts[first] / total[first]:.1f}" if total[first] else "-"
+        rows.append([stage.name, str(stage.count), *values(recipe, stage.amounts, stage.longest), share])
+    return rows
+
+
+def _formats(found: Survey) -> list[list[str]]:
+    """Return rows of what each format adds, and what the unit takes without it."""
+    recipe = found.recipe
+    added = [_HEADERS.get(name, name) for name in recipe.amounts]
+    rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
+    for share in found.formats:
+        without, amounts = share.without, [number(share.amounts.get(name)) for name in recipe.amounts]
+        left = values(recipe, without.amounts, without.longest) if without else values(recipe, {})
+        rows.append([share.name, *amounts, *left])
+    return rows
+
+
+def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[str, Any] | None:
+    """Return a measurement as plain values: amounts by name, ``delay`` in ps or ``depth`` in gates, cells, time."""
+    if measurement is None:
+        return None
+    longest = {recipe.longest: measurement.longest} if recipe.longest else {}
+    rest = {"cells": measurement.cells, "seconds": measurement.seconds, "cached": measurement.cached}
+    return {**measurement.amounts, **longest, **rest}
+
+
+def as_dict(found: Survey) -> dict[str, Any]:
+    """Return all that was found as plain values."""
+    recipe = found.recipe
+
+    def plain(measurement: Measurement | None) -> dict[str, Any] | None:
+        return measured_as_dict(measurement, recipe)
+
+    overhead = found.overhead
+    return {
+        **about(recipe),
+        "configuration": asdict(found.config),
+        "unit": plain(found.unit),
+        "unit_with_full_adders": plain(found.unit_with_adders),
+        "dense_unit": plain(found.twin),
+        "dense_unit_with_full_adders": plain(found.twin_with_adders),
+        "sparsity_percent": overhead and {_name(recipe, name): value for name, value in overhead.items()},
+        "array": found.core
+        and {
+            "units": found.units,
+            "around_units": plain(found.core),
+            "sum": found.array,
+        },
+        "warp": found.warp
+        and {"around_units": plain(found.warp), "around_array": found.warp_alone, "sum": found.whole},
+        "no_warp": found.refusal or None,
+        "stages": [
+            {"stage": stage.name, "count": stage.count, **stage.amounts}
+            | ({recipe.longest: stage.longest} if recipe.longest else {})
+            for stage in found.stages
+        ],
+        "between_stages": plain(found.between),
+        "stages_sum": found.stages_sum,
+        "formats": [
+            {"format": share.name, "adds": share.amounts or None, "without": plain(share.without)}
+            | {"refusal": share.refusal or None}
+            for share in found.formats
+        ],
+        "seconds": found.seconds,
+    }

@@ -1,0 +1,200 @@
+"""Grids of configurations, and what a unit of each takes and computes."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from ..errors import Error
+from ..pools import cluster_pool, local_pool
+from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig
+from .netlist import unit
+from .price import Measurement, in_pool, measure
+from .recipe import Recipe
+
+__all__ = ["Grid", "Place", "Point", "points", "sweep"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place on the axes of a grid.
+
+    Attributes
+    ----------
+    formats : tuple of str
+        Element formats. With packed e2m1 (``e2m1/4``) come both block scales, since it has no instruction without.
+    alignment_bits : int
+        Bits kept below the largest exponent, of 8-bit floats too.
+    step_bytes : int
+        Bytes of A a cycle, which the number of products follows from.
+    selector : str
+        ``mux4`` or ``mux3``.
+    cuts : tuple of str
+        Pipeline registers.
+    """
+
+    formats: tuple[str, ...]
+    alignment_bits: int
+    step_bytes: int
+    selector: str
+    cuts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.words.values())
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The place in words, by axis."""
+        return {
+            "formats": ",".join(self.formats),
+            "alignment": f"F={self.alignment_bits}",
+            "step": f"{self.step_bytes} B",
+            "selector": self.selector,
+            "cuts": ",".join(self.cuts) or "none",
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of each axis, as a :class:`Place` has one.
+
+    Attributes
+    ----------
+    formats, alignments, step_bytes, selectors, cuts : sequence
+        Of the axes.
+    sparse : bool
+        Whether the units have selection by metadata.
+    """
+
+    formats: Sequence[tuple[str, ...]]
+    alignments: Sequence[int]
+    step_bytes: Sequence[int]
+    selectors: Sequence[str]
+    cuts: Sequence[tuple[str, ...]]
+    sparse: bool = True
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a grid, and what its unit takes.
+
+    Attributes
+    ----------
+    place : Place
+        Where it is.
+    config : CoreConfig or None
+        The configuration, if there is one.
+    refusal : str
+        Why there is none, where there is none.
+    measurement : Measurement or None
+        Of its unit, once it is measured.
+    """
+
+    place: Place
+    config: CoreConfig | None = None
+    refusal: str = ""
+    measurement: Measurement | None = None
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    @property
+    def products(self) -> dict[str, int]:
+        """Kept products a cycle in one unit, by format."""
+        return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
+
+    @property
+    def products_per_ns(self) -> dict[str, float]:
+        """Kept products a nanosecond, by format, if the longest path is in picoseconds and as long as a cycle."""
+        if not self.measurement or not self.measurement.longest:
+            return {}
+        return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
+
+
+def points(grid: Grid) -> list[Point]:
+    """Return the points of a grid, the last axis running fastest."""
+    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.selectors, grid.cuts)
+    return [_point(Place(*values), grid.sparse) for values in product(*axes)]
+
+
+def _point(place: Place, sparse: bool) -> Point:
+    try:
+        config = CoreConfig(
+            name=str(place),
+            formats=place.formats,
+            scales=BLOCK_SCALES if "e2m1/4" in place.formats else (),
+            step_bytes=place.step_bytes,
+            alignment_bits=place.alignment_bits,
+            fp8_alignment_bits=place.alignment_bits,
+            block_alignment_bits=max(CoreConfig.block_alignment_bits, place.alignment_bits),
+            selector=place.selector,
+            rows=1,
+            columns=1,
+            cuts=place.cuts,
+            sparse=sparse,
+        )
+    except ConfigError as error:
+        return Point(place, refusal=str(error))
+    return Point(place, config)
+
+
+def sweep(
+    grid: Grid,
+    recipe: Recipe,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Point]:
+    """Measure the unit of every point of a grid.
+
+    Parameters
+    ----------
+    grid : Grid
+        Which.
+    recipe : Recipe
+        How; workers elsewhere get the library with it.
+    jobs : int
+        Processes on this machine.
+    scheduler : str, optional
+        Address of a Dask scheduler, whose workers do it instead.
+    progress : callable
+        Told how many points are done of how many.
+
+    Returns
+    -------
+    list of Point
+        In the order of the grid.
+
+    Raises
+    ------
+    BackendError
+        Yosys is not installed or fails, or the technology lacks a cell.
+    PoolError
+        The cluster is not there, or is lost.
+    Error
+        No point has a configuration.
+    """
+    found = points(grid)
+    wanted = [place for place, point in enumerate(found) if point.config]
+    if not wanted:
+        raise Error(f"no point of the grid is a configuration; of {found[0]}, {found[0].refusal}")
+    progress(0, len(wanted))
+    with ExitStack() as stack:
+        scratch = None
+        if scheduler is None:
+            # What killed workers leave is cleared away here, once they are gone.
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
+        work = [(found[index], index, recipe, scratch) for index in wanted]
+        for done, (index, measurement) in enumerate(in_pool(pool, _measure_point, work), 1):
+            found[index] = replace(found[index], measurement=measurement)
+            progress(done, len(wanted))
+    return found
+
+
+def _measure_point(point: Point, index: int, recipe: Recipe, scratch: Path | None) -> tuple[int, Measurement]:
+    assert point.config
+    return index, measure(unit(point.config, combinational=recipe.combinational), recipe, scratch)

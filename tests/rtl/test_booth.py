@@ -1,0 +1,93 @@
+"""Recoded multipliers: the product, in every pair of few bits; both ways to elaborate them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from sptc.rtl.booth import SIMULATION, BoothMultiplier
+
+Random = np.random.Generator
+#: Widths of which every pair is tried, and those of units of the presets and more: even and odd.
+SMALL, LARGE = tuple(range(1, 9)), (9, 12, 13)
+MOST = max(LARGE)
+
+
+class Multipliers(wiring.Component):
+    """Multipliers of some widths, side by side, of the same operands cut to theirs."""
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        self.multipliers = {bits: BoothMultiplier(bits) for bits in widths}
+        products = {f"product{bits}": Out(multiplier.product.shape()) for bits, multiplier in self.multipliers.items()}
+        super().__init__({"a": In(MOST), "b": In(MOST), **products})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for bits, multiplier in self.multipliers.items():
+            m.submodules[f"multiplier{bits}"] = multiplier
+            m.d.comb += [
+                multiplier.a.eq(self.a[:bits]),
+                multiplier.b.eq(self.b[:bits]),
+                getattr(self, f"product{bits}").eq(multiplier.product),
+            ]
+        return m
+
+
+@pytest.fixture(scope="module", params=(None, SIMULATION), ids=["structure", "simulation"])
+def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[..., None]:
+    """Check pairs of operands in all widths of a kind that hold them."""
+    built = {widths: compiled(Multipliers(widths), request.param) for widths in (SMALL, LARGE)}
+
+    def check(widths: tuple[int, ...], a: np.ndarray, b: np.ndarray) -> None:
+        got = built[widths](a=a, b=b)
+        for bits in widths:
+            low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+            fits = (low <= a) & (a <= high) & (low <= b) & (b <= high) & ((a > low) | (b > low))
+            assert fits.any()
+            np.testing.assert_array_equal(got[f"product{bits}"][fits], (a * b)[fits], err_msg=f"{bits} bits")
+
+    return check
+
+
+def test_every_pair_of_few_bits(multiplied: Callable) -> None:
+    """Apart from the most negative number times itself, which no product holds."""
+    top = 1 << max(SMALL) - 1
+    numbers = np.arange(-top, top)
+    multiplied(SMALL, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
+
+
+def test_every_pair_of_nine_bits(multiplied: Callable) -> None:
+    numbers = np.arange(-256, 256)
+    multiplied(LARGE, numbers.repeat(512), np.tile(numbers, 512))
+
+
+@pytest.mark.parametrize("bits", LARGE)
+def test_extreme_operands(multiplied: Callable, bits: int) -> None:
+    """Ends of the range, powers of two and their neighbours, runs of ones and alternations, each with each."""
+    powers = [1 << place for place in range(bits - 1)]
+    runs = [high - low for high in powers for low in powers]
+    alternations = [0x555555 & (1 << bits - 1) - 1, 0x2AAAAA & (1 << bits - 1) - 1, 0x333333 & (1 << bits - 1) - 1]
+    numbers = {0, -(1 << bits - 1), 1 - (1 << bits - 1), (1 << bits - 1) - 1}
+    numbers |= {
+        sign * (number + delta) for number in [*powers, *alternations] for sign in (1, -1) for delta in (-1, 0, 1)
+    }
+    numbers |= {*runs[:: max(1, len(runs) // 64)]}
+    every = np.array(sorted(number for number in numbers if -(1 << bits - 1) <= number < 1 << bits - 1))
+    multiplied(LARGE, every.repeat(len(every)), np.tile(every, len(every)))
+
+
+def test_random_operands(multiplied: Callable, rng: Random) -> None:
+    """Of every length and sign."""
+    count = 100_000
+    for bits in LARGE:
+        a, b = rng.integers(-(1 << bits - 1), 1 << bits - 1, (2, count)) >> rng.integers(0, bits, (2, count))
+        multiplied(LARGE, a, b)
+
+
+def test_only_what_is_simulated_multiplies_by_one_operator() -> None:
+    """Synthesis is given the rows."""
+    assert "cell $mul" not in rtlil.convert(BoothMultiplier(9), emit_src=False)
+    assert "cell $mul" in rtlil.convert(BoothMultiplier(9), platform=SIMULATION, emit_src=False)

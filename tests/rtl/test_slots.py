@@ -1,0 +1,230 @@
+"""Where significands stand in a slot, from what the sum stands for: of presets, odd datapaths and any others."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sptc.isa.formats import FORMATS
+from sptc.isa.numerics import BLOCK_GROUP, zero_exponent_for
+from sptc.rtl.align import ALIGNED_EXPONENT_BITS
+from sptc.rtl.config import BLOCK_SCALES, PRESETS, ConfigError, CoreConfig, Element
+from sptc.rtl.group import GROUP_PRODUCT_BITS
+from sptc.rtl.multiply import product_signature
+from sptc.rtl.products import products_signature
+from sptc.rtl.slots import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, Slot, kept_bits
+from sptc.rtl.widths import Widths
+
+FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+INTEGERS = ("s8", "u8", "s4", "u4")
+WORDS = (*FLOATS, *INTEGERS, "e2m1/4")
+#: Datapaths that nobody built.
+ODD = {
+    "long": CoreConfig(name="long", formats=("tf32", "bf16", "s8"), step_bytes=16, alignment_bits=40),
+    "bf16 and fp8 of few bits": CoreConfig(name="odd", formats=("bf16", "e4m3"), fp8_alignment_bits=8),
+    "fp8 of odd bits": CoreConfig(name="odd", formats=("e5m2", "e4m3", "u8"), alignment_bits=19, fp8_alignment_bits=9),
+    "signed bytes alone": CoreConfig(name="odd", formats=("s8",)),
+    "signed nibbles alone": CoreConfig(name="odd", formats=("s4",)),
+    "signed bytes beside halves": CoreConfig(name="odd", formats=("f16", "s8", "s4")),
+    "signed bytes beside little floats": CoreConfig(name="odd", formats=("s8", "e5m2", "e2m1")),
+    "one little float": CoreConfig(name="odd", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8),
+    "groups and halves": CoreConfig(
+        name="odd", formats=("f16", "e2m1/4", "s4"), scales=BLOCK_SCALES, alignment_bits=20, fp8_alignment_bits=8
+    ),
+}
+CONFIGURATIONS = {**PRESETS, **ODD}
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> CoreConfig:
+    """Draw any datapath."""
+    words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6, unique=True))
+    bits = draw(st.integers(8, 40))
+    try:
+        return CoreConfig(
+            name="drawn",
+            formats=tuple(words),
+            scales=("ue8m0",) if "e2m1/4" in words else (),
+            step_bytes=draw(st.sampled_from((8, 16, 32))),
+            alignment_bits=bits,
+            fp8_alignment_bits=draw(st.integers(8, bits)),
+            block_alignment_bits=draw(st.integers(bits, 40)),
+        )
+    except ConfigError:
+        assume(False)
+        raise
+
+
+def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
+    """Return the least and the largest significand of a format, as they stand in an operand."""
+    fmt = element.format
+    if element.packed_float:
+        return 0, 12
+    if fmt.is_integer:
+        return (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
+    largest = (2 << fmt.fraction_bits) - 1
+    return 0, largest << slot.point(element, operand) - fmt.fraction_bits
+
+
+def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
+    """Yield what a slot may be asked to multiply: formats of one container and kind."""
+    for a, b in product(slot.elements, repeat=2):
+        kind = (a.container_bits, a.format.is_integer, a.packed_float)
+        if kind == (b.container_bits, b.format.is_integer, b.packed_float):
+            yield a, b
+
+
+def products(slot: Slot, a: Element, b: Element) -> tuple[int, int]:
+    """Return the least and the largest product of two formats."""
+    corners = [x * y for x, y in product(significands(slot, a, "a"), significands(slot, b, "b"))]
+    return min(corners), max(corners)
+
+
+def check_floats(slot: Slot) -> None:
+    """A float's fraction is there; the bit of weight two to -F, of the largest product, is bit 0 of the sum."""
+    config = slot.config
+    for element in slot.floats:
+        for operand in ("a", "b"):
+            assert element.format.fraction_bits <= slot.point(element, operand) < slot.significand_bits
+    for a, b in pairs(slot):
+        if a.counts:
+            continue
+        kept = config.fp8_alignment_bits if a.container_bits == 8 else config.alignment_bits
+        assert kept == kept_bits(config, a) == kept_bits(config, b)
+        # 1.0 * 1.0, which is worth two to the largest exponent: the sum's bit F, counted from 0.
+        one = (1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))
+        assert one << slot.padding == 1 << kept
+        # Below four: what a shifter need not reach.
+        _, largest = products(slot, a, b)
+        assert largest << slot.padding < 1 << kept + 2 <= 1 << slot.float_bits
+    assert slot.float_bits == max((kept_bits(config, element) + 2 for element in slot.floats), default=0)
+
+
+def check_integers(slot: Slot, widths: Widths) -> None:
+    """Integers of all slots count in one unit, which is not below the sum."""
+    assert widths.integer_bits == Slot(slot.config, 0).padding >= 0
+    assert slot.padding - slot.integer_shift == widths.integer_bits
+    assert slot.integer_shift >= 0
+
+
+def check_widths(slot: Slot, widths: Widths) -> None:
+    """No significand, product or term is cut."""
+    bits = slot.significand_bits
+    held = product_signature(bits).members["significand"].shape.width
+    handed_on = products_signature(slot.config).members["significands"].shape.width
+    limits = {"product": min(held, handed_on)}
+    if slot.index < slot.config.term_slots:
+        limits["term"] = slot.term_bits - slot.padding
+        assert slot.term_bits <= widths.term_bits
+    if slot.index < widths.groups * BLOCK_GROUP:
+        limits["group"] = GROUP_PRODUCT_BITS
+    for a, b in pairs(slot):
+        for element, operand in ((a, "a"), (b, "b")):
+            low, high = significands(slot, element, operand)
+            assert -(1 << bits) <= low <= high < 1 << bits
+        low, high = products(slot, a, b)
+        for name, limit in limits.items():
+            if (name == "term" and a.container_bits == 4) or (name == "group" and a.container_bits > 4):
+                continue
+            assert -(1 << limit - 1) <= low <= high < 1 << limit - 1, f"{name} of {a} and {b}"
+
+
+def check_distances(slot: Slot) -> None:
+    """An exponent that saturates is as far above any product as it was: farther than a shifter reaches."""
+    largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in slot.floats), default=0)
+    assert largest < 1 << slot.distance_bits or not slot.floats
+    assert slot.distance_bits <= PRODUCT_EXPONENT_BITS
+    top = (1 << slot.distance_bits) - 1
+    for exponent in {0, 1, 2, largest // 2, largest - 1, largest} if slot.floats else ():
+        for maximum in range(exponent, 1 << PRODUCT_EXPONENT_BITS):
+            distance = min(maximum, top) - exponent
+            assert distance == maximum - exponent or distance >= slot.float_bits
+
+
+def check_sum(config: CoreConfig, widths: Widths) -> None:
+    """The sum holds every term at its largest and an accumulator, and reaches the smallest normal number."""
+    low, high = -(1 << widths.total_bits - 1), (1 << widths.total_bits - 1) - 1
+    for element in config.elements:
+        if element.packed_float:
+            kept = config.block_alignment_bits
+            # Each group 16 products of two sixes, each scale 15/8 * 2**x: in units of two to the sum of the x, minus 8.
+            most = (config.slots_of(element) * 12**2 * 15**2 << kept - 8) + (2 << kept)
+            assert most <= high
+            floor = zero_exponent_for(kept, grouped=True)
+            assert floor - kept + widths.total_bits - 1 - FORMATS["f32"].minimum_exponent >= 0
+            continue
+        bounds = [products(slot, element, element) for slot in widths.slots if element in slot.elements]
+        if element.format.is_integer:
+            unit = widths.integer_bits
+            least, most = ((sum(ends) << unit) for ends in zip(*bounds, strict=True))
+            assert low <= least - (1 << 32 + unit)
+            assert most + (1 << 32 + unit) <= high
+            continue
+        kept = kept_bits(config, element)
+        most = sum(end << slot.padding for (_, end), slot in zip(bounds, widths.slots, strict=False)) + (2 << kept)
+        assert most <= high
+        for half, name in ((False, "f32"), (True, "f16")):
+            floor = zero_exponent_for(config.alignment_bits, half_result=half)
+            smallest = FORMATS[name].minimum_exponent
+            # Places from the sign bit, worth two to E - F + total_bits - 1, to the smallest normal number.
+            assert floor - kept + widths.total_bits - 1 - smallest >= 0
+            beyond = 2 * FORMATS["f32"].maximum_exponent + 2 + 2 * 127  # of products, or scales with an accumulator
+            assert beyond - kept + widths.total_bits - 1 - smallest < 1 << ALIGNED_EXPONENT_BITS
+
+
+def check(config: CoreConfig) -> None:
+    widths = Widths(config)
+    assert [slot.index for slot in widths.slots] == list(range(config.slots))
+    assert widths.slots[0].elements == config.elements
+    assert widths.grid_bits == max(
+        [*(kept_bits(config, e) for e in widths.floats), *([config.block_alignment_bits] if widths.packed else [0])]
+    )
+    for slot in widths.slots:
+        assert slot.elements == tuple(
+            e for e in config.elements if (slot.index + 1) * e.container_bits <= 8 * config.step_bytes
+        )
+        assert slot.floats == tuple(e for e in slot.elements if e.format.name in FLOATS and e.container_bits >= 8)
+        check_floats(slot)
+        check_integers(slot, widths)
+        check_widths(slot, widths)
+        check_distances(slot)
+    check_sum(config, widths)
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_every_slot_of_a_datapath(config: CoreConfig) -> None:
+    check(config)
+
+
+@settings(max_examples=150, deadline=None, print_blob=True)
+@given(config=configurations())
+def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
+    check(config)
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
+    """Of all ways to place the floats, none takes less; an integer takes its own width."""
+    for slot in Widths(config).slots:
+        integers = [element.significand_bits for element in slot.elements if element.counts]
+        kept = {element: kept_bits(config, element) for element in slot.floats}
+        most = min((kept[element] - 2 * element.format.fraction_bits for element in slot.floats), default=0)
+        widths = [
+            max([*integers, *(-(-(kept[element] - padding) // 2) + 1 for element in slot.floats)])
+            for padding in range(most + 1)
+        ]
+        assert slot.significand_bits <= min(widths)
+
+
+def test_the_slots_of_hopper() -> None:
+    """As a datasheet would have it: 11 bits for halves and more, 8 for bytes; 13 bits below the largest for fp8."""
+    config = PRESETS["hopper"]
+    slots = Widths(config).slots
+    assert [slot.significand_bits for slot in slots] == [11] * 16 + [8] * 16
+    assert {slot.padding for slot in slots} == {5}
+    f16, e4m3 = (next(e for e in config.elements if e.format.name == name) for name in ("f16", "e4m3"))
+    assert [slots[0].point(f16, side) for side in "ab"] == [10, 10]
+    assert {slot.point(e4m3, side) for slot in slots for side in "ab"} == {4}
+    assert [slots[index].float_bits for index in (0, 15, 16, 31)] == [27, 27, 15, 15]
+    assert max(element.format.exponent_bits for element in config.elements) == EXPONENT_BITS

@@ -1,0 +1,197 @@
+"""Surveys: parts that add up, and what sparsity, stages and formats take."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sptc.errors import BackendError, Error
+from sptc.rtl.config import CUTS, CoreConfig
+from sptc.synth import area, plot
+from sptc.synth.area import Stage, Survey, survey
+from sptc.synth.liberty import Library
+from sptc.synth.netlist import Netlist, stages, unit
+from sptc.synth.plot import plot_survey
+from sptc.synth.price import Measurement
+from sptc.synth.recipe import Recipe
+from sptc.synth.report import as_dict, table
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
+def measured(gates: float, depth: float | None = 10.0) -> Measurement:
+    return Measurement({"gates": gates}, depth, {}, 1.5)
+
+
+@pytest.fixture
+def made_up() -> Survey:
+    """A sparse datapath of 2 x 3 units, in round numbers."""
+    return Survey(
+        config=CoreConfig(name="made-up", formats=("s8", "u8"), rows=2, columns=3),
+        recipe=Recipe(),
+        unit=measured(1100, 22),
+        twin=measured(1000, 20),
+        unit_with_adders=None,
+        twin_with_adders=None,
+        core=measured(30),
+        warp=measured(400),
+        refusal="",
+        stages=(Stage("multiply", 4, {"gates": 600}, 9), Stage("round", 1, {"gates": 200}, 8)),
+        between=measured(200),
+        formats=(),
+        seconds=3.0,
+    )
+
+
+def test_parts_add_up(made_up: Survey) -> None:
+    """What a warp has for its core is not counted again."""
+    assert made_up.units == {"gates": 6600}
+    assert made_up.array == {"gates": 6630}
+    assert made_up.warp_alone == {"gates": 370}
+    assert made_up.whole == {"gates": 7000}
+    assert made_up.stages_sum == {"gates": 1000}
+    assert made_up.overhead == {"gates": 10.0, "longest": 10.0}
+
+
+def test_the_table(made_up: Survey) -> None:
+    text = table(made_up)
+    rows = [line.split() for line in text.splitlines()]
+    for row in (
+        ["part", "count", "gates", "depth", "seconds"],
+        ["unit", "1", "1100", "22", "1.5"],
+        ["dense", "unit", "1", "1000", "20", "1.5"],
+        ["units", "6", "6600", "-"],
+        ["array", "1", "6630", "-"],
+        ["around", "the", "array", "1", "370", "10", "1.5"],
+        ["warp", "1", "7000", "-"],
+        ["multiply", "4", "600", "9", "60.0"],
+        ["sum", "1", "1000", "-", "100.0"],
+    ):
+        assert row in rows
+    assert "\nsparsity, against the dense unit: +10.0 % gates, +10.0 % depth\n" in text
+    assert "  formats = s8,u8  scales = none  " in text
+    assert "the sum is not the flattened unit" in text
+
+
+def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
+    recipe = Recipe(library=library, full_adders=True)
+    found = survey(least, recipe, jobs=2, by_stage=True, by_format=True)
+    assert found.twin
+    assert found.core
+    assert found.twin.amounts["area"] < found.unit.amounts["area"]
+    assert found.overhead
+    assert found.overhead["area"] > 0
+    assert found.unit_with_adders
+    assert found.twin_with_adders
+    assert found.unit_with_adders.cells["ADD"] > 10
+    assert "ADD" not in found.unit.cells
+    assert found.unit_with_adders.amounts["area"] < found.unit.amounts["area"]
+    assert found.core.cells["top_unit"] == 2
+    assert found.array
+    assert found.array["area"] == pytest.approx(2 * found.unit.amounts["area"] + found.core.amounts["area"])
+    assert (found.warp, found.refusal) == (None, "step_bytes must be 16 or 32 to serve a warp, not 4")
+    assert sum(stage.count for stage in found.stages) == len(stages(unit(least))[0])
+    assert found.between
+    assert found.stages_sum
+    parts = sum(stage.amounts["area"] for stage in found.stages) + found.between.amounts["area"]
+    assert found.stages_sum["area"] == pytest.approx(parts)
+    assert [share.name for share in found.formats] == ["s8", "u8"]
+    for share in found.formats:
+        assert share.without
+        assert share.amounts["area"] == found.unit.amounts["area"] - share.without.amounts["area"] > 0
+    again = survey(least, recipe, jobs=2, by_stage=True, by_format=True)
+    assert again.unit == replace(found.unit, cached=True)
+    values = json.loads(json.dumps(as_dict(again)))
+    assert values["configuration"]["formats"] == ["s8", "u8"]
+    assert values["library"] == {
+        "file": "little.lib",
+        "sha256": library.sha256,
+        "nand2": {"cell": "NAND2", "area": 4.0},
+    }
+    assert values["units"] == {"area": "the library's", "gates": "NAND2", "delay": "ps"}
+    assert values["unit"]["cached"]
+    assert values["unit"]["area"] == found.unit.amounts["area"]
+    assert "cached" in table(again)
+    plot_survey(found, tmp_path / "stages.svg")
+    first = (tmp_path / "stages.svg").read_text()
+    assert all(word in first for word in ("between the stages", "area [library's unit]", "least: "))
+    plot_survey(found, tmp_path / "stages.svg")
+    assert (tmp_path / "stages.svg").read_text() == first
+
+
+def test_the_dense_twin_alone(least: CoreConfig) -> None:
+    dense = survey(replace(least, sparse=False), Recipe(), jobs=2)
+    assert (dense.twin, dense.overhead) == (None, None)
+    assert "\ndense unit " in table(dense)
+
+
+def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path: Path) -> None:
+    """The path is longer and there is no array."""
+    least = replace(least, cuts=CUTS)
+    found = survey(least, Recipe(library=library, combinational=True), jobs=2, twin=False)
+    registered = survey(least, Recipe(library=library), jobs=2, twin=False)
+    assert "FLOP" not in found.unit.cells
+    assert (found.core, found.array, found.whole) == (None, None, None)
+    assert found.unit.longest
+    assert registered.unit.longest
+    assert found.unit.longest > registered.unit.longest
+    assert "\npipeline registers taken for wires\n" in table(found)
+    plot_survey(found, tmp_path / "unit.svg")
+    assert "least: a unit" in (tmp_path / "unit.svg").read_text()
+
+
+def test_stages_are_grouped(
+    least: CoreConfig, nands: Callable[[int], Netlist], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their names without numbers, those of Amaranth's too."""
+    parts = {"part0": nands(2), "part11": nands(2), "lane_3": nands(5), "c": nands(1), "offset$88": nands(3)}
+    monkeypatch.setattr(area, "stages", lambda whole: (parts, nands(4)))
+    monkeypatch.setattr(area, "unit", lambda config, **how: nands(7))
+    found = survey(least, Recipe(combinational=True), jobs=1, by_stage=True)
+    assert [(stage.name, stage.count, stage.amounts["gates"], stage.longest) for stage in found.stages] == [
+        ("part", 2, 4, 1),
+        ("lane", 1, 5, 1),
+        ("c", 1, 1, 1),
+        ("offset", 1, 3, 1),
+    ]
+    assert found.stages_sum == {"gates": 4 + 5 + 1 + 3 + 4}
+
+
+def test_cells_of_an_fpga(least: CoreConfig) -> None:
+    found = survey(replace(least, sparse=False), Recipe(fpga="ice40"), jobs=1)
+    assert found.unit.amounts["LUT"] > 100
+    assert found.unit.amounts["FF"] > 10
+    assert found.core is None
+    some = replace(found.unit, amounts={name: 2 * amount for name, amount in found.unit.amounts.items()})
+    twins = replace(found, unit=some, twin=found.unit)
+    assert twins.overhead == {name: 100.0 for name, amount in found.unit.amounts.items() if amount}
+    assert "mux" not in twins.overhead
+
+
+def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
+    found = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, by_format=True)
+    (share,) = found.formats
+    assert (share.without, share.amounts) == (None, {})
+    assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(found)
+
+
+def test_a_library_without_full_adders(least: CoreConfig, library: Library) -> None:
+    poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "(ADD)" not in line))
+    with pytest.raises(Error, match=r"^poor\.lib has no full adder"):
+        survey(least, Recipe(library=poor, full_adders=True), jobs=1)
+
+
+def test_a_picture_of_an_array(made_up: Survey, tmp_path: Path) -> None:
+    plot_survey(replace(made_up, stages=(), between=None), tmp_path / "warp.svg")
+    text = (tmp_path / "warp.svg").read_text()
+    assert all(
+        word in text for word in ("a warp with an array of 2x3 units", "6 units", "gates [NAND2]", "6,600", "370")
+    )
+
+
+def test_pictures_without_matplotlib(made_up: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=r"^pictures need matplotlib: install it with `pip install 'sptc\[area\]'`$"):
+        plot_survey(made_up, tmp_path / "picture.svg")
+    assert list(tmp_path.iterdir()) == []

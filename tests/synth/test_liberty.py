@@ -1,0 +1,91 @@
+"""Libraries: cells, and what they compute."""
+
+import hashlib
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from sptc.errors import Error, FileError
+from sptc.synth.liberty import Library, evaluate
+
+
+def table(function: str, pins: str) -> list[bool]:
+    return [evaluate(function, dict(zip(pins, bits, strict=True))) for bits in product((False, True), repeat=len(pins))]
+
+
+@pytest.mark.parametrize(
+    ("function", "same"),
+    [
+        ("!(A B)", lambda a, b, c: not (a and b)),
+        ("!A | !B", lambda a, b, c: not (a and b)),
+        ("(A*B)'", lambda a, b, c: not (a and b)),
+        ("A B+C", lambda a, b, c: (a and b) or c),
+        ("A+B C", lambda a, b, c: a or (b and c)),
+        ("A^B C", lambda a, b, c: (a != b) and c),
+        ("A^B^C", lambda a, b, c: (a + b + c) % 2 == 1),
+        ("!A'", lambda a, b, c: a),
+        ("A''", lambda a, b, c: a),
+        ("A'B", lambda a, b, c: not a and b),
+        ("( A & ! ( B | C ) )", lambda a, b, c: a and not (b or c)),
+        ("A & 1 | 0", lambda a, b, c: a),
+    ],
+)
+def test_functions(function: str, same) -> None:
+    assert table(function, "ABC") == [bool(same(*bits)) for bits in product((False, True), repeat=3)]
+
+
+@pytest.mark.parametrize("function", ["", "A +", "(A", "A)", "A # B", "A ! "])
+def test_no_functions(function: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        evaluate(function, {"A": True, "B": True})
+
+
+def test_cells(library: Library) -> None:
+    areas = {cell.name: cell.area for cell in library.cells}
+    assert areas == {"INV": 2, "BUF": 3, "BIG_NAND2": 8, "NAND2": 4, "NOR2": 5, "ADD": 30, "FLOP": 16}
+    flop = library.cells[-1]
+    assert (flop.inputs, flop.outputs) == (("D", "K"), (("Q", "IQ"),))
+    assert not flop.computes("Q", frozenset({0, 1}))
+
+
+def test_what_cells_are_for(library: Library) -> None:
+    """By what they compute, whatever they are called; of two the smaller one."""
+    assert library.nand2
+    assert library.nand2.name == "NAND2"
+    cell, total, carry = library.full_adder
+    assert (cell.name, total, carry) == ("ADD", "S", "CO")
+
+
+def test_a_library_without_them(library: Library) -> None:
+    text = "\n".join(line for line in library.text.splitlines() if "NAND2" not in line and "(ADD)" not in line)
+    assert Library("poor.lib", text).nand2 is None
+    with pytest.raises(Error, match=r"^poor\.lib has no full adder, that is no cell whose outputs are A \^ B \^ C"):
+        _ = Library("poor.lib", text).full_adder
+
+
+def test_the_file(library: Library, liberty: Path) -> None:
+    """Its name without its folder, and its bytes whatever they are."""
+    assert library.name == "little.lib"
+    assert library.sha256 == hashlib.sha256(liberty.read_bytes()).hexdigest()
+    odd = liberty.with_name("odd.lib")
+    odd.write_bytes(b"/* \xb5m2 */" + liberty.read_bytes())
+    assert Library.read(odd).data == odd.read_bytes()
+    assert Library.read(odd).cells == library.cells
+
+
+@pytest.mark.parametrize(
+    "text", ["", "module m; endmodule\n", "library (empty) { }", "/* library (x) { cell (A) { area : 1; } } */"]
+)
+def test_no_libraries(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.lib"
+    path.write_text(text)
+    with pytest.raises(FileError, match=rf"^{re.escape(str(path))} is not a liberty file that holds cells$"):
+        Library.read(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"cannot be read \(No such file or directory\)$"):
+        Library.read(tmp_path / "missing.lib")
+    with pytest.raises(FileError, match=r"cannot be read \(Is a directory\)$"):
+        Library.read(tmp_path)

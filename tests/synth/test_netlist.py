@@ -1,0 +1,101 @@
+"""Netlists of parts: what is in them and what is not."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sptc.errors import Error
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.netlist import Netlist, around_units, modules, stages, unit
+from sptc.yosys import run_yosys
+
+
+def cells_of(netlist: Netlist, folder: Path) -> dict[str, int]:
+    """Return the types of cells that Yosys finds in the top, whatever else it holds flattened into it."""
+    (folder / "netlist.il").write_text(netlist.text)
+    printed = run_yosys(folder, "read_rtlil netlist.il\nhierarchy -check -top top\nproc\nflatten\nstat\n")
+    return {name: int(count) for count, name in re.findall(r"^ +(\d+)   (\S+)$", printed, re.MULTILINE)}
+
+
+def test_units() -> None:
+    """The same for the same configuration, whatever it is called; another one without sparsity or registers."""
+    config = CoreConfig(name="one", formats=("s8",), step_bytes=4, cuts=("reduce",))
+    whole = unit(config)
+    assert whole.text == unit(replace(config, name="other")).text
+    assert str(whole) == "unit"
+    dense = unit(replace(config, sparse=False))
+    assert str(dense) == "dense unit"
+    assert len(dense.text) < len(whole.text)
+    assert "wire width 1 input" in whole.text
+    enabled = unit(config, combinational=True)
+    top = modules(enabled.text)["top"]
+    assert not re.search(r"input \d+ \\enable", top)
+    assert re.search(r"connect \\enable 1'1", top)
+    assert unit(config, operators=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
+
+
+def test_the_units_of_an_array_are_black_boxes(tmp_path: Path) -> None:
+    config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",))
+    array = around_units(config, "core")
+    cells = cells_of(array, tmp_path)
+    assert cells["top_unit"] == 6
+    assert not re.search(r"module \\top_unit\.", array.text)
+    assert sum(count for name, count in cells.items() if name != "top_unit") < 100
+
+
+def test_a_warp_holds_its_array() -> None:
+    config = replace(PRESETS["tiny"], formats=("s8",))
+    warp = around_units(config, "warp")
+    assert "module \\top.core\n" in warp.text
+    assert warp.text.count("\n  cell \\top_unit ") == config.rows * config.columns
+
+
+def test_a_configuration_that_serves_no_warp() -> None:
+    with pytest.raises(Error, match=r"^step_bytes must be 16 or 32 to serve a warp, not 4$"):
+        around_units(CoreConfig(name="least", formats=("s8",), step_bytes=4), "warp")
+
+
+def test_a_netlist_comes_apart(tmp_path: Path) -> None:
+    """Into its submodules with all that is below, and the rest around their boxes."""
+    nested = "\n".join(
+        [
+            "attribute \\top 1",
+            "module \\top",
+            "  wire width 2 input 0 \\x",
+            "  wire width 2 output 1 \\y",
+            *(
+                f"  cell \\top.part{n} \\part{n}\n    connect \\i \\x [{n}]\n    connect \\o \\y [{n}]\n  end"
+                for n in "01"
+            ),
+            "end",
+            *(
+                f"module \\top.part{n}\n  wire input 0 \\i\n  wire output 1 \\o\n"
+                f"  cell \\top.part{n}.inner \\inner\n    connect \\i \\i\n    connect \\o \\o\n  end\nend\n"
+                f"module \\top.part{n}.inner\n  wire input 0 \\i\n  wire output 1 \\o\n"
+                "  cell $not $1\n    parameter \\A_WIDTH 1\n    parameter \\A_SIGNED 0\n    parameter \\Y_WIDTH 1\n"
+                "    connect \\A \\i\n    connect \\Y \\o\n  end\nend"
+                for n in "01"
+            ),
+            "",
+        ]
+    )
+    whole = Netlist("whole", nested)
+    assert list(modules(nested)) == ["top", "top.part0", "top.part0.inner", "top.part1", "top.part1.inner"]
+    parts, between = stages(whole)
+    assert list(parts) == ["part0", "part1"]
+    assert parts["part0"].text == parts["part1"].text
+    assert list(modules(parts["part0"].text)) == ["top", "top.inner"]
+    assert cells_of(parts["part0"], tmp_path)["$not"] == 1
+    rest = cells_of(between, tmp_path)
+    assert (rest["top.part0"], rest["top.part1"]) == (1, 1)
+    assert "$not" not in rest
+
+
+def test_a_unit_comes_apart(tmp_path: Path) -> None:
+    whole = unit(CoreConfig(name="two", formats=("s8",), step_bytes=4, cuts=("reduce",)))
+    parts, between = stages(whole)
+    assert len(parts) > 1
+    inside = sum(len(modules(part.text)) for part in parts.values())
+    assert inside + 1 == len(modules(whole.text))
+    assert {f"top.{name}" for name in parts} <= cells_of(between, tmp_path).keys()
