@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 from ..isa.formats import FORMATS, Format
 from ..rtl.align import ALIGNED_EXPONENT_BITS
 from ..rtl.config import CoreConfig
-from ..rtl.round import ResultCode, Round
+from ..rtl.round import ResultCode, Round, smallest_normal
 from ..rtl.widths import Widths
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
@@ -26,11 +26,14 @@ ROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Round:
     """Instantiate the rounding of a configuration with free operands."""
     widths = Widths(config)
+    rounder = Round(widths.total_bits, widths.integer_bits, widths.results)
+    room = h.free("room", ALIGNED_EXPONENT_BITS)
     return h.add(
         "round",
-        Round(widths.total_bits, widths.integer_bits, widths.results),
+        rounder,
         total=h.free("total", signed(widths.total_bits)),
-        room=h.free("room", ALIGNED_EXPONENT_BITS),
+        room=room,
+        smallest=smallest_normal(room, rounder.shifted_bits),
         result=result,
         saturate=h.free("saturate"),
         nan=h.free("nan"),

@@ -47,7 +47,7 @@ class MaxExponent(wiring.Component):
             following = []
             for left, right in zip(level[::2], level[1::2], strict=False):
                 winner = Signal(self.shape)
-                m.d.comb += winner.eq(Mux(left > right, left, right))
+                m.d.comb += winner.eq(Mux(right > left, right, left))
                 following.append(winner)
             level = following + level[len(level) // 2 * 2 :]
         m.d.comb += self.largest.eq(level[0])

@@ -11,7 +11,7 @@ from .adder import Adder
 from .align import ALIGNED_EXPONENT_BITS
 from .leading_zeros import LeadingZeros
 
-__all__ = ["ResultCode", "Round"]
+__all__ = ["ResultCode", "Round", "shifted_bits", "smallest_normal"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
@@ -29,11 +29,21 @@ class ResultCode(enum.Enum, shape=2):
     S32 = 3  #: integer, wrapped or clamped
 
 
+def shifted_bits(total_bits: int) -> int:
+    """Return the width that a sum is normalised in; below it one bit at least, so that -1 has one when complemented."""
+    return max(total_bits + 1, _F32.fraction_bits + 3)
+
+
+def smallest_normal(room: Value, bits: int) -> Value:
+    """Return a one where the smallest normal number has its leading bit, if that is among so many bits of a sum."""
+    return Cat(room == bits - 1 - place for place in range(bits))
+
+
 class Round(wiring.Component):
     """Round an exact sum once. Combinational.
 
-    The sum is shifted left until its top bit is one or has the
-    weight of the smallest normal number, whichever comes first, so subnormal results need no second shifter.
+    The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
+    first, so subnormal results need no second shifter.
 
     Parameters
     ----------
@@ -50,6 +60,8 @@ class Round(wiring.Component):
         Exact sum.
     room : In(11)
         Places that the sum can be shifted left until its sign bit has the weight of the smallest normal number.
+    smallest : In(shifted_bits(total_bits))
+        ``smallest_normal(room, shifted_bits(total_bits))``, which is known before the sum.
     result : In(ResultCode)
         Format.
     saturate : In(1)
@@ -70,10 +82,12 @@ class Round(wiring.Component):
         self.total_bits = total_bits
         self.integer_bits = integer_bits
         self.results = frozenset(results)
+        self.shifted_bits = shifted_bits(total_bits)
         super().__init__(
             {
                 "total": In(signed(total_bits)),
                 "room": In(ALIGNED_EXPONENT_BITS),
+                "smallest": In(self.shifted_bits),
                 "result": In(ResultCode),
                 "saturate": In(1),
                 "nan": In(1),
@@ -108,13 +122,12 @@ class Round(wiring.Component):
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = self.result == ResultCode.F16 if halves and singles else Const(halves)
         negative = self.total[-1]
-        # At least one bit below the sum, so that -1 has a leading bit when complemented.
-        bits = max(self.total_bits + 1, _F32.fraction_bits + 3)
+        bits = self.shifted_bits
         total = Cat(Const(0, bits - self.total_bits), self.total)
 
         # Bits that differ from their upper neighbour show where the sum begins, whatever its sign; a bit in the place
         # of the smallest normal number keeps the shift from going further.
-        begins = (total ^ Cat(total[1:], negative)) | self._smallest(bits)
+        begins = (total ^ Cat(total[1:], negative)) | self.smallest
         m.submodules.leading = leading = LeadingZeros(bits)
         shift, shifted = leading.count, Signal(bits)
         m.d.comb += [leading.word.eq(begins), shifted.eq(total << shift)]
@@ -150,10 +163,6 @@ class Round(wiring.Component):
                 self._special(m, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
             )
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
-
-    def _smallest(self, bits: int) -> Value:
-        """Return a one where the smallest normal number has its leading bit, if that is within the sum."""
-        return Cat(self.room == bits - 1 - place for place in range(bits))
 
     def _special(
         self, m: Module, negative: Value, body: Value, overflow: Value, nan: Value, infinite: Value, name: str

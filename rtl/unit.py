@@ -10,7 +10,7 @@ from .accumulate import Accumulate
 from .codes import runs
 from .config import CoreConfig
 from .products import Products
-from .round import Round
+from .round import Round, smallest_normal
 from .select import OperandSelect
 from .step import result_layout, step_layout
 from .terms import Terms
@@ -19,6 +19,8 @@ from .widths import Widths
 __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
+#: What the align stage hands to the rounding, past the sum.
+_ROUNDED = ("room", "nan", "positive_inf", "negative_inf")
 
 
 class Unit(wiring.Component):
@@ -96,9 +98,10 @@ class Unit(wiring.Component):
             rounder.total.eq(self._cut(m, "reduce", accumulate.total)),
         ]
         if self.widths.floating:
-            for name in ("room", "nan", "positive_inf", "negative_inf"):
-                value = self._cut(m, "reduce", self._cut(m, "align", getattr(align.o, name)))
-                m.d.comb += getattr(rounder, name).eq(value)
+            aligned = {name: self._cut(m, "align", getattr(align.o, name)) for name in _ROUNDED}
+            aligned["smallest"] = smallest_normal(aligned["room"], rounder.shifted_bits)
+            for name, value in aligned.items():
+                m.d.comb += getattr(rounder, name).eq(self._cut(m, "reduce", value))
         m.d.comb += [
             self.result.d.eq(self._cut(m, "round", rounder.output)),
             self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),

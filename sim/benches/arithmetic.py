@@ -389,9 +389,12 @@ def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count:
     total = np.where(integer, whole << rounder.integer_bits, total)
     flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
     flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
+    room = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), room)
+    place = rounder.shifted_bits - 1 - room
     return {
         "total": total,
-        "room": np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), room),
+        "room": room,
+        "smallest": np.where(place >= 0, 1 << np.maximum(place, 0), 0),
         "result": result,
         "saturate": rng.integers(0, 2, count),
     } | flags

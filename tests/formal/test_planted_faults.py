@@ -56,7 +56,7 @@ PLANTS = {
         "rtl/scale.py", "nan = Mux(small, code[:7].all(), nan)", "nan = Mux(small, code.all(), nan)", "blackwell"
     ),
     "alignment.maximum": Plant(
-        "rtl/align.py", "Mux(left > right, left, right)", "Mux(left[:10] > right[:10], left, right)"
+        "rtl/align.py", "Mux(right > left, right, left)", "Mux(right[:10] > left[:10], right, left)"
     ),
     "alignment.shift": Plant(
         "rtl/align.py", "self.distance[amount_bits:].any()", "self.distance[amount_bits + 1 :].any()"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sptc.isa.numerics import zero_exponent_for
 from sptc.rtl.align import ALIGNED_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
-from sptc.rtl.round import ResultCode, Round
+from sptc.rtl.round import ResultCode, Round, shifted_bits
 from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
@@ -24,9 +24,16 @@ NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16:
 SIGN = {ResultCode.F32: 1 << 31, ResultCode.E8M13: 1 << 31, ResultCode.F16: 1 << 15}
 
 
-def room(total_bits: int, grid_bits: int, exponent: NDArray[np.int64], result: ResultCode) -> NDArray[np.int64]:
-    """Return the places from the sign bit of a sum, worth two to `exponent` above its grid, to the smallest normal."""
-    return total_bits - 1 - grid_bits + exponent - FLOATS[result][1]
+def room(
+    total_bits: int, grid_bits: int, exponent: NDArray[np.int64], result: ResultCode
+) -> dict[str, NDArray[np.int64]]:
+    """Return the places from the sign bit of a sum, worth two to `exponent` above its grid, to the smallest normal.
+
+    And a one in that place, if the sum or what is shifted in below it has it.
+    """
+    room = np.asarray(total_bits - 1 - grid_bits + exponent - FLOATS[result][1])
+    place = shifted_bits(total_bits) - 1 - room
+    return {"room": room, "smallest": np.where(place >= 0, 1 << np.maximum(place, 0), 0)}
 
 
 def two_to_the(exponent: int) -> Fraction:
@@ -68,7 +75,7 @@ class Rounder:
             self.floor[ResultCode.F32] = zero_exponent_for(self.grid_bits, grouped=True)
         self.evaluate = compiled(Round(self.total_bits, self.integer_bits, set(ResultCode)))
 
-    def room(self, exponent: int | NDArray[np.int64], result: ResultCode) -> NDArray[np.int64]:
+    def room(self, exponent: int | NDArray[np.int64], result: ResultCode) -> dict[str, NDArray[np.int64]]:
         return room(self.total_bits, self.grid_bits, np.asarray(exponent), result)
 
     def check(self, result: ResultCode, totals: list[int], exponents: list[int]) -> None:
@@ -76,7 +83,7 @@ class Rounder:
         rows = [(t, e) for t, e in zip(totals, exponents, strict=True) if -limit <= t < limit]
         assert rows
         total, exponent = np.array(rows).T
-        got = self.evaluate(total=total, room=self.room(exponent, result), result=result.value)["output"].tolist()
+        got = self.evaluate(total=total, **self.room(exponent, result), result=result.value)["output"].tolist()
         for code, (t, e) in zip(got, rows, strict=True):
             wanted = code_of(t * two_to_the(e - self.grid_bits), result)
             assert code == wanted, f"{t} * 2**({e} - {self.grid_bits}): {code:#x}, not {wanted:#x}"
@@ -151,7 +158,7 @@ def test_the_least_sums(rounder: Rounder, result: ResultCode) -> None:
     low = rounder.floor[result]
     rounder.check(result, [*range(-600, 600)], [low] * 1200)
     rooms = rounder.room(np.array([low, low, 290]), result)
-    got = rounder.evaluate(total=[-1, 0, 0], room=rooms, result=result.value)
+    got = rounder.evaluate(total=[-1, 0, 0], **rooms, result=result.value)
     assert got["output"].tolist() == [0, 0, 0]  # never -0
     assert not got["overflow"].any()
 
@@ -164,7 +171,7 @@ def test_special_results(rounder: Rounder, result: ResultCode) -> None:
     for exponent in (rounder.floor[result], 0, 300):
         got = rounder.evaluate(
             total=total,
-            room=rounder.room(exponent, result),
+            **rounder.room(exponent, result),
             result=result.value,
             nan=nan,
             positive_inf=positive,
@@ -234,7 +241,7 @@ def test_fewer_results(simulate: Callable, rng: Random, results: set[ResultCode]
             np.testing.assert_array_equal(got["output"], totals & 0xFFFFFFFF)
             continue
         rooms = room(total_bits, grid_bits, exponents, result)
-        got = simulate(made, total=totals, room=rooms, result=result.value)["output"].tolist()
+        got = simulate(made, total=totals, **rooms, result=result.value)["output"].tolist()
         for code, t, e in zip(got, totals.tolist(), exponents.tolist(), strict=True):
             assert code == code_of(t * two_to_the(e - grid_bits), result)
 
@@ -272,6 +279,6 @@ def test_the_least_sums_of_other_datapaths(
         totals = np.concatenate([np.arange(-20, 20), random])
         for exponent in (low, low + 1, low + 5):
             rooms = room(total_bits, alignment_bits, np.array(exponent), result)
-            got = simulate(made, total=totals, room=rooms, result=result.value)["output"].tolist()
+            got = simulate(made, total=totals, **rooms, result=result.value)["output"].tolist()
             scale = two_to_the(exponent - alignment_bits)
             assert got == [code_of(total * scale, result) for total in totals.tolist()]
