@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import MetadataError, OperandError
+from .errors import BackendError, MetadataError, OperandError
 from .golden.matrix import multiply
 from .golden.warp import Multiply
 from .isa.instructions import Instruction
@@ -31,7 +31,7 @@ __all__ = [
 
 Registers = NDArray[np.uint32]
 
-BACKENDS = ("golden", "rtl", "pysim")
+BACKENDS = ("golden", "rtl", "pysim", "cuda")
 METADATA_POLICIES = ("strict", "software", "silicon")
 #: Tiles worked on at once; bounds the memory of a call beside its operands and result.
 _BLOCK_TILES = 1024
@@ -57,6 +57,8 @@ def multiply_on(backend: str) -> Multiply:
     """Return what computes matrices on a back end; the hardware is imported only when asked for."""
     if backend == "golden":
         return multiply
+    if backend == "cuda":
+        raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma.sp")
     from .sim import engine
 
     return partial(engine.multiply, backend)

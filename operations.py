@@ -79,7 +79,8 @@ def mma(
         ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
     backend : str
         ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
-        Amaranth's simulator, which is slow and needs no compiler.
+        Amaranth's simulator, which is slow and needs no compiler; ``"cuda"``: an NVIDIA GPU of that architecture, with
+        whatever numerics it has.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -130,6 +131,11 @@ def mma(
             nibbles = unpack_nibbles(block["e"], parsed, selector)
             places = metadata_map(parsed, selector)
             check_metadata(parsed, nibbles, lambda: unpack(block["a"], a_fragment(parsed)), places, metadata)
+        if backend == "cuda":
+            from .gpu import device, ptx
+
+            ids = (*scale_ids["scale_a"], *scale_ids["scale_b"]) if scale_ids else (0, 0, 0, 0)
+            return device.execute(parsed, arch, ptx.Launch(int(selector), ids), block)
         scales = {name: (block[name], *ids) for name, ids in scale_ids.items()}
         return golden.mma(
             parsed,

@@ -66,6 +66,11 @@ class _Job:
     arguments: tuple[Any, ...]
     deaths: int = 0
 
+    @property
+    def subject(self) -> Any:
+        """What an error names: the first argument, or the function of work without any."""
+        return self.arguments[0] if self.arguments else self.work
+
 
 class Pool:
     """Work in flight on an executor that is replaced when it breaks.
@@ -150,13 +155,13 @@ class Pool:
                 fallen.append(job)
                 self._broken = True
             except self._killed:
-                raise WorkError(job.arguments[0], _KILLS) from None
+                raise WorkError(job.subject, _KILLS) from None
             except CancelledError:
                 raise PoolError("the connection to the scheduler was lost") from None
             except Error:
                 raise
             except Exception as error:
-                raise WorkError(job.arguments[0], f"ended with {type(error).__name__} ({error})") from error
+                raise WorkError(job.subject, f"ended with {type(error).__name__} ({error})") from error
         if self._broken:
             results += self._recover(fallen)
         if self._suspects and not self._flying:
@@ -175,7 +180,7 @@ class Pool:
         for job in fallen:
             job.deaths += 1
             if job.deaths == _DEATHS:
-                raise WorkError(job.arguments[0], _KILLS)
+                raise WorkError(job.subject, _KILLS)
         self._suspects.extend(fallen)
         self._executor.shutdown()
         self._executor = self._open_executor()

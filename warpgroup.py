@@ -109,10 +109,25 @@ def wgmma(
     operands["smem"] = check_image(smem, str(parsed), maps)
     places = metadata_map(parsed, selector)
 
+    def on_gpu(block: dict[str, Any]) -> Registers:
+        from .gpu import device, ptx
+
+        launch = ptx.Launch(
+            selector=int(selector),
+            a_in_registers="a" in block,
+            scale_d=bool(scale_d),
+            imm_scale=(imm_scale_a, imm_scale_b),
+            imm_trans=(imm_trans_a, imm_trans_b),
+        )
+        arrays = {"b": block["smem"], "c": block["d"], "e": block["e"]} | ({"a": block["a"]} if "a" in block else {})
+        return device.execute(parsed, "sm_90", launch, arrays, (0 if isinstance(a, np.ndarray) else int(a), int(b)))
+
     def compute(block: dict[str, Any]) -> Registers:
         a_operand = maps["a"] if "a" in maps else block["a"]
         nibbles = unpack_nibbles(block["e"], parsed, selector)
         check_metadata(parsed, nibbles, lambda: stored_a(parsed, a_operand, block["smem"]), places, metadata)
+        if backend == "cuda":
+            return on_gpu(block)
         return golden.wgmma(
             parsed,
             block["d"] if scale_d else np.zeros_like(block["d"]),

@@ -7,7 +7,9 @@ import secrets
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from ..sim.replay import as_number
 from ..sim.shards import DEFAULT_TILES, Plan, Shard
 from .arguments import integer, seconds
 
-__all__ = ["add_parser"]
+__all__ = ["add_limits", "add_parser", "common", "conduct"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -38,6 +40,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "that shows it.",
     )
     parser.add_argument("--arch", nargs="+", default=[], choices=ARCHITECTURES, metavar="ARCH", help="architectures")
+    where = add_limits(parser)
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
+    )
+    parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
+    parser.set_defaults(execute=_execute)
+
+
+def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
+    """Add the options of every campaign; return the group of those that say where it runs."""
     parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions, as PTX spells them")
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--seconds", type=seconds, metavar="S", help="begin no shard after S seconds of this run")
@@ -53,39 +65,61 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--state", type=Path, metavar="FOLDER", help="keep what is done there; the same command resumes it"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=integer(1), metavar="N", help="processes (default: one a core)")
-    where.add_argument(
-        "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
-    )
-    parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.set_defaults(execute=_execute)
+    return where
 
 
 def _execute(options: argparse.Namespace) -> int:
-    chosen = tuple(dict.fromkeys(options.arch)), tuple(dict.fromkeys(options.instruction))
+    architectures = tuple(dict.fromkeys(options.arch))
+    chosen = ["--arch", *architectures] if architectures else []
+    plan = Plan(seed=0, architectures=architectures, **common(options))
+    return conduct(options, plan, ["sptc", "campaign"], chosen)
+
+
+def common(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what every plan takes from the options of :func:`add_limits`."""
+    return {"instructions": tuple(dict.fromkeys(options.instruction)), "tiles": options.tiles}
+
+
+def conduct(options: argparse.Namespace, plan: Plan, command: Sequence[str], chosen: Sequence[str]) -> int:
+    """Run a campaign, tell what it shows, and return the exit status.
+
+    Parameters
+    ----------
+    options : Namespace
+        Of :func:`add_limits`, and whether to sample coverage.
+    plan : Plan
+        What to run; its seed is that of the options, of the campaign that is resumed, or a new one.
+    command, chosen : sequence of str
+        Words of the command, and those that chose this plan beside the options of :func:`add_limits`.
+    """
     if options.only is not None and options.state:
         raise FileError("--only runs a shard again and keeps no state; leave out --state")
-    plan = Plan(seed=options.seed or 0, architectures=chosen[0], instructions=chosen[1], tiles=options.tiles)
+    plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
         if options.seed is None:
             resumed = folder.parameters if folder else None
             seed = resumed["seed"] if resumed else secrets.randbelow(1 << 32)
-            plan = Plan(seed=seed, architectures=chosen[0], instructions=chosen[1], tiles=options.tiles)
+            plan = replace(plan, seed=seed)
         if folder:
             folder.begin(parameters(plan, options.coverage, __version__))
         record = Record(plan, folder, options.coverage)
         if not options.json:
             print(f"seed {plan.seed}", flush=True)
-        return _Run(options, record).execute()
+        return _Run(options, record, command, chosen).execute()
 
 
 class _Run:
     """One run of the command: the campaign, and how it is told."""
 
-    def __init__(self, options: argparse.Namespace, record: Record) -> None:
+    def __init__(
+        self, options: argparse.Namespace, record: Record, command: Sequence[str], chosen: Sequence[str]
+    ) -> None:
         self.options = options
+        self.command = command
+        self.chosen = chosen
         self.record = record
         self.before = record.total.outputs
         self.seconds = 0.0
@@ -108,7 +142,7 @@ class _Run:
         print(self._as_json(interrupted) if self.options.json else self._as_text())
         if interrupted:
             kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
-            print(f"sptc campaign: interrupted{kept}", file=sys.stderr)
+            print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
             return 130
         return int(self.record.failed is not None or bool(self._contradicted()))
 
@@ -132,7 +166,8 @@ class _Run:
         )
         if record.failed:
             return
-        prepare(record, pool, here=not options.scheduler)
+        if "rtl" in record.plan.backends:
+            prepare(record, pool, here=not options.scheduler)
         tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
         with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
             begun = time.monotonic()
@@ -160,10 +195,13 @@ class _Run:
 
     def _rerun(self, index: int) -> str:
         plan = self.record.plan
-        words = ["sptc", "campaign", "--seed", str(plan.seed), "--tiles", str(plan.tiles)]
-        words += ["--arch", *plan.architectures] if plan.architectures else []
+        words = [*self.command, "--seed", str(plan.seed), "--tiles", str(plan.tiles), *self.chosen]
         words += ["--instruction", *plan.instructions] if plan.instructions else []
         return shlex.join([*words, "--only", str(index)])
+
+    def _replay(self, path: Path) -> list[str]:
+        backends = self.record.plan.backends
+        return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != "rtl" else [])]
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
         """Write the reproducer of a mismatch; return what there is to say about it."""
@@ -182,14 +220,14 @@ class _Run:
         try:
             write(path, found.file)
         except OSError as error:
-            print(f"sptc campaign: {path} cannot be written ({error.strerror})", file=sys.stderr)
+            print(f"{' '.join(self.command)}: {path} cannot be written ({error.strerror})", file=sys.stderr)
             return about | {"note": "its reproducer is not written"}
         where, fmt = found.mismatch, shard.instruction.d
         for name, code in (("computed", where.computed), ("expected", where.expected)):
             about[name] = f"0x{code:0{fmt.bits // 4}x}"
             about[f"{name}_number"] = repr(as_number(code, fmt))
         position = {"case": where.case, "row": where.row, "column": where.column}
-        return about | position | {"file": str(path), "replay": shlex.join(["sptc", "run", str(path)])}
+        return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
 
     def _as_json(self, interrupted: bool) -> str:
         record = self.record

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import area, campaign, coverage, hardware, instructions, prove, run, sweep
+from . import area, campaign, compress, coverage, explain, gemm, gpu, hardware, instructions, prove, run, sweep
 
 __all__ = ["main"]
 
@@ -40,11 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_parser(commands)
     campaign.add_parser(commands)
     instructions.add_parser(commands)
+    explain.add_parser(commands)
     hardware.add_parsers(commands)
     coverage.add_parser(commands)
     prove.add_parser(commands)
     area.add_parser(commands)
     sweep.add_parser(commands)
+    compress.add_parser(commands)
+    gemm.add_parser(commands)
+    gpu.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

@@ -46,8 +46,8 @@ def wgmma_layout() -> data.StructLayout:
         A is in shared memory.
     a_transposed, b_transposed : 1
         imm-trans: the operand is MN-major.
-    a_negated, b_negated : 1
-        imm-scale is -1.
+    negated : 1
+        imm-scale is -1 of one operand: A bears the sign of the products, since B is selected from halves of elements.
     add : 1
         scale-d: D is added.
     warp : 2
@@ -67,8 +67,7 @@ def wgmma_layout() -> data.StructLayout:
             "a_shared": 1,
             "a_transposed": 1,
             "b_transposed": 1,
-            "a_negated": 1,
-            "b_negated": 1,
+            "negated": 1,
             "add": 1,
             "warp": 2,
             "last_panel": _PANEL_NUMBER_BITS,
@@ -213,8 +212,8 @@ class WgmmaWarp(wiring.Component):
             operands.long.eq(1),
             operands.selector.eq(held.selector),
             operands.e.eq(held.e),
-            operands.a.eq(Cat(a) ^ Mux(held.a_negated, signs, 0)),
-            operands.b.eq(Cat(b) ^ Mux(held.b_negated, signs, 0)),
+            operands.a.eq(Cat(a) ^ Mux(held.negated, signs, 0)),
+            operands.b.eq(Cat(b)),
             operands.c.eq(Mux(held.add, self.c.payload, 0)),
         ]
 

@@ -59,6 +59,8 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
         "arch": list(plan.architectures),
         "instruction": list(plan.instructions),
         "tiles": plan.tiles,
+        "backends": list(plan.backends),
+        "every_sparse": plan.every_sparse,
         "coverage": sample,
     }
 

@@ -7,7 +7,7 @@ Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` 
 ``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
 ``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (uint64, 0-d or [case]) points into it, as
 does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and
-``imm_trans`` (two integers each, of A and of B). Shipped recordings add ``recorded`` (where and when) and
+``imm_trans`` (two integers each, of A and of B). Recordings add ``recorded`` (where and when), the shipped ones
 ``distribution`` (one word a case, comma-separated).
 """
 
@@ -65,6 +65,8 @@ class RegisterFile:
         Whether ``wgmma`` adds D.
     imm_scale, imm_trans : tuple of int
         Of A and B, as in :func:`sptc.wgmma`.
+    recorded : str
+        Where and when D was recorded.
     """
 
     instruction: Instruction
@@ -84,6 +86,7 @@ class RegisterFile:
     scale_d: bool = True
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
+    recorded: str = ""
 
     @property
     def name(self) -> str:
@@ -186,6 +189,8 @@ class RegisterFile:
         contents |= {key: value for key, name in _KEYS.items() if (value := getattr(self, name)) is not None}
         if self.scale_a is not None:
             contents["scale_ids"] = np.array(self.scale_ids)
+        if self.recorded:
+            contents["recorded"] = self.recorded
         contents |= {key: value for key in _DESCRIPTORS if (value := getattr(self, key)) is not None}
         if self.instruction.family == "wgmma":
             contents |= {"scale_d": self.scale_d, "imm_scale": self.imm_scale, "imm_trans": self.imm_trans}
@@ -271,6 +276,7 @@ def _interpret(archive: Archive) -> RegisterFile:
         metadata=archive.policy(),
         scale_ids=(byte_a, thread_a, byte_b, thread_b),
         scale_d=archive.flag("scale_d", True),
+        recorded=archive.string("recorded", ""),
         imm_scale=(scale_of_a, scale_of_b),
         imm_trans=(trans_of_a, trans_of_b),
         **arrays,

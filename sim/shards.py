@@ -69,6 +69,8 @@ class Shard:
         Draw metadata from all sixteen nibbles instead of the legal ones.
     tiles : int
         How many.
+    backends : tuple of str
+        What is compared with the golden model.
     """
 
     seed: int
@@ -78,6 +80,7 @@ class Shard:
     distribution: str
     any_nibble: bool
     tiles: int
+    backends: tuple[str, ...] = ("rtl",)
 
     @property
     def preset(self) -> str:
@@ -104,7 +107,7 @@ class ShardResult:
     shard : Shard
         Which.
     mismatches : int
-        Outputs that differ between hardware and golden model.
+        Outputs of the first back end that differs from the golden model.
     hits : Hits or None
         Coverage, if it was asked for.
     """
@@ -152,6 +155,10 @@ class Plan:
         Instructions; empty for every ``mma``, and every ``wgmma`` with n = 8.
     tiles : int
         Tiles of a shard.
+    backends : tuple of str
+        What is compared with the golden model.
+    every_sparse : bool
+        Without `instructions`: every sparse one, of ``wgmma`` with all n.
 
     Raises
     ------
@@ -163,11 +170,13 @@ class Plan:
     architectures: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES
+    backends: tuple[str, ...] = ("rtl",)
+    every_sparse: bool = False
 
     def __post_init__(self) -> None:
         for text in self.instructions:
             instruction = parse(text)
-            if instruction.family == "wgmma" and instruction.n != 8:
+            if instruction.family == "wgmma" and instruction.n != 8 and not self.every_sparse:
                 raise InstructionError(f"{instruction} has n = {instruction.n}; of wgmma only n = 8 is computed.")
             if self.architectures and not set(self.architectures) & set(instruction.architectures):
                 require_architecture(instruction, self.architectures[0])
@@ -180,6 +189,8 @@ class Plan:
     def _chosen(self) -> Sequence[Instruction]:
         if self.instructions:
             return list(dict.fromkeys(parse(text) for text in self.instructions))
+        if self.every_sparse:
+            return [i for i in every_instruction() if i.sparse and i.family != "tcgen05"]
         return [i for i in every_instruction() if i.family == "mma" or i.n == 8]
 
     @cached_property
@@ -225,6 +236,7 @@ class Plan:
             distribution=distribution,
             any_nibble=bool(instruction.sparse and distribution != _DIRECTED and (round_ + turn + number) % 2),
             tiles=self.tiles,
+            backends=self.backends,
         )
 
     def shards(self) -> Iterator[Shard]:
@@ -252,11 +264,19 @@ def draw(shard: Shard) -> RegisterFile:
     return wgmma_file(i, m.a, m.b, m.c, e, selector, rng)
 
 
-def both(file: RegisterFile) -> tuple[NDArray, NDArray]:
-    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n)."""
+def both(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> tuple[NDArray, NDArray]:
+    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n).
+
+    Of several back ends, those of the first that differs, or of the last.
+    """
     fragment = accumulator_fragment(file.instruction)
-    with _ENGINE:
-        return unpack(file.run("rtl"), fragment), unpack(file.run("golden"), fragment)
+    golden = unpack(file.run("golden"), fragment)
+    for backend in backends:
+        with _ENGINE:
+            hardware = unpack(file.run(backend), fragment)
+        if (hardware != golden).any():
+            break
+    return hardware, golden
 
 
 @lru_cache(maxsize=16)
@@ -284,7 +304,7 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
     """
     file = draw(shard)
     if not sample:
-        hardware, golden = both(file)
+        hardware, golden = both(file, shard.backends)
         return ShardResult(shard, int((hardware != golden).sum()))
     with _ENGINE:
         sampler = _sampler(shard.preset)

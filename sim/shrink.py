@@ -1,7 +1,8 @@
 """Mismatches made small: one tile, with everything cleared that the mismatch does not need."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +145,8 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _fails(file: RegisterFile) -> bool:
-    hardware, golden = both(file)
+def _fails(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> bool:
+    hardware, golden = both(file, backends)
     return bool((hardware != golden).any())
 
 
@@ -184,20 +185,20 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 def reproduce(shard: Shard) -> Reproducer | None:
     """Find the mismatch of a shard again and make it small; None if hardware and golden model agree."""
-    file = draw(shard)
-    hardware, golden = both(file)
+    file, backends = draw(shard), shard.backends
+    hardware, golden = both(file, backends)
     if not (hardware != golden).any():
         return None
     case, row, column = (int(index) for index in np.argwhere(hardware != golden)[0])
     # Alone if it can be, else with as few of the tiles before it as show it.
     count = 1
-    while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1))):
+    while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
         count *= 2
     small = file.take(slice(max(0, case + 1 - count), case + 1))
-    if _fails(small):
-        small = shrink(small, row, column)
+    if _fails(small, backends):
+        small = shrink(small, row, column, partial(_fails, backends=backends))
     file = replace(small, d=small.run("golden"))
-    hardware, golden = both(file)
+    hardware, golden = both(file, backends)
     wrong = np.argwhere(hardware != golden)
     if not len(wrong):
         return None

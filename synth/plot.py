@@ -13,7 +13,7 @@ from ..files import write_whole
 from .area import Survey
 from .recipe import Recipe
 
-__all__ = ["axis_of", "check_plotting", "plot_survey", "scatter"]
+__all__ = ["axis_of", "check_plotting", "picture", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
 #: Points that still have room for their names.
@@ -39,8 +39,23 @@ def axis_of(name: str) -> str:
 
 
 @contextmanager
-def _picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Give axes to draw on, and write them as SVG, the same bytes each time."""
+def picture(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Give axes to draw on, and write them as SVG, the same bytes each time.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    width, height : float
+        Inches.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        It cannot be written.
+    """
     check_plotting()
     matplotlib: Any = importlib.import_module("matplotlib")
     figures: Any = importlib.import_module("matplotlib.figure")
@@ -87,7 +102,7 @@ def plot_survey(found: Survey, path: Path) -> None:
         what = "a unit"
         bars = [("unit" if config.sparse else "dense unit", found.unit.amounts)]
         bars += [("dense unit", found.twin.amounts)] if found.twin else []
-    with _picture(path, 7.0, 1.4 + 0.3 * len(bars)) as axes:
+    with picture(path, 7.0, 1.4 + 0.3 * len(bars)) as axes:
         drawn = axes.barh([name for name, _ in bars], [amounts[first] for _, amounts in bars], color="tab:blue")
         axes.bar_label(drawn, fmt="{:,.0f}", padding=3)
         axes.invert_yaxis()
@@ -125,7 +140,7 @@ def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, tit
         groups.setdefault(group, []).append((across, up))
         names.setdefault((across, up), []).append(name)
     middle = max(spot[0] for spot in names) / 2
-    with _picture(path, 8.0, 5.5) as axes:
+    with picture(path, 8.0, 5.5) as axes:
         for index, (group, places) in enumerate(groups.items()):
             axes.scatter(*zip(*places, strict=True), label=group, marker=_MARKERS[index % len(_MARKERS)], zorder=3)
         for spot, of_spot in names.items() if len(names) <= _NAMED else []:

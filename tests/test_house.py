@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ("isa", "golden", "rtl", "sim", "formal", "synth", "cli")
+FLOORS = ("isa", "golden", "tensors", "rtl", "gpu", "sim", "formal", "synth", "cli")
 STANDARD = set(sys.stdlib_module_names)
 LONGEST = 500
 
@@ -107,6 +107,17 @@ def test_isa_stands_on_nothing() -> None:
 
 def test_golden_stands_on_isa_alone() -> None:
     assert strangers("golden", {"sptc.isa", "sptc.errors", "numpy"}) == {}
+
+
+def test_the_gpu_knows_only_instructions() -> None:
+    """It is the third answer, and CuPy is imported when it is asked."""
+    assert strangers("gpu", {"sptc.isa", "sptc.errors", "numpy"}) == {}
+
+
+def test_tensors_stand_on_golden() -> None:
+    """They need no hardware, and no simulator."""
+    own = {"sptc.isa", "sptc.golden", "sptc.errors", "sptc.files"}
+    assert strangers("tensors", own | {"numpy", "ml_dtypes", "safetensors"}) == {}
 
 
 def test_two_independent_answers() -> None:

@@ -22,7 +22,20 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(PYPROJECT)
 BESIDES = {"tests", "build", "dist"}
-FLOORS = {"cli", "formal", "golden", "isa", "recordings", "rtl", "sim", "synth", "tests", "benchmarks"}
+FLOORS = {
+    "cli",
+    "formal",
+    "golden",
+    "gpu",
+    "isa",
+    "recordings",
+    "rtl",
+    "sim",
+    "synth",
+    "tensors",
+    "tests",
+    "benchmarks",
+}
 
 
 def call(*command: object, cwd: Path) -> str:

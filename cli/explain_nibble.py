@@ -1,0 +1,173 @@
+"""The text of ``sptc explain --nibble``: legality, selection, multiplexers and producers of one metadata nibble."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..golden.select import WHOLE_ELEMENT_NIBBLES, kept_rows
+from ..isa.instructions import Instruction, every_instruction
+from ..isa.metadata import GRANULARITIES, SELECTOR_OF_ARCHITECTURE, indices, nibble, reachable, swap_for_mux3
+from ..isa.tcgen05 import every_opcode, instructions_of
+
+__all__ = ["nibble_as_dict", "nibble_text"]
+
+_PYTORCH = "PyTorch and vLLM (CUTLASS path)"
+_CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
+_CUTEDSL = "CuTeDSL sparse_utils"
+_MUX = ("mux4", "mux3")
+_EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
+#: (nibble, what the chunk of four holds, who writes it), read off the producers' sources; two nonzeros are apart.
+_PRODUCERS = (
+    (0b1110, "no nonzero", (_PYTORCH, _CUTEDSL)),
+    (0b0000, "no nonzero, both stored values 0; and padding of K", (_CUTLASS,)),
+    (0b0100, "no nonzero, tf32", (_CUTLASS,)),
+    (0b1000, "only element 0", (_PYTORCH,)),
+    (0b1001, "only element 1", (_PYTORCH,)),
+    (0b1100, "only element 0", (_CUTLASS, _CUTEDSL)),
+    (0b1101, "only element 1", (_CUTLASS, _CUTEDSL)),
+    (0b1110, "only element 2", _EVERY),
+    (0b1110, "only element 3", (_PYTORCH, _CUTEDSL)),
+    (0b1100, "only element 3, stored in slot 1 behind a 0", (_CUTLASS,)),
+    (0b0000, "three or four nonzeros, which is illegal", (f"{_CUTEDSL} on a GPU",)),
+)
+
+
+@lru_cache(maxsize=1)
+def _users() -> dict[tuple[str, str], list[Instruction]]:
+    """Return the sparse instructions by rule and granularity."""
+    found: dict[tuple[str, str], list[Instruction]] = {}
+    of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
+    for i in [*every_instruction(), *of_tcgen05]:
+        if i.rule and i.granularity:
+            found.setdefault((i.rule.name, i.granularity.name), []).append(i)
+    return found
+
+
+def _named(instructions: Iterable[Instruction]) -> str:
+    """Name instructions by opcode and types of A."""
+    types: dict[str, dict[str, None]] = {}
+    for i in instructions:
+        opcode = {"mma": f"mma.{i.sparse}", "wgmma": "wgmma.sp", "tcgen05": "tcgen05.mma.sp"}[i.family]
+        word = f".kind::{i.kind}" if i.kind else i.a.name
+        types.setdefault(opcode, {})[word] = None
+    return "; ".join(f"{opcode} {' '.join(words)}" for opcode, words in types.items())
+
+
+def _selected(value: int, granularity: str) -> str:
+    """Say what each stored element meets; c is the chunk."""
+    if granularity == "1:2":
+        if value in WHOLE_ELEMENT_NIBBLES:
+            return f"stored 0 <- k 2c+{value >> 3}"
+        parts = zip(("low", "high"), indices(value), strict=True)
+        return "stored 0 <- " + ", ".join(
+            f"{half} half from the {('low', 'high')[index & 1]} half of k 2c+{index >> 1}" for half, index in parts
+        )
+    size = GRANULARITIES[granularity]
+    rows = kept_rows(np.array([[value]], np.uint8), size)[0].tolist()
+    if size.stored == 2:
+        return ", ".join(f"stored {slot} <- k {size.logical}c+{row}" for slot, row in enumerate(rows))
+    return ", ".join(f"stored {slot},{slot + 1} <- k {size.logical}c+{rows[slot]},{rows[slot + 1]}" for slot in (0, 2))
+
+
+def _multiplexers(value: int, rule: str, selector: str) -> str:
+    """Say which unit each of the two multiplexers reads."""
+    i0, i1 = indices(value)
+    slots = [0, 1]
+    swaps = selector == "mux3" and rule == "plain" and swap_for_mux3(value)
+    if swaps:
+        i0, i1, slots = i1, i0, [1, 0]
+    delivered = reachable(value, rule, selector)
+    words = []
+    for number, (index, slot) in enumerate(zip((i0, i1), slots, strict=True)):
+        verb = "reads" if delivered[slot] else f"gives slot {slot} zero, unable to read"
+        words.append(f"mux {number} {verb} unit {index}" + (f" for slot {slot}" if delivered[slot] else ""))
+    return f"{'slots swap; ' if swaps else ''}{'; '.join(words)}"
+
+
+def _producers(value: int) -> list[tuple[str, str]]:
+    """Return what a chunk holds when software writes the nibble, and which software."""
+    found = []
+    i0, i1 = indices(value)
+    if i0 < i1:
+        found.append((f"nonzeros at elements {i0} and {i1}", "; ".join(_EVERY)))
+    return found + [(content, "; ".join(who)) for code, content, who in _PRODUCERS if code == value]
+
+
+def nibble_as_dict(value: int) -> dict[str, Any]:
+    """Return what there is to say of a nibble.
+
+    Parameters
+    ----------
+    value : int
+        0 to 15.
+
+    Returns
+    -------
+    dict
+        ``nibble``, ``indices``, ``rules`` (one entry for each rule and granularity, with ``legal``, ``selects`` and
+        ``multiplexers`` by kind of selector), ``swapped`` (what the assembler makes of a plain one before 3:1
+        multiplexers) and ``producers``.
+
+    Notes
+    -----
+    Source: :mod:`sptc.isa.metadata` for rules and multiplexers; what producers write was read off their sources.
+    """
+    rules = []
+    for (rule, granularity), users in _users().items():
+        first = users[0].rule
+        assert first is not None
+        builds = sorted({SELECTOR_OF_ARCHITECTURE[arch] for i in users for arch in i.architectures}, reverse=True)
+        rules.append(
+            {
+                "rule": rule,
+                "granularity": granularity,
+                "instructions": _named(users),
+                "legal": value in first.legal,
+                "selects": _selected(value, granularity),
+                "multiplexers": {build: _multiplexers(value, rule, build) for build in builds},
+            }
+        )
+    i0, i1 = indices(value)
+    return {
+        "nibble": value,
+        "indices": [i0, i1],
+        "rules": rules,
+        "swapped": nibble(i1, i0) if swap_for_mux3(value) else None,
+        "producers": [{"chunk": content, "software": who} for content, who in _producers(value)],
+    }
+
+
+def nibble_text(value: int) -> str:
+    """Return the same as text."""
+    found = nibble_as_dict(value)
+    i0, i1 = found["indices"]
+    lines = [
+        f"nibble {value:#06b} (0x{value:X}): i0 = {i0} (bits 1:0) is the unit of slot 0, i1 = {i1} (bits 3:2) of 1",
+        "c is the chunk, a unit a quarter of its B: an element (2:4), a pair (4:8, pair-wise) or half an element (1:2)",
+        "",
+        f"{'rule':8} {'A is':5} {'legal':6} selects",
+    ]
+    for entry in found["rules"]:
+        legal = "yes" if entry["legal"] else "no"
+        lines.append(f"{entry['rule']:8} {entry['granularity']:5} {legal:6} {entry['selects']}")
+    lines += ["", "used by"]
+    lines += [f"{entry['rule']:8} {entry['granularity']:5} {entry['instructions']}" for entry in found["rules"]]
+    archs = {build: ", ".join(arch for arch, has in SELECTOR_OF_ARCHITECTURE.items() if has == build) for build in _MUX}
+    lines += [
+        "",
+        f"two 4:1 multiplexers ({archs['mux4']})",
+        f"  any rule   {_multiplexers(value, '', 'mux4')}",
+        f"two 3:1 multiplexers ({archs['mux3']}; mux 0 reads units 0 to 2, mux 1 units 1 to 3; inferred, not measured)",
+        f"  plain      {_multiplexers(value, 'plain', 'mux3')}",
+        f"  all others {_multiplexers(value, '', 'mux3')}",
+    ]
+    if found["swapped"] is not None:
+        swapped = f"{found['swapped']:#06b}"
+        lines.append(
+            f"  plain {value:#06b} of f16, bf16, s8 and u8 becomes {swapped} in the assembler, its elements swapped"
+        )
+    lines += ["", "written by"]
+    lines += [f"  {entry['chunk']}: {entry['software']}" for entry in found["producers"]]
+    return "\n".join(lines if found["producers"] else [*lines, "  none of the producers known"])

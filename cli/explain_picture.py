@@ -1,0 +1,305 @@
+"""The picture of ``sptc explain --svg``: every operand as a grid, above one axis of k."""
+
+import importlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import OperandError
+from ..files import write_whole
+from ..isa.instructions import Instruction
+from ..isa.placement import Memory, OperandPlacement, Placements
+from ..synth.plot import check_plotting
+from .explain_text import name_of, span
+
+__all__ = ["draw"]
+
+#: Rows and columns of a matrix that are drawn; what follows repeats.
+_MOST_ROWS = 16
+_MOST_COLUMNS = 16
+_INDICES_ALONG_K = ("k", "stored", "chunk")
+#: Inches.
+_CELL_HEIGHT = 0.26
+_HEADER_HEIGHT = 0.19
+_LEFT = 0.75
+_RIGHT = 0.35
+_GAP = 0.55
+_WORD_WIDTH = 0.86
+_TITLE_HEIGHT = 0.72
+_LEAST_WIDTH = 9.5
+#: What one element must have above it for its lowest bit, and for both.
+_ROOM_FOR_A_NUMBER = 0.14
+_ROOM_FOR_A_RANGE = 0.3
+_UNIT_BYTES = 16
+_KEYS = {
+    Memory.REGISTERS: "T: lane of the warp, R: its register",
+    Memory.SHARED: "byte: offset in shared memory",
+    Memory.TENSOR: "L: lane of tensor memory, C: column",
+}
+_COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#e6b8af", "#d9d2e9")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A rectangle of a row.
+
+    Attributes
+    ----------
+    first, last : int
+        Columns of the matrix.
+    label : str
+        What holds them.
+    colour : int
+        Place among the colours.
+    """
+
+    first: int
+    last: int
+    label: str
+    colour: int
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One operand, with k to the right.
+
+    Attributes
+    ----------
+    heading : str
+        Above it.
+    down : str
+        What the rows are called.
+    rows : list of list of _Cell
+        From the top.
+    headers : list of list of (float, float, str)
+        Lines above the grid: first column, end, text.
+    dividers : list of float
+        Columns where a line divides the elements of a word.
+    scale : float
+        Inches of a column.
+    legend : list of (int, str)
+        Colours and what they mean.
+    """
+
+    heading: str
+    down: str
+    rows: list[list[_Cell]]
+    headers: list[list[tuple[float, float, str]]]
+    dividers: list[float]
+    scale: float
+    legend: list[tuple[int, str]]
+
+    @property
+    def height(self) -> float:
+        """Inches, with heading, headers and legend."""
+        return 2 * _HEADER_HEIGHT + len(self.headers) * _HEADER_HEIGHT + len(self.rows) * _CELL_HEIGHT + _GAP
+
+
+def draw(i: Instruction, title: str, found: Placements, selector: int, path: Path) -> None:
+    """Draw where the operands lie.
+
+    Parameters
+    ----------
+    i : Instruction
+        Which one.
+    title : str
+        Above the picture.
+    found : Placements
+        Operands; block scales are left out.
+    selector : int
+        Sparsity selector, for a heading.
+    path : Path
+        SVG file to write.
+
+    Raises
+    ------
+    OperandError
+        None of the operands has a map.
+    BackendError
+        matplotlib is not installed.
+    FileError
+        The file cannot be written.
+    """
+    drawn = [place for place in found.operands if not place.operand.startswith("scale")]
+    if not drawn:
+        raise OperandError(f"there is nothing to draw: {'; '.join(found.unknown.values()) or 'scales have no picture'}")
+    check_plotting()
+    matplotlib: Any = importlib.import_module("matplotlib")
+    with matplotlib.rc_context({"svg.hashsalt": "sptc", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
+        buffer = io.BytesIO()
+        _figure(i, title, drawn, selector).savefig(buffer, format="svg", metadata={"Date": None})
+    write_whole(path, buffer.getvalue())
+
+
+def _figure(i: Instruction, title: str, drawn: Sequence[OperandPlacement], selector: int) -> Any:
+    """Return the picture, one panel below the other."""
+    figures: Any = importlib.import_module("matplotlib.figure")
+    panels = [_panel(place, i, selector) for place in drawn]
+    width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * _columns(panel) for panel in panels))
+    height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
+    figure = figures.Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
+    memories = {place.memory for place in drawn}
+    axes.text(
+        _LEFT / 3, 0.47, "; ".join(_KEYS[memory] for memory in Memory if memory in memories), fontsize=8, va="center"
+    )
+    top = _TITLE_HEIGHT
+    for panel in panels:
+        _draw_panel(axes, panel, top)
+        top += panel.height
+    return figure
+
+
+def _columns(panel: _Panel) -> int:
+    return panel.rows[0][-1].last + 1
+
+
+def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
+    """Lay out one operand; B is turned, so that its k stands below that of A."""
+    turned = place.indices[0] in _INDICES_ALONG_K
+    down, across = place.indices[::-1] if turned else place.indices
+    lanes, words, low_bits = (part.T if turned else part for part in (place.lanes, place.words, place.low_bits))
+    along_k = across in _INDICES_ALONG_K
+    rows = min(lanes.shape[0], _MOST_ROWS)
+    columns = lanes.shape[1] if along_k else min(lanes.shape[1], _MOST_COLUMNS)
+    nibbles = place.operand == "metadata"
+    per_word = 1
+    if not nibbles:
+        unit = words if place.memory is not Memory.SHARED else words // _UNIT_BYTES
+        same = (unit[0, 1:] == unit[0, 0]) & (lanes[0, 1:] == lanes[0, 0])
+        per_word += int((~same).argmax()) if not same.all() else same.size
+    grid = [
+        [
+            _cell(place, int(lanes[row, first]), int(words[row, first]), int(low_bits[row, first]), first, per_word)
+            for first in range(0, columns, per_word)
+        ]
+        for row in range(rows)
+    ]
+    # A register of A spans twice the k of one of B, if sparse: both get the same inches for the same k.
+    logical = {"k": 1, "stored": 2, "chunk": i.granularity.logical if i.granularity else 1}.get(across, 0)
+    scale = logical * _WORD_WIDTH * i.container_bits / 32 if logical else _WORD_WIDTH / per_word
+    headers: list[list[tuple[float, float, str]]] = []
+    if nibbles or across == "stored":
+        headers.append(_windows(columns, i, nibbles))
+    if not nibbles:
+        words_of_row = range(0, columns, per_word)
+        headers.append([(x, x + per_word, f"{across} {span(x, x + per_word - 1)}") for x in words_of_row])
+        if per_word > 1 and place.memory is not Memory.SHARED:
+            bits = [int(low) for low in low_bits[0, :columns]]
+            if scale > _ROOM_FOR_A_NUMBER:
+                short = scale < _ROOM_FOR_A_RANGE
+                spans = [str(low) if short else span(low, low + place.bits - 1, high_first=True) for low in bits]
+                headers.append([(x, x + 1, text) for x, text in enumerate(spans)])
+            else:
+                text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
+                headers.append([(x, x + per_word, text) for x in words_of_row])
+    return _Panel(
+        heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
+        down=down,
+        rows=grid,
+        headers=headers,
+        dividers=[float(x) for x in range(columns) if x % per_word],
+        scale=scale,
+        legend=_legend(place, grid),
+    )
+
+
+def _cell(place: OperandPlacement, lane: int, word: int, low_bit: int, first: int, per_word: int) -> _Cell:
+    last = first + per_word - 1
+    if place.memory is Memory.SHARED:
+        return _Cell(first, last, f"byte {word}", first // per_word % len(_COLOURS))
+    if place.operand == "metadata":
+        bits = span(low_bit, low_bit + place.bits - 1, high_first=True)
+        where = f"T{lane % 32}" if place.memory is Memory.REGISTERS else f"L{lane}:C{word}"
+        return _Cell(first, last, f"{where} {bits}", lane % 4 if place.memory is Memory.REGISTERS else word % 8)
+    letters = "TR" if place.memory is Memory.REGISTERS else "LC"
+    return _Cell(first, last, f"{letters[0]}{lane % 32}:{letters[1]}{word}", word % len(_COLOURS))
+
+
+def _windows(columns: int, i: Instruction, nibbles: bool) -> list[tuple[float, float, str]]:
+    """Name the logical k of each chunk."""
+    assert i.granularity
+    logical, width = i.granularity.logical, 1 if nibbles else i.granularity.stored
+    return [
+        (x, x + width, f"k {span(x // width * logical, x // width * logical + logical - 1)}")
+        for x in range(0, columns, width)
+    ]
+
+
+def _heading(
+    place: OperandPlacement, i: Instruction, selector: int, shown: Sequence[int], shape: Sequence[int], per_word: int
+) -> str:
+    name = "B, turned" if place.operand == "b" else name_of(place)
+    words = [name, f"{place.bits} bits each, in {place.memory.value}"]
+    if place.operand == "metadata":
+        words.append(f"selector {selector} of {span(0, i.selectors - 1).replace(':', ' to ')}; bits of the nibble")
+    elif place.memory is Memory.SHARED:
+        words.append("packed, K-major, no swizzle; first byte of each 16")
+    elif per_word > 1:
+        words.append("bits of each element above its column")
+    if tuple(shown) != tuple(shape):
+        words.append(f"{shown[0]} x {shown[1]} shown of {shape[0]} x {shape[1]}")
+        if place.memory is Memory.REGISTERS and i.family == "wgmma":
+            words.append("warp 0")
+    return "; ".join([", ".join(words[:2]), *words[2:]])
+
+
+def _legend(place: OperandPlacement, grid: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]]:
+    """Say what the colours mean."""
+    if place.memory is Memory.SHARED:
+        return []
+    found: dict[int, str] = {}
+    for cell in (cell for row in grid for cell in row):
+        if place.operand == "metadata" and place.memory is Memory.REGISTERS:
+            found[cell.colour] = f"lane {cell.colour} of a quad"
+        elif place.operand != "metadata":
+            kind = "register" if place.memory is Memory.REGISTERS else "column"
+            found.setdefault(cell.colour, f"{kind} {cell.label.split(':')[1][1:]}")
+        else:
+            found.setdefault(cell.colour, f"column {cell.label.split(':C')[1].split()[0]}")
+    return sorted(found.items())
+
+
+def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
+    patches: Any = importlib.import_module("matplotlib.patches")
+    axes.text(_LEFT / 3, top + _HEADER_HEIGHT / 2, panel.heading, fontsize=9, weight="bold", va="center")
+    y = top + _HEADER_HEIGHT * 1.4
+    for header in panel.headers:
+        for first, end, text in header:
+            middle = _LEFT + (first + end) / 2 * panel.scale
+            room = (end - first) * panel.scale
+            axes.text(middle, y + _HEADER_HEIGHT / 2, text, fontsize=_font(text, room), ha="center", va="center")
+        y += _HEADER_HEIGHT
+    axes.text(_LEFT - 0.42, y - _HEADER_HEIGHT / 2, panel.down, fontsize=6.5, ha="center", va="center")
+    bottom = y + len(panel.rows) * _CELL_HEIGHT
+    for number, row in enumerate(panel.rows):
+        middle = y + (number + 0.5) * _CELL_HEIGHT
+        axes.text(_LEFT - 0.12, middle, str(number), fontsize=6.5, ha="right", va="center")
+        for cell in row:
+            left, width = _LEFT + cell.first * panel.scale, (cell.last - cell.first + 1) * panel.scale
+            corner = left, y + number * _CELL_HEIGHT
+            colour = _COLOURS[cell.colour]
+            axes.add_patch(patches.Rectangle(corner, width, _CELL_HEIGHT, facecolor=colour, edgecolor="#444", lw=0.6))
+            size = _font(cell.label, width)
+            axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
+    for divider in panel.dividers:
+        # Ticks, not lines: labels stand across the elements of a word.
+        x = _LEFT + divider * panel.scale
+        axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
+    x = _LEFT
+    for index, text in panel.legend:
+        corner = x, bottom + 0.08
+        axes.add_patch(patches.Rectangle(corner, 0.16, 0.12, facecolor=_COLOURS[index], edgecolor="#444", lw=0.6))
+        axes.text(x + 0.22, bottom + 0.14, text, fontsize=6.5, va="center")
+        x += 0.45 + 0.062 * len(text)
+
+
+def _font(text: str, inches: float, most: float = 7) -> float:
+    """Return the size of letters that fit, in points; a letter is some 0.62 of its size wide."""
+    return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))

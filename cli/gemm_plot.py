@@ -1,0 +1,47 @@
+"""A histogram of the errors of a matrix product."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..sim.gemm import DECADES, Errors
+from ..synth.plot import picture
+
+__all__ = ["plot_errors"]
+
+_NAMES = {
+    "arithmetic": "operands as computed with",
+    "whole": "A and B as given",
+    "dense": "A and B as given, A dense",
+}
+
+
+def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
+    """Draw how many outputs have which relative error.
+
+    Parameters
+    ----------
+    errors : mapping of str to Errors
+        As a :class:`~sptc.sim.gemm.Block` names them.
+    path : Path
+        An SVG file.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        It cannot be written.
+    """
+    places = np.arange(len(DECADES) + 2)
+    labels = ["exact", "less", *map(str, DECADES)]
+    width = 0.8 / len(errors)
+    with picture(path, 9, 4) as axes:
+        for number, (name, found) in enumerate(errors.items()):
+            shares = 100 * np.array(found.counts) / max(1, sum(found.counts))
+            axes.bar(places + (number - (len(errors) - 1) / 2) * width, shares, width, label=_NAMES[name])
+        axes.set_xticks(places, labels)
+        axes.set_xlabel("relative error, at least 10 to the power of")
+        axes.set_ylabel("outputs [%]")
+        axes.legend(title="against float64, of", frameon=False)

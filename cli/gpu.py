@@ -1,0 +1,123 @@
+"""``sptc gpu``: the GPU of this machine against golden model and hardware, and recordings of it."""
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..errors import FileError
+from ..gpu.device import Device, device
+from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..pools import local_pool
+from ..sim.register_file import write
+from ..sim.shards import Plan, draw
+from .arguments import integer
+from .campaign import add_limits, common, conduct
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "gpu",
+        help="compare an NVIDIA GPU with the golden model, or record it",
+        description="Run mma.sp and wgmma.sp on the NVIDIA GPU of this machine (extra: cuda).",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    info = actions.add_parser("info", help="say which GPU it is and how many instructions it has")
+    info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    info.set_defaults(execute=_info)
+
+    verify = actions.add_parser(
+        "verify",
+        help="compare GPU and golden model on random operands until a limit or a mismatch",
+        description="Compare the GPU with the golden model on seeded random shards, which visit every sparse "
+        "instruction that the GPU has, wgmma with every n, under every distribution of operands and, in part, all "
+        "sixteen nibbles. At the first mismatch, stop and write a register file of one tile that shows it.",
+    )
+    verify.add_argument("--rtl", action="store_true", help="compare the compiled hardware too")
+    add_limits(verify)
+    verify.set_defaults(execute=_verify, scheduler=None, coverage=False)
+
+    record = actions.add_parser(
+        "record",
+        help="write register files with the GPU's results",
+        description="Run random tiles of instructions on the GPU and write one register file for each, with its name, "
+        "the version of CUDA of its driver, and the date; `sptc run` replays them anywhere.",
+    )
+    record.add_argument("folder", type=Path, metavar="FOLDER", help="where to; made if it does not exist")
+    record.add_argument(
+        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every sparse one the GPU has)"
+    )
+    record.add_argument("--tiles", type=integer(1), default=64, metavar="N", help="tiles of each (default %(default)s)")
+    record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
+    record.set_defaults(execute=_record)
+
+
+def _info(options: argparse.Namespace) -> int:
+    held = device()
+    instructions = _sparse(held)
+    if options.json:
+        print(json.dumps({**asdict(held), "sparse_instructions": len(instructions)}, indent=1))
+    else:
+        print(f"{held.name}, {held.arch}, CUDA {held.driver}: {len(instructions)} sparse instructions")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    # The process that forks the workers must not have touched the GPU, so one of its own asks.
+    with local_pool(1) as pool:
+        pool.submit(device)
+        found: list[Device] = []
+        while not found:
+            found = pool.collect()
+    (held,) = found
+    if not options.json:
+        print(f"{held.name}, {held.arch}, CUDA {held.driver}", flush=True)
+    plan = Plan(
+        seed=0,
+        architectures=(held.arch,),
+        backends=("cuda", "rtl") if options.rtl else ("cuda",),
+        every_sparse=True,
+        **common(options),
+    )
+    return conduct(options, plan, ["sptc", "gpu", "verify"], ["--rtl"] if options.rtl else [])
+
+
+def _record(options: argparse.Namespace) -> int:
+    held = device()
+    chosen = [parse(text) for text in dict.fromkeys(options.instruction)]
+    for instruction in chosen:
+        require_architecture(instruction, held.arch)
+    recorded = f"{held.name}, CUDA {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_sparse=True)
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{options.folder} cannot be made ({error.strerror})") from None
+    files = 0
+    for number, instruction in enumerate(tqdm(chosen or _sparse(held), unit="file", leave=False, disable=None)):
+        shard = replace(plan.shard(0), index=number, arch=held.arch, instruction=instruction, distribution="bits")
+        file = draw(replace(shard, any_nibble=False))
+        file = replace(file, d=file.run("cuda"), recorded=recorded)
+        path = _path(options.folder, instruction)
+        try:
+            write(path, file)
+        except OSError as error:
+            raise FileError(f"{path} cannot be written ({error.strerror})") from None
+        files += 1
+    print(f"{files} register files in {options.folder}, recorded on {recorded}")
+    return 0
+
+
+def _sparse(held: Device) -> list[Instruction]:
+    return [i for i in every_instruction() if i.sparse and i.family != "tcgen05" and held.arch in i.architectures]
+
+
+def _path(folder: Path, instruction: Instruction) -> Path:
+    return folder / f"{str(instruction).replace('::', '-')}.npz"

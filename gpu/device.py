@@ -1,0 +1,158 @@
+"""The GPU of this machine, through CuPy: what it is, and how it executes one instruction."""
+
+import importlib
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..isa.fragments import accumulator_fragment
+from ..isa.instructions import Instruction, require_architecture
+from ..isa.variants import ARCHITECTURES
+from .ptx import ENTRY, Launch, kernel
+
+__all__ = ["Device", "device", "execute"]
+
+Registers = NDArray[np.uint32]
+#: Threads of a CTA of warps; a CTA of ``wgmma`` is one warpgroup.
+_CTA_THREADS = 128
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU that executes instructions.
+
+    Attributes
+    ----------
+    name : str
+        As its driver calls it.
+    arch : str
+        One of :data:`~sptc.isa.variants.ARCHITECTURES`.
+    driver : str
+        The version of CUDA that its driver brings.
+    """
+
+    name: str
+    arch: str
+    driver: str
+
+
+@lru_cache(maxsize=1)
+def device() -> Device:
+    """Return the GPU that CUDA takes by default.
+
+    Raises
+    ------
+    BackendError
+        CuPy or a GPU is missing, or the GPU has none of the instructions.
+    """
+    cupy = _cupy()
+    try:
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+        driver = cupy.cuda.runtime.driverGetVersion()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({error})") from None
+    name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
+    if arch not in ARCHITECTURES:
+        raise BackendError(f"the GPU, {name}, is {arch}; back end 'cuda' runs on {', '.join(ARCHITECTURES)}")
+    return Device(name, arch, f"{driver // 1000}.{driver % 1000 // 10}")
+
+
+def execute(
+    instruction: Instruction,
+    arch: str,
+    launch: Launch,
+    operands: dict[str, NDArray[Any]],
+    descriptors: tuple[int, int] = (0, 0),
+) -> Registers:
+    """Execute an instruction once for every case.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``.
+    arch : str
+        Architecture asked for; it must be the GPU's.
+    launch : Launch
+        Immediate operands.
+    operands : dict of str to ndarray
+        ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and where the instruction has them ``e``,
+        ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the image (uint8, shape (cases,
+        bytes)).
+    descriptors : tuple of int
+        Of A and B in the image.
+
+    Returns
+    -------
+    ndarray of uint32, shape (cases, threads, registers)
+        D.
+
+    Raises
+    ------
+    BackendError
+        There is no GPU, it is of another architecture, its driver does not take the instruction, or the image is larger
+        than its shared memory.
+    InstructionError
+        The GPU's architecture does not have the instruction.
+    """
+    held = device()
+    require_architecture(instruction, held.arch)
+    if arch != held.arch:
+        raise BackendError(f"{arch} was asked for, but the GPU, {held.name}, is {held.arch}")
+    cupy = _cupy()
+    arrays = {name: np.ascontiguousarray(array) for name, array in operands.items()}
+    cases, threads = len(arrays["c"]), instruction.threads
+    image_bytes = 0
+    if instruction.family == "wgmma":
+        arrays["b"], image_bytes = _words(arrays["b"])
+    try:
+        function = _function(instruction, held.arch, launch)
+        if image_bytes:
+            function.max_dynamic_shared_size_bytes = image_bytes
+        memory = {name: cupy.asarray(array) for name, array in arrays.items()}
+        d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
+        places = [memory[name].data.ptr if name in memory else 0 for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
+        pointers = [np.uint64(place) for place in (*places, d.data.ptr, *descriptors)]
+        ctas = -(-cases * threads // _CTA_THREADS)
+        function(
+            (ctas,), (_CTA_THREADS,), (*pointers, np.uint32(image_bytes), np.uint32(cases * threads)),
+            shared_mem=image_bytes,
+        )  # fmt: skip
+        result: Registers = cupy.asnumpy(d)
+    except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise BackendError(
+            f"the GPU, {held.name} with CUDA {held.driver}, does not run {instruction} ({error})"
+        ) from None
+    return result
+
+
+def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
+    """Return images as words, padded to whole ones, and the bytes of one."""
+    size = -(-image.shape[-1] // _WORD_BYTES) * _WORD_BYTES
+    padded = np.zeros((len(image), size), np.uint8)
+    padded[:, : image.shape[-1]] = image
+    return padded.view(np.uint32), size
+
+
+@lru_cache(maxsize=1024)
+def _function(instruction: Instruction, arch: str, launch: Launch) -> Any:
+    """Return the loaded kernel; the driver assembles it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(kernel(instruction, arch, launch), encoding="ascii")
+        function = _cupy().RawModule(path=str(path)).get_function(ENTRY)
+        function.compile()
+    return function
+
+
+def _cupy() -> Any:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise BackendError(f"back end 'cuda' needs CuPy, which extra 'cuda' brings ({error})") from None

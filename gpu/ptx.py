@@ -1,0 +1,215 @@
+"""Kernels that execute one instruction on registers from memory, as PTX text.
+
+Every thread of a case loads its registers, all execute the instruction once, and each stores its D. Arrays are those of
+:func:`sptc.mma` and :func:`sptc.wgmma`, one case after another. ``wgmma`` runs with one case a CTA, the case's image
+copied into shared memory, and descriptors moved to where that begins.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..isa.formats import FORMATS
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ..isa.instructions import Instruction
+
+__all__ = ["ENTRY", "Launch", "kernel", "target"]
+
+ENTRY = "run"
+#: The first version of PTX that knows the instructions, that of CUDA 12.8; and what it takes for the one that is newer.
+_VERSION, _NEWEST_VERSION = "8.7", "9.1"
+_NEWEST_SCALES = 4
+#: Architectures with instructions that only their own targets have.
+_SPECIFIC = ("sm_90", "sm_100", "sm_120")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What else decides an instruction, beside its operands.
+
+    Attributes
+    ----------
+    selector : int
+        Sparsity selector.
+    scale_ids : tuple of int
+        byte_a, thread_a, byte_b, thread_b of the block-scaled kinds.
+    a_in_registers : bool
+        Of ``wgmma``: A is held in registers, not in shared memory.
+    scale_d : bool
+        Of ``wgmma``: D is added.
+    imm_scale, imm_trans : tuple of int
+        Of ``wgmma``, of A and B, as in :func:`sptc.wgmma`.
+    """
+
+    selector: int = 0
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
+    a_in_registers: bool = True
+    scale_d: bool = True
+    imm_scale: tuple[int, int] = (1, 1)
+    imm_trans: tuple[int, int] = (0, 0)
+
+
+def target(arch: str) -> str:
+    """Return the assembler's target for an architecture."""
+    return f"{arch}a" if arch in _SPECIFIC else arch
+
+
+def kernel(instruction: Instruction, arch: str, launch: Launch) -> str:
+    """Return the PTX of a kernel for one instruction.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``.
+    arch : str
+        Architecture that it is for.
+    launch : Launch
+        Its immediate operands.
+
+    Returns
+    -------
+    str
+        A module with the entry :data:`ENTRY`. Its parameters: addresses of A, B, C, E, the scale data of A and B, and D
+        (0 for what there is none of), the descriptors of A and B (64 bits each), bytes of an image, and threads.
+
+    Notes
+    -----
+    Source: PTX ISA 9.7.14.5 and 9.7.14.6 (mma), 9.7.15.6 (wgmma: fences, commit and wait around it).
+    """
+    newest = instruction.kind == "mxf4nvf4" and instruction.scale_format is FORMATS["ue8m0"]
+    version = _NEWEST_VERSION if newest and instruction.scale_size == _NEWEST_SCALES else _VERSION
+    body = _warpgroup(instruction, launch) if instruction.family == "wgmma" else _warp(instruction, launch)
+    shared = ".extern .shared .align 1024 .b8 image[];\n" if instruction.family == "wgmma" else ""
+    return f"""\
+.version {version}
+.target {target(arch)}
+.address_size 64
+{shared}\
+.visible .entry {ENTRY}(
+  .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
+  .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads)
+{{
+  .reg .pred %outside, %adds, %more;
+  .reg .b32 %thread, %cta, %local, %size, %limit, %offset, %first, %bytes;
+  .reg .b64 %address, %wide, %global_image, %place, %start;
+{_indented(body)}
+done:
+  ret;
+}}
+"""
+
+
+def _indented(lines: Iterator[str]) -> str:
+    return "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
+
+
+def _thread() -> Iterator[str]:
+    yield "mov.u32 %cta, %ctaid.x;"
+    yield "mov.u32 %size, %ntid.x;"
+    yield "mov.u32 %local, %tid.x;"
+    yield "mad.lo.u32 %thread, %cta, %size, %local;"
+    yield "ld.param.u32 %limit, [threads];"
+    # Whole warps end here: a case has all threads of its warps.
+    yield "setp.ge.u32 %outside, %thread, %limit;"
+    yield "@%outside bra done;"
+
+
+def _load(name: str, count: int) -> Iterator[str]:
+    """Load the registers that a thread holds of one operand."""
+    yield f".reg .b32 %{name}<{count}>;"
+    yield from _address(name, count)
+    for index in range(count):
+        yield f"ld.global.b32 %{name}{index}, [%address+{4 * index}];"
+
+
+def _store(source: str, count: int) -> Iterator[str]:
+    yield from _address("d", count)
+    for index in range(count):
+        yield f"st.global.b32 [%address+{4 * index}], %{source}{index};"
+
+
+def _address(name: str, count: int) -> Iterator[str]:
+    yield f"ld.param.u64 %address, [{name}];"
+    yield f"mul.wide.u32 %wide, %thread, {4 * count};"
+    yield "add.u64 %address, %address, %wide;"
+
+
+def _group(name: str, count: int) -> str:
+    return f"{{{', '.join(f'%{name}{index}' for index in range(count))}}}"
+
+
+def _warp(instruction: Instruction, launch: Launch) -> Iterator[str]:
+    counts = {"a": a_fragment(instruction).registers, "b": b_fragment(instruction).registers}
+    counts["c"] = accumulators = accumulator_fragment(instruction).registers
+    counts |= {"e": 1} if instruction.sparse else {}
+    counts |= {"scale_a": 1, "scale_b": 1} if instruction.scale_size else {}
+    yield from _thread()
+    for name, count in counts.items():
+        yield from _load(name, count)
+    yield f".reg .b32 %result<{accumulators}>;"
+    operands = [_group("result", accumulators), *(_group(name, counts[name]) for name in ("a", "b", "c"))]
+    if instruction.sparse:
+        operands += ["%e0", f"0x{launch.selector:x}"]
+    if instruction.scale_size:
+        byte_a, thread_a, byte_b, thread_b = launch.scale_ids
+        operands += ["%scale_a0", f"{{{byte_a}, {thread_a}}}", "%scale_b0", f"{{{byte_b}, {thread_b}}}"]
+    yield f"{instruction} {', '.join(operands)};"
+    yield from _store("result", accumulators)
+
+
+def _warpgroup(instruction: Instruction, launch: Launch) -> Iterator[str]:
+    yield from _thread()
+    accumulators = accumulator_fragment(instruction).registers
+    yield from _load("c", accumulators)
+    yield from _load("e", 1)
+    a = "%descriptor_a"
+    if launch.a_in_registers:
+        count = a_fragment(instruction).registers
+        yield from _load("a", count)
+        a = _group("a", count)
+    yield from _copy_image()
+    yield from _descriptors(("b",) if launch.a_in_registers else ("a", "b"))
+    operands = [_group("c", accumulators), a, "%descriptor_b", "%e0", f"0x{launch.selector:x}", "%adds"]
+    if not instruction.a.is_integer:
+        operands += [str(scale) for scale in launch.imm_scale]
+    if instruction.container_bits == 16:
+        operands += [str(trans) for trans in launch.imm_trans[launch.a_in_registers :]]
+    yield f"setp.ne.u32 %adds, {int(launch.scale_d)}, 0;"
+    yield "wgmma.fence.sync.aligned;"
+    yield f"{instruction} {', '.join(operands)};"
+    yield "wgmma.commit_group.sync.aligned;"
+    yield "wgmma.wait_group.sync.aligned 0;"
+    yield from _store("c", accumulators)
+
+
+def _copy_image() -> Iterator[str]:
+    """Copy the image of the CTA's case into shared memory, a word a thread at a time, for the asynchronous proxy."""
+    yield ".reg .b32 %word;"
+    yield "mov.u32 %first, image;"
+    yield "ld.param.u32 %bytes, [image_bytes];"
+    yield "ld.param.u64 %global_image, [b];"
+    yield "mul.wide.u32 %wide, %cta, %bytes;"
+    yield "add.u64 %global_image, %global_image, %wide;"
+    yield "shl.b32 %offset, %local, 2;"
+    yield "copy:"
+    yield "setp.lt.u32 %more, %offset, %bytes;"
+    yield "@!%more bra copied;"
+    yield "cvt.u64.u32 %wide, %offset;"
+    yield "add.u64 %place, %global_image, %wide;"
+    yield "ld.global.b32 %word, [%place];"
+    yield "add.u32 %limit, %first, %offset;"
+    yield "st.shared.b32 [%limit], %word;"
+    yield "add.u32 %offset, %offset, 512;"
+    yield "bra copy;"
+    yield "copied:"
+    yield "fence.proxy.async;"
+    yield "bar.sync 0;"
+
+
+def _descriptors(names: tuple[str, ...]) -> Iterator[str]:
+    """Add to a descriptor's start address, in units of 16 bytes, that of the image."""
+    yield "shr.u32 %first, %first, 4;"
+    yield "cvt.u64.u32 %start, %first;"
+    for name in names:
+        yield f".reg .b64 %descriptor_{name};"
+        yield f"ld.param.u64 %descriptor_{name}, [descriptor_{name}];"
+        yield f"add.u64 %descriptor_{name}, %descriptor_{name}, %start;"

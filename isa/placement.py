@@ -1,0 +1,343 @@
+"""Where every bit of an instruction's operands lies: the maps of registers, shared and tensor memory in one form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from .formats import Format
+from .fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
+from .instructions import Instruction
+from .memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, shared_map
+from .tcgen05 import Opcode
+from .tensor_memory import Layout, TensorMap, a_map, accumulator_map, layout_for
+from .tensor_memory import metadata_map as tensor_metadata_map
+from .tensor_memory import scale_map as tensor_scale_map
+
+__all__ = ["Memory", "OperandPlacement", "Placements", "placements"]
+
+Index = NDArray[np.intp]
+
+_PADDED_UNIT = 16
+_PACKED_STRIDE = 8 * UNIT_BYTES
+
+
+class Memory(Enum):
+    """What holds an operand."""
+
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    TENSOR = "tensor memory"
+
+    @property
+    def word(self) -> str:
+        """What is counted inside a lane, or inside shared memory."""
+        return {"registers": "register", "shared memory": "byte", "tensor memory": "column"}[self.value]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OperandPlacement:
+    """Where the elements of one operand lie.
+
+    Attributes
+    ----------
+    operand : str
+        ``a``, ``b``, ``d`` (C has the same places), ``metadata``, ``scale_a`` or ``scale_b``. A is the stored one.
+    memory : Memory
+        What holds it.
+    indices : (str, str)
+        What the two coordinates of the matrix are called.
+    lanes : ndarray of intp, shape of the matrix
+        Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory.
+    words : ndarray of intp, shape of the matrix
+        Register of the thread, column of tensor memory, or byte of shared memory.
+    low_bits : ndarray of intp, shape of the matrix
+        Lowest bit of the element in that word.
+    bits : int
+        Bits an element takes, upwards from there.
+    value_low_bit, value_bits : int
+        Where the value stands in those bits; what is around it is ignored.
+    formulas : dict of str to str
+        The same as Python expressions. In registers, of warp w, ``g = lane >> 2``, ``t = lane & 3``, register r and
+        element j of the register; of metadata and scales and in other memories, of the coordinates and the selector f.
+    notes : tuple of str
+        What else must be known to find the element.
+
+    Notes
+    -----
+    Source: that of the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
+    """
+
+    operand: str
+    memory: Memory
+    indices: tuple[str, str]
+    lanes: Index
+    words: Index
+    low_bits: Index
+    bits: int
+    value_low_bit: int
+    value_bits: int
+    formulas: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        rows, columns = self.words.shape
+        return rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Placements:
+    """All operands of an instruction.
+
+    Attributes
+    ----------
+    operands : tuple of OperandPlacement
+        In the order A, metadata, B, D, scales. A comes twice where it may lie in either of two memories.
+    unknown : dict of str to str
+        Operands without a map, and why.
+    """
+
+    operands: tuple[OperandPlacement, ...]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def placements(instruction: Instruction, selector: int = 0, opcode: Opcode | None = None) -> Placements:
+    """Return where every operand of an instruction lies.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Any.
+    selector : int
+        Sparsity selector, below ``instruction.selectors``; 0 for a dense instruction.
+    opcode : Opcode, optional
+        Qualifiers of ``tcgen05.mma.sp``, required for that family alone.
+
+    Returns
+    -------
+    Placements
+        Of tcgen05, the rows of one CTA. Addresses of tensor memory count from the address of the operand. Operands
+        behind a shared-memory descriptor are placed packed, K-major and without swizzle. Block scales have the byte,
+        thread and scale ids 0.
+
+    Raises
+    ------
+    ValueError
+        The family is tcgen05 and there is no opcode.
+    """
+    if instruction.family != "tcgen05":
+        return Placements(tuple(_in_registers(instruction, selector)))
+    if opcode is None:
+        raise ValueError(f"the places of {instruction} depend on its opcode, which is missing")
+    return _in_tensor_memory(instruction, selector, opcode)
+
+
+def _in_registers(i: Instruction, selector: int) -> list[OperandPlacement]:
+    warpgroup = i.family == "wgmma"
+    warp = "16*w + " if warpgroup else ""
+    elements = 32 // i.container_bits
+    row = f"{warp}g + 8*(r & 1)" if i.m > 8 else "g"
+    a_indices = "row", "stored" if i.sparse else "k"
+    found = [_of_fragment("a", a_fragment(i), i, a_indices, (row, _packed(elements, "(r >> 1)")))]
+    if warpgroup:
+        found.append(_shared("a", i, a_indices, i.m))
+    if i.sparse:
+        found.append(_metadata(i, selector, "32*(row//16) + " if warpgroup else ""))
+    if warpgroup:
+        found.append(_shared("b", i, ("k", "n"), i.n))
+    else:
+        found.append(_of_fragment("b", b_fragment(i), i, ("k", "n"), (_packed(elements, "r"), "g")))
+    c = "r" if i.d.bits == 32 else "(2*r + j)"
+    d_row = f"{warp}g + 8*({c} >> 1 & 1)" if i.m > 8 else "g"
+    d_column = f"{f'8*({c} >> 2) + ' if i.n > 8 else ''}2*t + ({c} & 1)"
+    found.append(_of_fragment("d", accumulator_fragment(i), i, ("row", "n"), (d_row, d_column)))
+    if i.scale_size:
+        found += [_scales(i, "a", "row", "4*(row & 7) + (row >> 3)", 2), _scales(i, "b", "n", "4*n", 1)]
+    return found
+
+
+def _packed(elements: int, register: str) -> str:
+    """Spell the coordinate along K of a fragment."""
+    return f"t + 4*{register}" if elements == 1 else f"{elements}*(t + 4*{register}) + j"
+
+
+def _of_fragment(
+    operand: str, fragment: Fragment, i: Instruction, indices: tuple[str, str], formulas: tuple[str, str]
+) -> OperandPlacement:
+    threads, registers, elements = np.unravel_index(fragment.positions, fragment.rows.shape)
+    fmt: Format = getattr(i, operand)
+    return OperandPlacement(
+        operand=operand,
+        memory=Memory.REGISTERS,
+        indices=indices,
+        lanes=threads,
+        words=registers,
+        low_bits=elements * fragment.element_bits,
+        bits=fragment.element_bits,
+        value_low_bit=0 if operand == "d" else i.low_bit(fmt),
+        value_bits=fmt.bits,
+        formulas=dict(zip(indices, formulas, strict=True)),
+    )
+
+
+def _metadata(i: Instruction, selector: int, warp: str) -> OperandPlacement:
+    where = metadata_map(i, selector)
+    if i.container_bits >= 16:
+        quad_lane = "f" if i.chunks == 4 else f"{i.chunks // 4}*f + (chunk >> 2)"
+        low_bit = "16*(row >> 3 & 1) + 4*(chunk & 3)"
+    else:
+        quad_lane = f"{'2*f' if i.chunks == 8 else '2*(chunk >> 3)'} + (row >> 3 & 1)"
+        low_bit = "4*(chunk & 7)"
+    return OperandPlacement(
+        operand="metadata",
+        memory=Memory.REGISTERS,
+        indices=("row", "chunk"),
+        lanes=where.lanes,
+        words=np.zeros_like(where.lanes),
+        low_bits=where.low_bits,
+        bits=4,
+        value_low_bit=0,
+        value_bits=4,
+        formulas={"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": low_bit},
+        notes=("the bits of other lanes are ignored",) if i.selectors > 1 else (),
+    )
+
+
+def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: int) -> OperandPlacement:
+    where = scale_map(i, operand, 0, 0)
+    return OperandPlacement(
+        operand=f"scale_{operand}",
+        memory=Memory.REGISTERS,
+        indices=(index, "block"),
+        lanes=where.lanes,
+        words=np.zeros_like(where.lanes),
+        low_bits=8 * where.bytes,
+        bits=8,
+        value_low_bit=0,
+        value_bits=8,
+        formulas={"lane": lane, "low bit": "8*block"},
+        notes=(
+            f"for the ids 0; a byte id of 1 adds 8 to the low bit, a thread id of 1 adds {lanes_per_id} to the lane",
+            f"a block is {i.span} logical k",
+        ),
+    )
+
+
+def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, ctas: int = 1) -> OperandPlacement:
+    """Place an operand as its descriptor wants it when nothing is left between its core matrices."""
+    fmt, k = (i.a, i.stored_k) if operand == "a" else (i.b, i.k)
+    padded = i.family == "tcgen05" and fmt.bits < 8 and "mxf4" not in i.kind
+    bits = fmt.container_bits
+    per_unit = _PADDED_UNIT if padded else 8 * UNIT_BYTES // bits
+    leading = mn // 8 * _PACKED_STRIDE
+    packed = SharedDescriptor(0, leading, _PACKED_STRIDE, 0, SWIZZLES["none"])
+    where = shared_map(packed, mn, k, bits, unit_elements=per_unit)
+    addresses, low_bits = where.addresses, where.low_bits
+    outer, inner = indices
+    if operand == "b":
+        addresses, low_bits, outer, inner = addresses.T, low_bits.T, inner, outer
+    in_unit = f"{inner} % {per_unit}"
+    byte = f"{bits}*({in_unit})//8" if bits % 8 else f"{bits // 8}*({in_unit})" if bits > 8 else in_unit
+    formulas = {"byte": f"16*({outer} % 8) + SBO*({outer}//8) + LBO*({inner}//{per_unit}) + {byte}"}
+    if bits % 8:
+        formulas["low bit"] = f"{bits}*({in_unit}) % 8"
+    notes = [
+        f"through a 64-bit matrix descriptor; shown packed, K-major, without swizzle: start 0, SBO {_PACKED_STRIDE}, "
+        f"LBO {leading}; other offsets and swizzles move units of 16 bytes (sptc.isa.memory.unit_address)"
+    ]
+    if padded:
+        notes.append(f"a unit of 16 bytes holds 16 elements of {bits} bits, and padding above them")
+    if ctas > 1:
+        notes.append(f"each CTA holds {mn} of the {ctas * mn} columns" if operand == "b" else f"{mn} rows in each CTA")
+    return OperandPlacement(
+        operand=operand,
+        memory=Memory.SHARED,
+        indices=indices,
+        lanes=np.zeros_like(addresses),
+        words=addresses,
+        low_bits=low_bits,
+        bits=bits,
+        value_low_bit=fmt.ignored_low_bits,
+        value_bits=fmt.bits,
+        formulas=formulas,
+        notes=tuple(notes),
+    )
+
+
+def _in_tensor_memory(i: Instruction, selector: int, opcode: Opcode) -> Placements:
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
+    per_word = 32 // i.container_bits
+    of_a = lane, f"stored//{per_word}", f"{i.container_bits}*(stored % {per_word})"
+    of_metadata = "row", "chunk//8", "4*(chunk % 8)"
+    if i.container_bits >= 16:
+        of_metadata = "row//16*16 + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
+    makers = {
+        "a": (("row", "stored"), partial(a_map, layout, i, 0), of_a),
+        "metadata": (("row", "chunk"), partial(tensor_metadata_map, layout, i, selector, 0), of_metadata),
+        "d": (("row", "n"), partial(accumulator_map, layout, i.n, i.d.bits, 0), _of_accumulator(layout, i.n, lane)),
+    }
+    if i.scale_size:
+        for index, lines in (("row", layout.rows), ("n", i.n)):
+            name = "scale_a" if index == "row" else "scale_b"
+            formulas = f"{index} % 32", f"{index}//32", "8*block"
+            makers[name] = (index, "block"), partial(tensor_scale_map, name, lines, i.scale_size, 0, 0), formulas
+    found = {"a": _shared("a", i, ("row", "stored"), layout.rows, opcode.cta_group)}
+    found["b"] = _shared("b", i, ("k", "n"), i.n // opcode.cta_group, opcode.cta_group)
+    ordered: list[OperandPlacement] = []
+    unknown: dict[str, str] = {}
+    for operand, (indices, make, formulas) in makers.items():
+        if operand == "d":
+            ordered.append(found["b"])
+        try:
+            ordered.append(_of_tensor_map(operand, make(), i, layout, indices, formulas))
+        except OperandError as error:
+            unknown["a in tensor memory" if operand == "a" else operand] = str(error)
+        if operand == "a":
+            ordered.append(found["a"])
+    return Placements(tuple(ordered), unknown)
+
+
+def _of_tensor_map(
+    operand: str,
+    where: TensorMap,
+    i: Instruction,
+    layout: Layout,
+    indices: tuple[str, str],
+    formulas: tuple[str, str, str],
+) -> OperandPlacement:
+    notes = ["lanes and columns count from the operand's address"]
+    if where.copies[1:]:
+        notes.append(f"with copies {', '.join(map(str, where.copies[1:]))} lanes on")
+    if layout.half_lanes:
+        notes.append("an address of lane 16 is accepted too")
+    if layout.cta_group > 1 and indices[0] == "row":
+        notes.append(f"{layout.rows} rows in each CTA")
+    fmt: Format | None = getattr(i, operand, None)
+    return OperandPlacement(
+        operand=operand,
+        memory=Memory.TENSOR,
+        indices=indices,
+        lanes=where.lanes,
+        words=where.columns,
+        low_bits=where.low_bits,
+        bits=where.element_bits,
+        value_low_bit=fmt.ignored_low_bits if fmt else 0,
+        value_bits=fmt.bits if fmt else where.element_bits,
+        formulas=dict(zip(("lane", "column", "low bit"), formulas, strict=True)),
+        notes=tuple(notes),
+    )
+
+
+def _of_accumulator(layout: Layout, n: int, lane: str) -> tuple[str, str, str]:
+    """Spell lane, column and low bit of D."""
+    if layout.column_parts == 1:
+        return lane, "n", "0"
+    width = n // layout.column_parts
+    return f"{lane} + {layout.rows}*(n//{width})", f"n % {width}", "0"

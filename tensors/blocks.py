@@ -1,0 +1,70 @@
+"""Blocks of rows, so that a matrix that lies in a file is never held whole in a wider type."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+
+__all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
+
+#: Told how many rows are done of how many.
+Progress = Callable[[int, int], None]
+
+BLOCK_ELEMENTS = 1 << 20
+
+
+def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iterator[slice]:
+    """Cut a matrix into blocks of whole rows of about :data:`BLOCK_ELEMENTS` elements.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Of the matrix.
+    progress : Progress, optional
+        Told after every block.
+
+    Yields
+    ------
+    slice
+        Rows of the next block.
+    """
+    rows = shape[0]
+    step = max(1, BLOCK_ELEMENTS // max(1, shape[1]))
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        yield slice(start, stop)
+        if progress:
+            progress(stop, rows)
+
+
+def check_matrix(matrix: NDArray) -> None:
+    """Check that an array is a matrix of real numbers of at most 64 bits, integers of at most 32.
+
+    Raises
+    ------
+    OperandError
+        It is not, or it is empty.
+    """
+    if matrix.ndim != 2 or not matrix.size:
+        raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
+    kind, size = matrix.dtype.kind, matrix.dtype.itemsize
+    # The types of ml_dtypes are of kind V, as are structures and raw bytes.
+    extension = matrix.dtype.type.__module__ == "ml_dtypes"
+    if not (extension or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
+        raise OperandError(
+            f"elements must be floats of at most 64 bits or integers of at most 32, not {matrix.dtype.name}"
+        )
+
+
+def in_float64(block: NDArray) -> NDArray[np.float64]:
+    """Widen elements; a signalling NaN is no reason to warn."""
+    with np.errstate(invalid="ignore"):
+        return block.astype(np.float64)
+
+
+def place(found: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
+    """Return row and column, in the whole matrix, of the first true element of a block."""
+    row, column = np.unravel_index(int(found.argmax()), found.shape)
+    return rows.start + int(row), int(column)

@@ -1,0 +1,219 @@
+"""Compressed matrices in files, with what is needed to read them again as text metadata."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error, FileError, OperandError
+from ..isa.formats import FORMATS
+from ..isa.instructions import parse
+from ..isa.metadata import GRANULARITIES, Granularity
+from .compressed import Compressed
+from .files import TensorFile, named_dtype, open_tensors, write_tensors
+from .quantise import Quantised
+from .software_formats import SOFTWARE_FORMATS, PackingOptions, default_instruction, element_bits
+
+__all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
+
+#: numpy's or ml_dtypes' type of the elements of a format that has one; the others are held as codes.
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "tf32": "float32",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "uint8",
+}
+_SCALES = "scales"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A compressed matrix and, if its stored values were quantised, how.
+
+    Attributes
+    ----------
+    compressed : Compressed
+        The matrix; quantised values in the type that their format has in numpy or ``ml_dtypes``, otherwise as codes.
+    quantised : Quantised or None
+        The stored values again, as codes with their scales.
+    """
+
+    compressed: Compressed
+    quantised: Quantised | None = None
+
+    @classmethod
+    def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
+        """Put quantised values in the place of the stored ones."""
+        return cls(replace(compressed, stored=elements(quantised)), quantised)
+
+    def values(self) -> Compressed:
+        """Return the matrix with the values in float32 that the codes stand for."""
+        if self.quantised is None:
+            return self.compressed
+        return replace(self.compressed, stored=self.quantised.dequantise())
+
+
+def elements(quantised: Quantised) -> NDArray:
+    """View codes in the type that their format has in numpy or ``ml_dtypes``, if it has one."""
+    name = _TYPES.get(quantised.format.name)
+    return quantised.codes.view(named_dtype(name)) if name else quantised.codes
+
+
+def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[dict[str, NDArray], dict[str, str]]:
+    """Return the arrays of a matrix in a software format, and the text that :func:`read_compressed` wants.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The matrix.
+    name : str
+        Key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
+    options : PackingOptions
+        For the format. Without an instruction, ``ptx`` takes one for the format of the elements.
+    """
+    compressed, quantised = checkpoint.compressed, checkpoint.quantised
+    text = {"software_format": name, "granularity": compressed.granularity.name, "dtype": compressed.stored.dtype.name}
+    if name == "ptx":
+        if options.instruction is None:
+            bits = element_bits(compressed.stored.dtype, compressed.granularity)
+            options = replace(options, instruction=default_instruction(bits, quantised.format if quantised else None))
+        text |= {"instruction": str(options.instruction), "selector": str(options.selector)}
+    elif name == "cutlass3-sm90":
+        text |= {"tile_k": str(options.tile_k)}
+    arrays = SOFTWARE_FORMATS[name].pack(compressed, options)
+    if quantised:
+        text["element_format"] = quantised.format.name
+        if quantised.scales is not None:
+            assert quantised.scale_format
+            arrays[_SCALES] = quantised.scales
+            text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block)}
+        if quantised.tensor_scale is not None:
+            text["tensor_scale"] = repr(quantised.tensor_scale)
+    return arrays, text
+
+
+def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
+    """Write a matrix in a software format.
+
+    Parameters
+    ----------
+    path : Path
+        A ``.safetensors`` or ``.npz`` file.
+    tensor : str
+        Put before the names of the arrays, with a dot; may be empty.
+    checkpoint, name, options
+        As for :func:`pack`.
+    """
+    arrays, text = pack(checkpoint, name, options)
+    write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
+
+
+def read_compressed(
+    path: Path,
+    name: str,
+    tensor: str | None = None,
+    granularity: Granularity | None = None,
+    options: PackingOptions | None = None,
+) -> Checkpoint:
+    """Read a matrix from a software format.
+
+    Parameters
+    ----------
+    path : Path
+        The file; :func:`write_compressed` need not have written it.
+    name : str
+        Key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
+    tensor : str, optional
+        What stands before the names of the arrays; needed if there are several matrices.
+    granularity : Granularity, optional
+        Structure of the sparsity: by default what the file says or, if it says nothing, 1:2 for elements of 32 bits and
+        2:4 for others.
+    options : PackingOptions, optional
+        For the format; by default what the file says.
+
+    Raises
+    ------
+    FileError
+        The file is not what was asked for.
+    """
+    file = open_tensors(path)
+    text = file.metadata
+    wanted = SOFTWARE_FORMATS[name]
+    if text.get("software_format", name) != name:
+        raise FileError(f"{path} says that it is in the format {text['software_format']}, not {name}")
+    prefix = _prefix(file, wanted.tensors, tensor)
+    arrays = {key: file.get(prefix + key) for key in wanted.tensors}
+    try:
+        said = _options(text)
+        if granularity is None:
+            thirty_two = name not in ("ptx", "bitmask") and arrays[wanted.tensors[0]].dtype.itemsize == 4
+            granularity = GRANULARITIES[text.get("granularity", "1:2" if thirty_two else "2:4")]
+        compressed = wanted.unpack(arrays, granularity, options or said)
+        if "dtype" in text:
+            compressed = replace(compressed, stored=_restored(compressed, text["dtype"]))
+        return Checkpoint(compressed, _quantised(file, prefix, text, compressed))
+    except FileError:
+        raise
+    except Error as error:
+        raise FileError(f"{path}: {error}") from None
+    except (KeyError, ValueError, ArithmeticError) as error:
+        raise FileError(f"{path}: its text metadata is not understood ({error})") from None
+
+
+def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
+    if tensor is not None:
+        return f"{tensor}." if tensor else ""
+    found = [one.removesuffix(keys[0]) for one in file.names if f".{one}".endswith(f".{keys[0]}")]
+    if len(found) != 1:
+        raise FileError(
+            f"{file.path} holds {len(found)} matrices with a tensor {keys[0]!r}"
+            + (f", of {', '.join(repr(one.removesuffix('.')) for one in found[:5])}: name one" if found else "")
+        )
+    return found[0]
+
+
+def _options(text: dict[str, str]) -> PackingOptions:
+    return PackingOptions(
+        instruction=parse(text["instruction"]) if "instruction" in text else None,
+        selector=int(text.get("selector", 0)),
+        tile_k=int(text.get("tile_k", 128)),
+    )
+
+
+def _restored(compressed: Compressed, name: str) -> NDArray:
+    """Give elements the type that they had; signed four-bit ones are extended to a byte."""
+    stored, dtype = compressed.stored, named_dtype(name)
+    if stored.dtype == dtype:
+        return stored
+    if stored.dtype.itemsize != dtype.itemsize:
+        raise OperandError(f"elements of type {dtype.name} cannot be stored as {stored.dtype.name}")
+    if compressed.granularity.name == "4:8" and dtype.name in ("int8", "int4"):
+        stored = (stored ^ 8) - np.uint8(8)
+    return stored.view(dtype)
+
+
+def _quantised(file: TensorFile, prefix: str, text: dict[str, str], compressed: Compressed) -> Quantised | None:
+    if "element_format" not in text:
+        return None
+    fmt = FORMATS[text["element_format"]]
+    stored = np.ascontiguousarray(compressed.stored)
+    tensor_scale = float(text["tensor_scale"]) if "tensor_scale" in text else None
+    codes = stored.view(f"u{stored.dtype.itemsize}")
+    if fmt.bits > 8 * codes.itemsize:
+        raise OperandError(f"elements of type {stored.dtype.name} are no codes of {fmt.name}")
+    if "scale_format" not in text:
+        return Quantised(codes, fmt, tensor_scale=tensor_scale)
+    block, scales = int(text["block"]), file.get(prefix + _SCALES)
+    wanted = (len(codes), -(-codes.shape[1] // block))
+    if scales.shape != wanted or scales.dtype != np.uint8:
+        raise OperandError(f"scales must be uint8 of shape {wanted}, not {scales.dtype.name} {scales.shape}")
+    scale_format = FORMATS[text["scale_format"]]
+    if scale_format.bits > 8:
+        raise OperandError(f"scales of {scale_format.name} do not fit bytes")
+    return Quantised(codes, fmt, np.asarray(scales), scale_format, block, tensor_scale)

@@ -1,0 +1,222 @@
+"""A structured-sparse matrix, its legality, and what is wrong with one that is not."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error, OperandError
+from ..isa.metadata import RULES, UNITS_PER_CHUNK, Granularity
+from .blocks import place, row_blocks
+
+__all__ = [
+    "Compressed",
+    "Crowded",
+    "NibbleError",
+    "SparsityError",
+    "broken",
+    "check_nibbles",
+    "natural_rule",
+    "short_chunks",
+    "structure",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """A structured-sparse matrix.
+
+    Attributes
+    ----------
+    stored : ndarray, shape (rows, columns / 2)
+        Kept elements, in the order in which the nibbles name them.
+    nibbles : ndarray of uint8, shape (rows, chunks)
+        Metadata.
+    granularity : Granularity
+        Structure of the sparsity.
+
+    Raises
+    ------
+    OperandError
+        The shapes do not fit each other, or a nibble is above 15.
+    """
+
+    stored: NDArray
+    nibbles: NDArray[np.uint8]
+    granularity: Granularity
+
+    def __post_init__(self) -> None:
+        if self.nibbles.ndim != 2:
+            raise OperandError(f"metadata must have two axes, not shape {self.nibbles.shape}")
+        wanted = (self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.stored)
+        if self.stored.shape != wanted:
+            raise OperandError(
+                f"metadata of shape {self.nibbles.shape} needs stored values of shape {wanted} for "
+                f"{self.granularity.name}, not {self.stored.shape}"
+            )
+        if self.nibbles.dtype != np.uint8 or self.nibbles.max(initial=0) > 15:
+            raise OperandError("nibbles must be uint8 of 15 or less")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and logical columns."""
+        return self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.logical
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """A chunk with too many non-zero units.
+
+    Attributes
+    ----------
+    row, column : int
+        Of the first element of the chunk.
+    count : int
+        Its non-zero units: elements, or pairs for 4:8.
+    """
+
+    row: int
+    column: int
+    count: int
+
+
+class SparsityError(Error):
+    """A matrix that is not sparse in the wanted structure.
+
+    Attributes
+    ----------
+    granularity : Granularity
+        The structure.
+    total, chunks : int
+        Chunks with too many non-zero units, and all chunks.
+    first : tuple of Crowded
+        The first of them, ten at most.
+    """
+
+    def __init__(self, granularity: Granularity, total: int, chunks: int, first: tuple[Crowded, ...]) -> None:
+        self.granularity, self.total, self.chunks, self.first = granularity, total, chunks, first
+        units, kept, _ = structure(granularity)
+        noun = "pairs" if granularity.name == "4:8" else "elements"
+        listed = "; ".join(f"row {one.row}, column {one.column}: {one.count}" for one in first[:3])
+        super().__init__(
+            f"not {granularity.name} sparse: {total} of {chunks} chunks have more than {kept} of {units} {noun} that "
+            f"are not zero (first: {listed})"
+        )
+
+    def __reduce__(self) -> tuple[type["SparsityError"], tuple[object, ...]]:
+        """Rebuild from the fields, so that worker processes can send it."""
+        return SparsityError, (self.granularity, self.total, self.chunks, self.first)
+
+
+class NibbleError(Error):
+    """Metadata that a rule leaves undefined.
+
+    Attributes
+    ----------
+    row, chunk, nibble : int
+        The first such nibble and where it is.
+    rule : str
+        Key of :data:`sptc.isa.metadata.RULES`.
+    """
+
+    def __init__(self, row: int, chunk: int, value: int, rule: str) -> None:
+        self.row, self.chunk, self.nibble, self.rule = row, chunk, value, rule
+        super().__init__(
+            f"undefined metadata at row {row}, chunk {chunk}: nibble 0b{value:04b} breaks the {rule} rule, "
+            f"{RULES[rule].meaning}"
+        )
+
+    def __reduce__(self) -> tuple[type["NibbleError"], tuple[object, ...]]:
+        """Rebuild from the fields, so that worker processes can send it."""
+        return NibbleError, (self.row, self.chunk, self.nibble, self.rule)
+
+
+def structure(granularity: Granularity) -> tuple[int, int, int]:
+    """Return the units of a chunk, those of them that are stored, and the elements of a unit."""
+    if granularity.stored == 1:
+        return 2, 1, 1
+    return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK
+
+
+def natural_rule(granularity: Granularity) -> str:
+    """Return the rule that takes every nibble with which a granularity is well defined: ``tf32`` or ``plain``."""
+    return "tf32" if granularity.stored == 1 else "plain"
+
+
+def _empty(stored: NDArray, nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.bool_]:
+    """Mark chunks with the nibble 0x0 and nothing but zeros stored, which libraries write."""
+    empty = nibbles == 0
+    if empty.any():
+        empty &= ~(stored != 0).reshape(*nibbles.shape, granularity.stored).any(-1)
+    return empty
+
+
+def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> NDArray[np.bool_]:
+    nibbles = compressed.nibbles[block]
+    legal = np.isin(np.arange(16), list(RULES[rule].legal))
+    illegal = ~legal.take(nibbles)
+    if not strict and illegal.any():
+        illegal &= ~_empty(compressed.stored[block], nibbles, compressed.granularity)
+    return illegal
+
+
+def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
+    """Count the chunks whose nibble a rule leaves undefined.
+
+    Parameters
+    ----------
+    compressed : Compressed
+        The matrix.
+    rule : str
+        Key of :data:`sptc.isa.metadata.RULES`.
+    strict : bool
+        Count 0x0 of chunks that store only zeros, too.
+    """
+    _check_rule(rule)
+    return sum(int(_illegal(compressed, block, rule, strict).sum()) for block in row_blocks(compressed.stored.shape))
+
+
+def short_chunks(compressed: Compressed) -> int:
+    """Count the chunks that store fewer non-zero units than they have room for."""
+    _, kept, size = structure(compressed.granularity)
+    total = 0
+    for block in row_blocks(compressed.stored.shape):
+        units = (compressed.stored[block] != 0).reshape(*compressed.nibbles[block].shape, kept, size).any(-1)
+        total += int((units.sum(-1) < kept).sum())
+    return total
+
+
+def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bool = False) -> None:
+    """Check that a rule defines every nibble.
+
+    Parameters
+    ----------
+    compressed : Compressed
+        The matrix.
+    rule : str, optional
+        Key of :data:`sptc.isa.metadata.RULES`; :func:`natural_rule` by default.
+    strict : bool
+        Refuse also 0x0 of chunks that store only zeros, which CUTLASS 3 writes.
+
+    Raises
+    ------
+    NibbleError
+        Undefined metadata.
+    OperandError
+        An unknown rule, or one that takes nibbles with which the granularity is not defined.
+    """
+    natural = natural_rule(compressed.granularity)
+    rule = rule or natural
+    _check_rule(rule)
+    if not RULES[rule].legal <= RULES[natural].legal:
+        raise OperandError(f"{compressed.granularity.name} cannot follow the {rule} rule, only {natural}")
+    for block in row_blocks(compressed.stored.shape):
+        illegal = _illegal(compressed, block, rule, strict)
+        if illegal.any():
+            row, chunk = place(illegal, block)
+            raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), rule)
+
+
+def _check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise OperandError(f"the rule must be one of {', '.join(RULES)}, not {rule!r}")

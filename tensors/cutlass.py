@@ -1,0 +1,197 @@
+"""Where CUTLASS keeps the metadata nibbles of a matrix: index maps, no values."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+
+__all__ = ["Atom", "atom_sm90", "atom_sm100", "from_atoms", "interleaved_positions", "to_atoms"]
+
+#: Logical columns of a nibble, by element width in bits.
+_CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
+
+
+def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
+    """Map the words of row-major metadata to where CUTLASS 2.x keeps them.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Rows of A and metadata words of a row.
+    word_bits : int
+        16, with elements of 16 and 32 bits, or 32, with those of 8 and 4.
+
+    Returns
+    -------
+    ndarray of intp, shape (rows, columns)
+        Position of every word.
+
+    Raises
+    ------
+    OperandError
+        The rows are not whole groups of 32 (16 with 32-bit words), or the columns are odd.
+
+    Notes
+    -----
+    Source: CUTLASS 2.x ``host_reorder.h`` and ``ColumnMajorInterleaved<2>``; PyTorch's
+    ``_calculate_meta_reordering_scatter_offsets`` is the same map.
+    """
+    group, interweave = (32, 4) if word_bits == 16 else (16, 2)
+    if rows % group:
+        raise OperandError(f"CUTLASS 2.x needs rows in multiples of {group} here, not {rows}")
+    if columns % 2:
+        raise OperandError(f"CUTLASS 2.x needs an even number of {word_bits}-bit metadata words a row, not {columns}")
+    row, column = np.arange(rows).reshape(-1, 1), np.arange(columns).reshape(1, -1)
+    row = row // group * group + row % 8 * interweave + row % group // 8
+    # Words of an even row and an odd column change places with those of the next row and the column before.
+    exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
+    row, column = row + exchange, column - exchange
+    return column // 2 * (2 * rows) + row * 2 + column % 2
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """The smallest block of metadata that CUTLASS 3 and 4 keep whole.
+
+    Attributes
+    ----------
+    positions : ndarray of intp, shape (rows, chunks)
+        Nibble of the block that belongs to a chunk.
+    """
+
+    positions: NDArray[np.intp]
+
+    @property
+    def rows(self) -> int:
+        """Rows of A."""
+        return self.positions.shape[0]
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a row."""
+        return self.positions.shape[1]
+
+
+def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
+    """Build an atom from the strides of m0, m1, m2 (8, 2 and the rest) and k0, k1, k2 (half, 2 and the rest)."""
+    m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
+    m0, m1, m2, k0, k1, k2 = strides
+    logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2
+    positions = logical // _CHUNK[bits]
+    positions.flags.writeable = False
+    return Atom(positions)
+
+
+@lru_cache(maxsize=16)
+def atom_sm90(bits: int, tile_k: int) -> Atom:
+    """Return the atom of sm_90.
+
+    Parameters
+    ----------
+    bits : int
+        Width of an element: 8, 16 or 32.
+    tile_k : int
+        The kernel's K tile, or 128 if that is less: a multiple of the K of one instruction, 512 / `bits`.
+
+    Raises
+    ------
+    OperandError
+        There is no such atom.
+
+    Notes
+    -----
+    Source: CUTLASS ``sm90_sparse_config.inl``, ``TensorEAtom``.
+    """
+    if bits not in (8, 16, 32):
+        raise OperandError(f"CUTLASS has sparse kernels of sm_90 for 8, 16 and 32-bit elements, not {bits}-bit ones")
+    block = 512 // bits
+    if tile_k < block or tile_k % block or tile_k > 128:
+        raise OperandError(f"the K tile must be a multiple of {block} up to 128 here, not {tile_k}")
+    if bits == 8:
+        return _row_major(64, tile_k, bits)
+    half, blocks = block // 2, tile_k // block
+    k1 = 16 * half * blocks
+    return _atom(64, tile_k, bits, (2 * half * blocks, half, 2 * k1, 1, k1, 2 * half), half)
+
+
+@lru_cache(maxsize=8)
+def atom_sm100(bits: int) -> Atom:
+    """Return the atom of sm_100 and sm_120.
+
+    Parameters
+    ----------
+    bits : int
+        Width of an element: 4, 8, 16 or 32.
+
+    Notes
+    -----
+    Source: CUTLASS ``sm1xx_sparse_config.inl``, ``TensorEAtom_MMA_*``.
+    """
+    if bits <= 8:
+        return _row_major(128, 1024 // bits, bits)
+    if bits == 16:
+        return _atom(128, 128, bits, (128, 16, 2048, 1, 1024, 32), 16)
+    return _atom(128, 64, bits, (64, 8, 1024, 1, 512, 16), 8)
+
+
+def _row_major(rows: int, columns: int, bits: int) -> Atom:
+    chunks = columns // _CHUNK[bits]
+    return Atom(np.arange(rows * chunks).reshape(rows, chunks))
+
+
+def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
+    """Put nibbles into whole atoms, those along M first, and fill up with zeros.
+
+    Parameters
+    ----------
+    nibbles : ndarray of uint8, shape (rows, chunks)
+        Metadata.
+    atom : Atom
+        The block.
+
+    Returns
+    -------
+    ndarray of uint8, shape (bytes,)
+        Two nibbles in a byte, low first.
+    """
+    rows, chunks = nibbles.shape
+    down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
+    whole = np.zeros((down * atom.rows, across * atom.chunks), np.uint8)
+    whole[:rows, :chunks] = nibbles
+    blocks = whole.reshape(down, atom.rows, across, atom.chunks).transpose(2, 0, 1, 3)
+    placed = np.empty((across * down, atom.positions.size), np.uint8)
+    placed[:, atom.positions.ravel()] = blocks.reshape(across * down, -1)
+    return (placed[:, ::2] | placed[:, 1::2] << 4).ravel()
+
+
+def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
+    """Take the nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
+
+    Parameters
+    ----------
+    octets : ndarray of uint8, of any shape
+        The atoms.
+    atom : Atom
+        The block.
+    rows, chunks : int
+        What to take.
+
+    Raises
+    ------
+    OperandError
+        The bytes are not as many as the atoms have.
+    """
+    down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
+    if octets.size * 2 != down * across * atom.positions.size:
+        raise OperandError(
+            f"{rows} rows of {chunks} chunks take {down * across * atom.positions.size // 2} bytes of metadata in "
+            f"whole atoms, not {octets.size}"
+        )
+    flat = octets.reshape(across * down, -1)
+    placed = np.stack([flat & 15, flat >> 4], -1).reshape(across * down, -1)
+    blocks = placed[:, atom.positions.ravel()].reshape(across, down, atom.rows, atom.chunks)
+    whole = blocks.transpose(1, 2, 0, 3).reshape(down * atom.rows, across * atom.chunks)
+    return np.ascontiguousarray(whole[:rows, :chunks])

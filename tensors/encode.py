@@ -1,0 +1,136 @@
+"""One code for one number: round to nearest even from float64, and exact decoding."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..golden.decode import decode, precision_for
+from ..golden.registers import CONTAINERS
+from ..isa.formats import Format, Specials
+
+__all__ = ["decode_codes", "encode"]
+
+
+def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_row: int = 0) -> NDArray:
+    """Round numbers to the codes of a format.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (rows, columns)
+        Numbers.
+    fmt : Format
+        Format.
+    saturate : bool
+        As for :func:`sptc.tensors.quantise.quantise`.
+    first_row : int
+        Number of the first row, for messages.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32
+        Codes; those of tf32 with 13 zero bits below, as a float32 has them.
+
+    Raises
+    ------
+    OperandError
+        A NaN in a format that has none; without saturation, a value beyond a format without infinity and NaN, or a
+        negative one in an unsigned format.
+
+    Notes
+    -----
+    NaN becomes the positive quiet NaN, all-ones in formats without infinity. Half-way cases go to the even code, those
+    of ue8m0 to the larger number. What is below 2**-127 becomes ue8m0's smallest number, since it has no zero.
+    """
+    wide = next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
+    not_a_number = np.isnan(values)
+    if fmt.specials is Specials.NONE:
+        _refuse(not_a_number, values, fmt, first_row, "has no NaN")
+    magnitudes = np.abs(np.where(not_a_number, 0, values))
+    negative = np.signbit(values) & ~not_a_number
+    if fmt.is_integer:
+        codes = _integers(values, fmt, saturate, first_row)
+        return codes.astype(CONTAINERS[wide])
+    if not fmt.signed:
+        if not saturate:
+            _refuse(negative & (magnitudes > 0), values, fmt, first_row, "has no negative numbers")
+        magnitudes = np.where(negative, 0, magnitudes)
+    codes = _magnitude_codes(magnitudes, fmt)
+    largest, beyond = _largest_codes(fmt)
+    over = codes > largest
+    if not saturate and beyond is None:
+        _refuse(over, values, fmt, first_row, "has neither infinity nor NaN for what is beyond its range")
+    codes[over] = largest if saturate or beyond is None else beyond
+    quiet = (1 << fmt.fraction_bits) - 1 if fmt.specials is Specials.NAN else 1 << max(fmt.fraction_bits - 1, 0)
+    top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
+    codes[not_a_number] = top | quiet if fmt.fraction_bits else top
+    if fmt.signed:
+        codes |= negative.astype(np.int64) << (fmt.bits - 1)
+    return (codes << fmt.ignored_low_bits).astype(CONTAINERS[wide])
+
+
+def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int, why: str) -> None:
+    if bad.any():
+        row, column = (int(part) for part in np.argwhere(bad)[0])
+        raise OperandError(f"{fmt.name} {why}: {values[row, column]} at row {first_row + row}, column {column}")
+
+
+def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int) -> NDArray[np.int64]:
+    """Round to integers in two's complement; the most negative one is not used when saturating symmetric scales."""
+    high = int(fmt.maximum)
+    low = -high - 1 if fmt.signed else 0
+    rounded = np.rint(values)
+    if not saturate:
+        _refuse((rounded < low) | (rounded > high), values, fmt, first_row, f"reaches from {low} to {high}")
+    return rounded.clip(low, high).astype(np.int64) & ((1 << fmt.bits) - 1)
+
+
+def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
+    """Return the codes of magnitudes, beyond the largest finite code where a magnitude is."""
+    magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
+    exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
+    exponents = exponents.clip(fmt.minimum_exponent, fmt.maximum_exponent + 1)
+    exponents[magnitudes == 0] = fmt.minimum_exponent
+    significands = np.ldexp(magnitudes, fmt.fraction_bits - exponents)
+    base = (exponents - fmt.minimum_exponent) << fmt.fraction_bits
+    if fmt.subnormals:
+        # Of two neighbouring codes the even one has the even significand, since the base is even; a carry out of the
+        # significand is the next exponent.
+        return base + np.rint(significands).astype(np.int64)
+    # Without fraction bits neither neighbour is even, and IEEE 754 takes the larger.
+    return base + (significands >= 1.5)
+
+
+def _largest_codes(fmt: Format) -> tuple[int, int | None]:
+    """Return the largest finite code, and the one for what is beyond, if there is one."""
+    ones = (1 << (fmt.exponent_bits + fmt.fraction_bits)) - 1
+    if fmt.specials is Specials.IEEE:
+        infinity = ones >> fmt.fraction_bits << fmt.fraction_bits
+        return infinity - 1, infinity
+    return (ones - 1, ones) if fmt.specials is Specials.NAN else (ones, None)
+
+
+def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
+    """Return the values of codes as :func:`encode` makes them, exact, with the signs of zeros.
+
+    Parameters
+    ----------
+    codes : ndarray of an unsigned integer type
+        Codes; bits above the format's are ignored.
+    fmt : Format
+        Format.
+    """
+    if fmt.is_integer:
+        numbers = codes.astype(np.int64) & ((1 << fmt.bits) - 1)
+        if fmt.signed:
+            numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
+        return numbers.astype(np.float64)
+    if fmt.name == "f32":
+        return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
+    terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
+    values = terms.values.astype(np.float64)
+    if terms.classes is not None:
+        values = np.where(np.isfinite(terms.classes), values, terms.classes)
+    if fmt.signed:
+        negative = codes >> (fmt.container_bits - 1) & 1
+        values = np.where(negative == 1, -np.abs(values), values)
+    return values

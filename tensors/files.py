@@ -1,0 +1,325 @@
+"""Matrices in ``.npy``, ``.npz`` and ``.safetensors`` files."""
+
+import difflib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError
+from ..files import write_whole
+
+__all__ = ["SUFFIXES", "TensorFile", "check_output", "named_dtype", "open_tensors", "read_matrix", "write_tensors"]
+
+#: Kinds of file that can be written; ``.npy`` can be read, too.
+SUFFIXES = (".safetensors", ".npz")
+
+#: numpy's and ml_dtypes' name of each safetensors type that elements can have.
+_SAFETENSORS_TYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "I64": "int64",
+    "U64": "uint64",
+    "I32": "int32",
+    "U32": "uint32",
+    "I16": "int16",
+    "U16": "uint16",
+    "I8": "int8",
+    "U8": "uint8",
+}
+#: Member of an ``.npz`` that holds the text metadata, as JSON.
+_METADATA = "__metadata__"
+#: Text metadata of an ``.npz``: types that numpy's own files do not know, by name of the tensor, as JSON.
+_TYPES = "types"
+
+
+@dataclass(frozen=True, eq=False)
+class TensorFile:
+    """What a file holds; a tensor is read when it is asked for.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    names : tuple of str
+        Its tensors. That of an ``.npy`` file has the empty name.
+    metadata : dict of str to str
+        Text metadata.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    metadata: dict[str, str]
+    _read: Callable[[str], NDArray]
+
+    def get(self, name: str) -> NDArray:
+        """Return a tensor, mapped from the file unless that is an ``.npz``.
+
+        Raises
+        ------
+        FileError
+            There is none of that name, or it cannot be read.
+        """
+        if name not in self.names:
+            close = difflib.get_close_matches(name, self.names, 3, 0.4) or self.names[:3]
+            raise FileError(f"{self.path} has no tensor {name!r}; it has {_some(close, len(self.names))}")
+        return self._read(name)
+
+    def only(self) -> str:
+        """Return the name of the only tensor.
+
+        Raises
+        ------
+        FileError
+            There is none, or there are several.
+        """
+        if len(self.names) != 1:
+            raise FileError(
+                f"{self.path} holds {_some(self.names[:3], len(self.names))}: a name must say which one"
+                if self.names
+                else f"{self.path} holds no tensor"
+            )
+        return self.names[0]
+
+
+def _some(shown: "tuple[str, ...] | list[str]", total: int) -> str:
+    more = f" and {total - len(shown)} more" if total > len(shown) else ""
+    return ", ".join(map(repr, shown)) + more
+
+
+def named_dtype(name: str) -> np.dtype:
+    """Return a type of numpy or ``ml_dtypes`` by its name.
+
+    Raises
+    ------
+    FileError
+        There is none of that name, or ``ml_dtypes`` is missing.
+    """
+    try:
+        return np.dtype(name)
+    except TypeError:
+        pass
+    try:
+        return np.dtype(getattr(_import("ml_dtypes"), name))
+    except (AttributeError, TypeError):
+        raise FileError(f"{name!r} is no type of elements") from None
+
+
+def _import(name: str) -> Any:
+    try:
+        return __import__(name, fromlist=["numpy"])
+    except ImportError:
+        raise FileError(f"this file needs the package {name}: pip install 'sptc[tensors]'") from None
+
+
+def open_tensors(path: Path) -> TensorFile:
+    """Open a file for reading.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npy``, ``.npz`` or ``.safetensors`` file.
+
+    Raises
+    ------
+    FileError
+        It is none of them, is cut short, or cannot be read.
+    """
+    openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors}
+    if path.suffix not in openers:
+        raise FileError(f"{path} must end in {', '.join(openers)}")
+    try:
+        return openers[path.suffix](path)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
+
+
+def _open_npy(path: Path) -> TensorFile:
+    return TensorFile(path, ("",), {}, lambda _: _numpy(path, lambda: np.load(path, "r", allow_pickle=False)))
+
+
+def _numpy(path: Path, read: Callable[[], NDArray]) -> NDArray:
+    """Call a reader of numpy's formats and turn its many errors into one."""
+    try:
+        array = read()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileError(
+            f"{path} is no whole {path.suffix} file ({' '.join(str(error).split()).split('. ')[0]})"
+        ) from None
+    if array.dtype.kind == "V" and array.dtype.names is None:
+        raise FileError(
+            f"{path} does not say which type its elements of {array.dtype.itemsize} bytes have: numpy's files have no "
+            "bfloat16 and float8; a .safetensors file does"
+        )
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_archive(path: Path, take: Callable[[Any], NDArray]) -> NDArray:
+    # np.load leaves a file open that it opened itself and then found broken.
+    with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
+        return take(archive)
+
+
+def _open_npz(path: Path) -> TensorFile:
+    def member(name: str) -> NDArray:
+        return _from_archive(path, lambda archive: np.asarray(archive[name]))
+
+    def names() -> NDArray:
+        return _from_archive(path, lambda archive: np.array(archive.files, np.str_))
+
+    found = [str(name) for name in _numpy(path, names)]
+    metadata: dict[str, str] = {}
+    if _METADATA in found:
+        found.remove(_METADATA)
+        try:
+            held = dict(json.loads(str(_numpy(path, lambda: member(_METADATA)))))
+            metadata = {str(key): str(value) for key, value in held.items()}
+            types = dict(json.loads(metadata.pop(_TYPES, "{}")))
+        except (ValueError, TypeError):
+            raise FileError(f"{path}: its member {_METADATA} is not a JSON object") from None
+    else:
+        types = {}
+
+    def read(name: str) -> NDArray:
+        array = _numpy(path, lambda: member(name))
+        if name not in types:
+            return array
+        try:
+            return array.view(named_dtype(str(types[name])))
+        except (ValueError, TypeError):
+            raise FileError(f"{path}: {name!r} does not hold elements of type {types[name]}") from None
+
+    return TensorFile(path, tuple(found), metadata, read)
+
+
+def _open_safetensors(path: Path) -> TensorFile:
+    safetensors = _import("safetensors")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise FileError(f"{path} is no whole .safetensors file ({error})") from None
+    # The library has checked the header and that the data is all there; mapping keeps large tensors out of memory.
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    header.pop("__metadata__", None)
+
+    def read(name: str) -> NDArray:
+        entry = header[name]
+        if entry["dtype"] not in _SAFETENSORS_TYPES:
+            raise FileError(
+                f"{path}: elements of {name!r} are {entry['dtype']}, not one of {', '.join(_SAFETENSORS_TYPES)}"
+            )
+        dtype, shape = named_dtype(_SAFETENSORS_TYPES[entry["dtype"]]), tuple(entry["shape"])
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        return np.memmap(path, np.dtype(f"V{dtype.itemsize}"), "r", 8 + length + entry["data_offsets"][0], shape).view(
+            dtype
+        )
+
+    return TensorFile(path, tuple(sorted(header)), dict(metadata), read)
+
+
+def read_matrix(path: Path, name: str | None = None) -> NDArray:
+    """Read a matrix.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npy``, ``.npz`` or ``.safetensors`` file; all but ``.npz`` are mapped into memory.
+    name : str, optional
+        Which tensor; not needed if there is only one.
+
+    Returns
+    -------
+    ndarray, shape (rows, columns)
+        bfloat16 and float8 in the types of ``ml_dtypes``.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read or is cut short, or has no such tensor; a tensor of other rank, or of a type without
+        numbers of one axis each (complex, text, bool).
+    """
+    file = open_tensors(path)
+    chosen = file.only() if name is None else name
+    array = file.get(chosen)
+    label = f"{path}: {chosen!r}" if chosen else str(path)
+    if array.ndim != 2:
+        raise FileError(f"{label} must have two axes, not shape {array.shape}")
+    if array.dtype.kind not in "fiuV" or array.dtype.names:
+        raise FileError(f"{label} must hold floats or integers, not {array.dtype}")
+    return array
+
+
+def check_output(path: Path) -> None:
+    """Check that a file of this name can be written, before the work.
+
+    Raises
+    ------
+    FileError
+        It has another ending than :data:`SUFFIXES`, its folder does not exist, or a package is missing.
+    """
+    if path.suffix not in SUFFIXES:
+        raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise FileError(f"{path} cannot be written ({path.parent} is no folder)")
+    if path.suffix == ".safetensors":
+        _import("safetensors")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
+    """Write a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        A ``.safetensors`` or ``.npz`` file; an older one is replaced.
+    tensors : mapping of str to ndarray
+        Its tensors.
+    metadata : mapping of str to str
+        Its text metadata; that of an ``.npz`` is the member ``__metadata__``.
+
+    Raises
+    ------
+    FileError
+        Another ending, a type that the file cannot hold, or it cannot be written.
+    """
+    check_output(path)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    if path.suffix == ".npz":
+        types = {name: array.dtype.name for name, array in contiguous.items() if _is_extension(array.dtype)}
+        plain = {
+            name: array.view(f"u{array.dtype.itemsize}") if name in types else array
+            for name, array in contiguous.items()
+        }
+        text = json.dumps({**metadata, **({_TYPES: json.dumps(types)} if types else {})})
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, **plain, **{_METADATA: np.array(text)})
+        write_whole(path, stream.getvalue())
+        return
+    safetensors, library = _import("safetensors"), _import("safetensors.numpy")
+    try:
+        data = library.save(contiguous, dict(metadata))
+    except safetensors.SafetensorError as error:
+        raise FileError(f"{path} cannot be written ({error})") from None
+    write_whole(path, data)
+
+
+def _is_extension(dtype: np.dtype) -> bool:
+    return dtype.type.__module__ == "ml_dtypes"

@@ -1,0 +1,296 @@
+"""Numbers to codes: casts with round to nearest even, and block-scaled and integer recipes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..golden.registers import CONTAINERS
+from ..isa.formats import FORMATS, Format
+from .blocks import Progress, check_matrix, in_float64, place, row_blocks
+from .encode import decode_codes, encode
+
+__all__ = ["NAN_POLICIES", "RECIPES", "Quantised", "Recipe", "quantise"]
+
+NAN_POLICIES = ("error", "keep", "zero")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a matrix is scaled before it is cast.
+
+    Attributes
+    ----------
+    name : str
+        Key in :data:`RECIPES`.
+    meaning : str
+        The recipe in words.
+    elements : tuple of str
+        Formats of the elements it is for; empty for all.
+    block : int or None
+        Neighbouring elements of a row that share a scale.
+    scale : str or None
+        Format of the block scales.
+    source : str
+        Where it is stated.
+    """
+
+    name: str
+    meaning: str
+    elements: tuple[str, ...]
+    block: int | None
+    scale: str | None
+    source: str
+
+
+RECIPES: dict[str, Recipe] = {
+    record.name: record
+    for record in (
+        Recipe(
+            "plain",
+            "a cast; integers are divided by one scale, the largest magnitude over the largest code",
+            (),
+            None,
+            None,
+            "IEEE 754 round to nearest even",
+        ),
+        Recipe(
+            "mx",
+            "blocks of 32 with a scale 2**(floor(log2(largest magnitude)) - largest exponent of the format)",
+            ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"),
+            32,
+            "ue8m0",
+            "OCP Microscaling Formats v1.0, 6.3",
+        ),
+        Recipe(
+            "nvfp4",
+            "blocks of 16 with a scale of largest magnitude / 6 / tensor scale, the tensor scale being the largest "
+            "magnitude of all / (6 * 448)",
+            ("e2m1",),
+            16,
+            "ue4m3",
+            "NVIDIA Transformer Engine and TensorRT Model Optimizer",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """A matrix of codes.
+
+    Attributes
+    ----------
+    codes : ndarray of uint8, uint16 or uint32, shape (rows, columns)
+        One code in the low bits of each container; tf32 as a float32 whose low 13 bits are zero.
+    format : Format
+        Format of the elements.
+    scales : ndarray of uint8, shape (rows, blocks), or None
+        Codes of the block scales.
+    scale_format : Format or None
+        Their format.
+    block : int or None
+        Elements under one scale; the last block of a row may be shorter.
+    tensor_scale : float or None
+        Scale of the whole matrix, a float32.
+    """
+
+    codes: NDArray
+    format: Format
+    scales: NDArray[np.uint8] | None = None
+    scale_format: Format | None = None
+    block: int | None = None
+    tensor_scale: float | None = None
+
+    def dequantise(self, dtype: type = np.float32) -> NDArray:
+        """Return the values, computed in float64 and rounded to `dtype`."""
+        values: NDArray = np.empty(self.codes.shape, dtype)
+        for rows in row_blocks(self.codes.shape):
+            exact = decode_codes(self.codes[rows], self.format)
+            if self.scales is not None:
+                assert self.block
+                assert self.scale_format
+                scales = decode_codes(self.scales[rows], self.scale_format)
+                exact *= scales.repeat(self.block, axis=1)[:, : exact.shape[1]]
+            if self.tensor_scale is not None:
+                exact *= self.tensor_scale
+            with np.errstate(over="ignore", under="ignore"):
+                values[rows] = exact
+        return values
+
+
+def quantise(
+    values: NDArray,
+    fmt: Format | str,
+    *,
+    recipe: str = "plain",
+    saturate: bool = True,
+    nan: str = "error",
+    progress: Progress | None = None,
+) -> Quantised:
+    """Quantise a matrix.
+
+    Parameters
+    ----------
+    values : ndarray, shape (rows, columns)
+        Floats or integers, as :func:`sptc.tensors.sparsify.sparsify` takes them.
+    fmt : Format or str
+        Format of the elements, or its PTX name.
+    recipe : str
+        Key of :data:`RECIPES`. To serve a sparse instruction, the blocks of ``mx`` and ``nvfp4`` are those of the
+        *stored* elements: 32 of them are 64 logical columns (PTX ISA 9.7.14.3).
+    saturate : bool
+        Values beyond the largest finite number, infinities among them, become it; negative ones become 0 in an
+        unsigned format. Otherwise they become the infinity of the format, or its NaN if it has no infinity, or are an
+        error if it has neither. Block-scaled recipes always saturate.
+    nan : str
+        What a NaN becomes: ``error``; ``keep``, the format's positive quiet NaN, or an error if it has none; or
+        ``zero``. In a block-scaled recipe infinities count as NaN, and ``keep`` makes the scale of the block NaN.
+    progress : Progress, optional
+        Told after every block of rows.
+
+    Returns
+    -------
+    Quantised
+
+    Raises
+    ------
+    OperandError
+        An unknown name, a recipe that is not for the format, or a value that the policies refuse, with its place.
+
+    Notes
+    -----
+    A value is rounded once, from float64. The scales of ``nvfp4`` and of integers are float32 numbers, and the
+    quotients are taken in float64. A block of zeros has the smallest scale, 2**-127 or 0.
+    """
+    fmt, chosen = _checked(fmt, recipe, saturate, nan)
+    check_matrix(values)
+    return _SCHEMES[chosen.name](values, fmt, chosen, saturate, nan, progress)
+
+
+def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[Format, Recipe]:
+    if isinstance(fmt, str):
+        if fmt not in FORMATS:
+            raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
+        fmt = FORMATS[fmt]
+    if recipe not in RECIPES:
+        raise OperandError(f"the recipe must be one of {', '.join(RECIPES)}, not {recipe!r}")
+    chosen = RECIPES[recipe]
+    if chosen.elements and fmt.name not in chosen.elements:
+        raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
+    if chosen.block and not saturate:
+        raise OperandError(f"the recipe {recipe} always saturates")
+    if nan not in NAN_POLICIES:
+        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
+    return fmt, chosen
+
+
+def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
+    """Return rows in float64, with the policy for NaN applied; `finite` counts infinities as NaN."""
+    exact = in_float64(values[rows])
+    bad = ~np.isfinite(exact) if finite else np.isnan(exact)
+    if nan != "keep" and bad.any():
+        if nan == "error":
+            row, column = place(bad, rows)
+            raise OperandError(f"{exact[bad][0]} cannot be quantised: row {row}, column {column}")
+        exact[bad] = 0
+    return exact
+
+
+def _largest(values: NDArray, nan: str, *, finite: bool) -> float:
+    """Return the largest finite magnitude of a matrix."""
+    largest = 0.0
+    for rows in row_blocks(values.shape):
+        magnitudes = np.abs(_block_of(values, rows, nan, finite=finite))
+        largest = max(largest, float(magnitudes.max(initial=0, where=np.isfinite(magnitudes))))
+    return largest
+
+
+def _tensor_scale(largest: float, divisor: float) -> float:
+    """Return the scale as a float32, 1 for a matrix of zeros."""
+    if not largest:
+        return 1.0
+    with np.errstate(over="ignore", under="ignore"):
+        scale = float(np.float32(largest / divisor))
+    if not 0 < scale < np.inf:
+        raise OperandError(f"the scale of a matrix whose largest magnitude is {largest:g} is no float32")
+    return scale
+
+
+def _plain(
+    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
+) -> Quantised:
+    scale = _tensor_scale(_largest(values, nan, finite=False), fmt.maximum) if fmt.is_integer else None
+    codes = np.empty(values.shape, CONTAINERS[_container_bits(fmt)])
+    for rows in row_blocks(values.shape, progress):
+        exact = _block_of(values, rows, nan, finite=False)
+        codes[rows] = encode(exact if scale is None else exact / scale, fmt, saturate=saturate, first_row=rows.start)
+    return Quantised(codes, fmt, tensor_scale=scale)
+
+
+def _container_bits(fmt: Format) -> int:
+    return next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
+
+
+#: Gives the codes of the scales of blocks from their largest magnitudes.
+Scaler = Callable[[NDArray[np.float64]], NDArray[np.uint8]]
+
+
+def _scaled(
+    values: NDArray,
+    fmt: Format,
+    recipe: Recipe,
+    nan: str,
+    progress: Progress | None,
+    scaler: Scaler,
+    tensor_scale: float | None,
+) -> Quantised:
+    assert recipe.block
+    assert recipe.scale
+    rows, columns = values.shape
+    blocks = -(-columns // recipe.block)
+    scale_format = FORMATS[recipe.scale]
+    not_a_number = (1 << scale_format.bits) - 1
+    codes, scales = np.empty(values.shape, np.uint8), np.empty((rows, blocks), np.uint8)
+    for part in row_blocks(values.shape, progress):
+        exact = _block_of(values, part, nan, finite=True)
+        padded = np.pad(exact, ((0, 0), (0, blocks * recipe.block - columns))).reshape(len(exact), blocks, -1)
+        bad = ~np.isfinite(padded).all(-1)
+        padded[bad] = 0
+        of_blocks = scaler(np.abs(padded).max(-1))
+        divisor = decode_codes(of_blocks, scale_format) * (1.0 if tensor_scale is None else tensor_scale)
+        # Where a block scale is rounded to zero nothing can be represented: the elements are zero.
+        zero = divisor == 0
+        quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, divisor)
+        part_codes = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)
+        codes[part] = part_codes
+        scales[part] = np.where(bad, not_a_number, of_blocks)
+    return Quantised(codes, fmt, scales, scale_format, recipe.block, tensor_scale)
+
+
+def _mx(values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None) -> Quantised:
+    bias = FORMATS["ue8m0"].bias
+
+    def scaler(largest: NDArray[np.float64]) -> NDArray[np.uint8]:
+        exponent = np.where(largest == 0, -bias, np.frexp(largest)[1] - 1 - fmt.maximum_exponent)
+        return (exponent.clip(-bias, bias) + bias).astype(np.uint8)
+
+    return _scaled(values, fmt, recipe, nan, progress, scaler, None)
+
+
+def _nvfp4(
+    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
+) -> Quantised:
+    scale_format = FORMATS["ue4m3"]
+    largest = _largest(values, nan, finite=True)
+    tensor_scale = _tensor_scale(largest, fmt.maximum * scale_format.maximum)
+
+    def scaler(of_blocks: NDArray[np.float64]) -> NDArray[np.uint8]:
+        return encode(of_blocks / fmt.maximum / tensor_scale, scale_format, saturate=True).astype(np.uint8)
+
+    return _scaled(values, fmt, recipe, nan, progress, scaler, tensor_scale)
+
+
+_SCHEMES = {"plain": _plain, "mx": _mx, "nvfp4": _nvfp4}

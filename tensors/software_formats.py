@@ -1,0 +1,390 @@
+"""Stored values and metadata as software keeps them: one record a format, to and from row-major nibbles."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..golden import registers
+from ..isa.formats import Format
+from ..isa.fragments import a_fragment
+from ..isa.instructions import Instruction, parse
+from ..isa.metadata import Granularity, indices
+from .compressed import Compressed, NibbleError
+from .cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
+
+__all__ = ["SOFTWARE_FORMATS", "PackingOptions", "SoftwareFormat", "default_instruction", "element_bits"]
+
+Tensors = dict[str, NDArray]
+
+#: Instruction whose registers hold a matrix unless another is named, by element width in bits.
+_INSTRUCTIONS = {
+    32: "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    16: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    8: "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
+    4: "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32",
+}
+_FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingOptions:
+    """What some formats need to know beyond the matrix.
+
+    Attributes
+    ----------
+    instruction : Instruction or None
+        Of ``ptx``: whose registers; by default the largest ``mma.sp`` of the element width.
+    selector : int
+        Of ``ptx``: sparsity selector.
+    tile_k : int
+        Of ``cutlass3-sm90``: the kernel's K tile, or 128 if that is less.
+    """
+
+    instruction: Instruction | None = None
+    selector: int = 0
+    tile_k: int = 128
+
+
+@dataclass(frozen=True)
+class SoftwareFormat:
+    """One format.
+
+    Attributes
+    ----------
+    name : str
+        Key in :data:`SOFTWARE_FORMATS`.
+    meaning : str
+        The format in words.
+    tensors : tuple of str
+        Names of its arrays.
+    pack : callable
+        ``pack(compressed, options)`` returns the arrays by name.
+    unpack : callable
+        ``unpack(arrays, granularity, options)`` returns the matrix. Elements of 4 bits come back as uint8 codes, those
+        of ``ptx`` as codes of the element's width.
+    source : str
+        Where the layout is stated.
+    """
+
+    name: str
+    meaning: str
+    tensors: tuple[str, ...]
+    pack: Callable[[Compressed, PackingOptions], Tensors]
+    unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
+    source: str
+
+
+def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
+    """Return the width of a stored element as the hardware has it: 4 for 4:8, 32 for 1:2, 8 or 16 for 2:4.
+
+    Raises
+    ------
+    OperandError
+        No sparse instruction takes elements of this size in this structure.
+    """
+    sizes = {"1:2": (4,), "2:4": (1, 2), "4:8": (1,)}[granularity.name]
+    if dtype.itemsize not in sizes:
+        wanted = {"1:2": "32 bits", "2:4": "8 or 16 bits", "4:8": "4 bits"}[granularity.name]
+        raise OperandError(f"{granularity.name} is for elements of {wanted}, not {dtype.name}")
+    return 4 if granularity.name == "4:8" else 8 * dtype.itemsize
+
+
+def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
+    """Return the largest ``mma.sp`` for elements of a width; a format of 4 or 6 bits can sit in a byte."""
+    if bits == 8 and fmt is not None and fmt.bits < 8:
+        kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
+        return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
+    return parse(_INSTRUCTIONS[bits])
+
+
+def _codes(stored: NDArray, bits: int) -> NDArray:
+    """View elements as unsigned codes, 4-bit ones in the low half of a byte."""
+    codes: NDArray = np.ascontiguousarray(stored).view(f"u{stored.dtype.itemsize}")
+    if bits != 4:
+        return codes
+    if stored.dtype.name in _FOUR_BIT_TYPES:
+        return codes & np.uint8(15)
+    signed = stored.dtype.kind == "i"
+    low, high = (-8, 7) if signed else (0, 15)
+    if stored.dtype.kind not in "iu" or (stored < low).any() or (stored > high).any():
+        raise OperandError(f"elements of 4:8 must have 4 bits: {stored.dtype.name} elements are not {low} to {high}")
+    return codes & np.uint8(15)
+
+
+def _values(stored: NDArray, bits: int) -> NDArray:
+    """Return elements as they lie in memory: two 4-bit ones in a byte, low first."""
+    if bits != 4:
+        return stored
+    codes = _codes(stored, bits)
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
+    if values.ndim != 2:
+        raise OperandError(f"stored values must have two axes, not shape {values.shape}")
+    if granularity.name != "4:8":
+        return values
+    if values.dtype.itemsize != 1:
+        raise OperandError(f"4:8 values must be bytes of two elements, not {values.dtype.name}")
+    octets = np.ascontiguousarray(values).view(np.uint8)
+    return np.stack([octets & 15, octets >> 4], -1).reshape(len(octets), -1)
+
+
+def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
+    """Return rows and chunks."""
+    if stored.shape[1] % granularity.stored:
+        raise OperandError(
+            f"{granularity.name} stores a multiple of {granularity.stored} elements a row, not {stored.shape[1]}"
+        )
+    return stored.shape[0], stored.shape[1] // granularity.stored
+
+
+def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
+    """Join neighbouring nibbles of a row into words, low first."""
+    per_word = word_bits // 4
+    if nibbles.shape[1] % per_word:
+        raise OperandError(
+            f"metadata in words of {word_bits} bits needs a multiple of {per_word} chunks a row, not {nibbles.shape[1]}"
+        )
+    octets = np.ascontiguousarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+    return octets.view(f"<u{word_bits // 8}")
+
+
+def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
+    """Split words into nibbles, the inverse of :func:`_join`; signed words are taken for their bits."""
+    if words.dtype.kind not in "iu" or words.size * words.dtype.itemsize * 2 != rows * chunks:
+        raise OperandError(
+            f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integers, "
+            f"not {words.size} {words.dtype.name}"
+        )
+    octets = np.ascontiguousarray(words).reshape(rows, -1).view(np.uint8)
+    return np.stack([octets & 15, octets >> 4], -1).reshape(rows, chunks)
+
+
+def _word_bits(bits: int) -> int:
+    return 16 if bits >= 16 else 32
+
+
+def _pack_natural(compressed: Compressed, options: PackingOptions) -> Tensors:
+    return {"values": compressed.stored, "metadata": compressed.nibbles}
+
+
+def _unpack_natural(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    return Compressed(arrays["values"], arrays["metadata"], granularity)
+
+
+def _pack_tilelang(compressed: Compressed, options: PackingOptions) -> Tensors:
+    bits = element_bits(compressed.stored.dtype, compressed.granularity)
+    words = _join(compressed.nibbles, _word_bits(bits))
+    return {"values": _values(compressed.stored, bits), "metadata": words.view(f"<i{words.itemsize}")}
+
+
+def _unpack_tilelang(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    stored = _unpack_values(arrays["values"], granularity)
+    return Compressed(stored, _split(arrays["metadata"], *_size(stored, granularity)), granularity)
+
+
+def _pack_cutlass2(compressed: Compressed, options: PackingOptions) -> Tensors:
+    bits = element_bits(compressed.stored.dtype, compressed.granularity)
+    words = _join(compressed.nibbles, _word_bits(bits))
+    placed = np.empty(words.size, words.dtype)
+    placed[interleaved_positions(words.shape[0], words.shape[1], _word_bits(bits))] = words
+    return {"values": _values(compressed.stored, bits), "metadata": placed.reshape(words.shape)}
+
+
+def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    stored, words = _unpack_values(arrays["values"], granularity), arrays["metadata"]
+    rows, chunks = _size(stored, granularity)
+    word_bits = _word_bits(element_bits(stored.dtype, granularity))
+    if words.dtype.itemsize * 8 != word_bits:
+        raise OperandError(f"CUTLASS 2.x metadata must be words of {word_bits} bits here, not {words.dtype.name}")
+    if words.size * word_bits != rows * chunks * 4:
+        raise OperandError(f"{rows} rows of {chunks} chunks do not fit metadata of shape {words.shape}")
+    natural = words.ravel()[interleaved_positions(rows, chunks * 4 // word_bits, word_bits)]
+    return Compressed(stored, _split(natural, rows, chunks), granularity)
+
+
+def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
+    """Return `pack` and `unpack` of metadata in the atoms that `atom_of` gives for an element width."""
+
+    def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
+        bits = element_bits(compressed.stored.dtype, compressed.granularity)
+        octets = to_atoms(compressed.nibbles, atom_of(bits, options))
+        return {"values": _values(compressed.stored, bits), "metadata": octets}
+
+    def unpack(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+        stored = _unpack_values(arrays["values"], granularity)
+        atom = atom_of(element_bits(stored.dtype, granularity), options)
+        octets = np.ascontiguousarray(arrays["metadata"]).view(np.uint8)
+        return Compressed(stored, from_atoms(octets, atom, *_size(stored, granularity)), granularity)
+
+    return pack, unpack
+
+
+def _instruction(bits: int, granularity: Granularity, options: PackingOptions) -> Instruction:
+    i = options.instruction or default_instruction(bits)
+    if i.granularity != granularity or i.container_bits != bits or i.family == "tcgen05":
+        raise OperandError(f"{i} does not hold {granularity.name} elements of {bits} bits in registers")
+    if not 0 <= options.selector < i.selectors:
+        raise OperandError(f"the selector of {i} must be below {i.selectors}, not {options.selector}")
+    return i
+
+
+def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
+    bits = element_bits(compressed.stored.dtype, compressed.granularity)
+    i = _instruction(bits, compressed.granularity, options)
+    rows, columns = compressed.shape
+    if rows % i.m or columns % i.k:
+        raise OperandError(f"tiles of {i.shape} need multiples of {i.m} rows and {i.k} columns, not {rows} x {columns}")
+    down, across = rows // i.m, columns // i.k
+
+    def tiles(matrix: NDArray) -> NDArray:
+        return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
+
+    # tf32 in memory is a float32, which is what its register holds; only a lone e2m1 is shifted inside its byte.
+    codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
+    a = registers.pack(tiles(codes), a_fragment(i))
+    others = np.zeros((down * across, i.threads), np.uint32)
+    e = registers.pack_nibbles(tiles(compressed.nibbles), i, options.selector, others)
+    return {"a": a.reshape(down, across, i.threads, -1), "e": e.reshape(down, across, i.threads)}
+
+
+def _unpack_ptx(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    a, e = arrays["a"], arrays["e"]
+    if a.ndim != 4 or a.dtype.itemsize != 4 or e.dtype.itemsize != 4 or e.shape != a.shape[:3]:
+        raise OperandError(
+            "registers must be 32-bit words, a of shape (tiles down, tiles across, threads, registers) and e without "
+            f"the last, not {a.dtype.name} {a.shape} and {e.dtype.name} {e.shape}"
+        )
+    default = {"1:2": 32, "2:4": 16, "4:8": 4}[granularity.name]
+    i = _instruction(options.instruction.container_bits if options.instruction else default, granularity, options)
+    fragment = a_fragment(i)
+    if a.shape[2:] != (i.threads, fragment.registers):
+        raise OperandError(f"{i} has {i.threads} threads with {fragment.registers} registers of A, not {a.shape[2:]}")
+    down, across = a.shape[:2]
+
+    def matrix(tiles: NDArray) -> NDArray:
+        return tiles.reshape(down, across, i.m, -1).swapaxes(1, 2).reshape(down * i.m, -1)
+
+    codes = registers.unpack(np.ascontiguousarray(a).view(np.uint32).reshape(-1, *a.shape[2:]), fragment)
+    if i.container_bits == 8:
+        codes = codes >> i.low_bit(i.a) & np.uint8((1 << i.a.bits) - 1)
+    nibbles = registers.unpack_nibbles(
+        np.ascontiguousarray(e).view(np.uint32).reshape(-1, i.threads), i, options.selector
+    )
+    return Compressed(matrix(codes), matrix(nibbles), granularity)
+
+
+def _require_2_to_4(granularity: Granularity) -> None:
+    if granularity.name != "2:4":
+        raise OperandError(f"a bitmask marks 2 of 4 elements, not {granularity.name}")
+
+
+def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
+    _require_2_to_4(compressed.granularity)
+    rows, columns = compressed.shape
+    i0, i1 = indices(compressed.nibbles)
+    pairs = compressed.stored.reshape(rows, -1, 2)
+    equal = i0 == i1
+    if (bad := equal & (pairs != 0).any(-1)).any():
+        row, chunk = (int(part) for part in np.argwhere(bad)[0])
+        raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
+    # The mask has no order, and always two bits: an empty chunk keeps elements 0 and 1.
+    i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
+    values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
+    kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])
+    mask = np.packbits(kept.reshape(rows, columns), axis=1, bitorder="little")
+    return {"compressed": values, "bitmask": mask, "shape": np.array([rows, columns], np.int64)}
+
+
+def _unpack_bitmask(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    _require_2_to_4(granularity)
+    stored, mask, shape = arrays["compressed"], arrays["bitmask"], arrays["shape"].ravel()
+    rows, columns = (int(shape[0]), int(shape[1])) if shape.size == 2 else (0, 0)
+    wanted = ((rows, columns // 2), (rows, -(-columns // 8)))
+    if columns < 4 or columns % 4 or (stored.shape, mask.shape) != wanted or mask.dtype.itemsize != 1:
+        raise OperandError(
+            f"values of shape {stored.shape} and a bitmask {mask.dtype.name} {mask.shape} do not make a 2:4 matrix of "
+            f"shape {tuple(shape.tolist())}"
+        )
+    octets = np.ascontiguousarray(mask).view(np.uint8)
+    halves = np.stack([octets & 15, octets >> 4], -1).reshape(rows, -1)[:, : columns // 4]
+    of_mask = np.full(16, 0xFF, np.uint8)
+    for low in range(4):
+        for high in range(low + 1, 4):
+            of_mask[1 << low | 1 << high] = low | high << 2
+    nibbles = of_mask.take(halves)
+    if (bad := nibbles == 0xFF).any():
+        row, chunk = (int(part) for part in np.argwhere(bad)[0])
+        raise OperandError(
+            f"the bitmask must mark 2 of every 4 elements, not {int(halves[row, chunk]).bit_count()}: row {row}, "
+            f"column {4 * chunk}"
+        )
+    return Compressed(stored, nibbles, granularity)
+
+
+_VALUES = ("values", "metadata")
+
+#: Every format by its name.
+SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
+    record.name: record
+    for record in (
+        SoftwareFormat(
+            "natural",
+            "row-major values, and nibbles one in a byte",
+            _VALUES,
+            _pack_natural,
+            _unpack_natural,
+            "isa/metadata.py",
+        ),
+        SoftwareFormat(
+            "ptx",
+            "registers of A and of the metadata operand, tile by tile",
+            ("a", "e"),
+            _pack_ptx,
+            _unpack_ptx,
+            "PTX ISA 9.7.14.6.2; isa/fragments.py",
+        ),
+        SoftwareFormat(
+            "cutlass2",
+            "CUTLASS 2.x and PyTorch: metadata words, reordered and interleaved",
+            _VALUES,
+            _pack_cutlass2,
+            _unpack_cutlass2,
+            "CUTLASS host_reorder.h; torch/sparse/_semi_structured_conversions.py",
+        ),
+        SoftwareFormat(
+            "cutlass3-sm90",
+            "CUTLASS 3 and 4 for sm_90: metadata bytes in whole atoms",
+            _VALUES,
+            *_in_atoms(lambda bits, options: atom_sm90(bits, options.tile_k)),
+            "CUTLASS sm90_sparse_config.inl",
+        ),
+        SoftwareFormat(
+            "cutlass3-sm100",
+            "CUTLASS 3 and 4 for sm_100 and sm_120: metadata bytes in whole atoms",
+            _VALUES,
+            *_in_atoms(lambda bits, options: atom_sm100(bits)),
+            "CUTLASS sm1xx_sparse_config.inl",
+        ),
+        SoftwareFormat(
+            "bitmask",
+            "compressed-tensors sparse-24-bitmask checkpoints: kept values, and one bit for every element",
+            ("compressed", "bitmask", "shape"),
+            _pack_bitmask,
+            _unpack_bitmask,
+            "compressed-tensors, sparse_24_bitmask.py",
+        ),
+        SoftwareFormat(
+            "tilelang",
+            "TileLang: row-major metadata in words of 16 bits, 32 with elements of 8 and 4 bits",
+            _VALUES,
+            _pack_tilelang,
+            _unpack_tilelang,
+            "tilelang/utils/sparse.py",
+        ),
+    )
+}

@@ -1,0 +1,260 @@
+"""``sptc explain``: text, JSON, pictures, nibbles, and one line for whatever is wrong."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.golden.registers import pack, pack_nibbles
+from sptc.isa.fragments import a_fragment
+from sptc.isa.instructions import parse
+from sptc.isa.metadata import RULES, swap_for_mux3
+
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16"
+TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
+MXF4 = (
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X"
+    ".f32.e2m1.e2m1.f32.ue8m0"
+)
+
+
+def exit_status(*words: object) -> object:
+    """Return the status of a call that may end inside the parser."""
+    try:
+        return main(["explain", *map(str, words)])
+    except SystemExit as end:
+        return end.code
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert exit_status(*words) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    return output
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    return dict(json.loads(explained(capsys, *words, "--json")))
+
+
+def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, F16, "--selector", 1)
+    assert max(map(len, text.splitlines())) <= 120
+    for wanted in (
+        "A 16 x 32 of f16, 16 x 16 stored; B 32 x 8 of f16; C and D 16 x 8 of f32",
+        "valid selectors f: 0 1; shown is f = 1",
+        "row = g + 8*(r & 1)",
+        "T31 7,6:7 ",
+        "T31 15,14:15",
+        "lane = 4*(row & 7) + 2*f + (chunk >> 2), f = 1",
+        "T30 15:0 = 7,0:3  31:16 = 15,0:3",
+        "Numerics on sm_80: native, fused, modelled",
+        "L = 8 products per addition (2 x 8 for K = 32), F = 24, e_zero = -132, rounding RZ-f32",
+        "sm_90 measured",
+    ):
+        assert wanted in text, wanted
+    for operand in ("A, stored", "B", "C and D"):
+        grid = text.split(f"\n{operand}: ")[1].split("\n\n")[0]
+        assert sorted(map(int, re.findall(r"\bT(\d+) ", grid))) == sorted(4 * [*range(32)]), operand
+
+
+@pytest.mark.parametrize(
+    ("text", "arch", "wanted"),
+    [
+        (F16, "sm_90", "native, fused, measured"),
+        (F16.replace("k32", "k16"), "sm_90", "L = 16 products per addition (1 x 8 for K = 16)"),
+        (F16, "sm_90", "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90", "emulated, measured"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_89", "native, fused, modelled"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "emulated, integer, measured"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "rounding exact"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_80", "native, integer, modelled"),
+        (WGMMA, "sm_90", "native, fused, measured"),
+        (MXF4, "sm_120", "native, grouped, modelled"),
+        (TCGEN05, "sm_100", "native, fused, modelled"),
+    ],
+)
+def test_numerics(text: str, arch: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert wanted in explained(capsys, text, "--arch", arch).split("Numerics on ")[1]
+
+
+def test_other_memories(capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, WGMMA)
+    assert "B: 32 x 256, 16 bits each, in shared memory" in text
+    assert "of warp 0, the first 4 of 128 registers:" in text
+    assert "LBO 4096" in text
+    text = explained(capsys, TCGEN05)
+    assert text.startswith(f"{TCGEN05} (m128n8k32.f16.f16.f16)\n")
+    assert "A, stored: 128 x 16, 16 bits each, in tensor memory of a CTA" in text
+    assert "column = f, f = 0" in text
+    assert "127,15 = lane 127 column 7 bits 31:16\n" in text
+    assert "31,7 = byte 510\n" in text
+    text = explained(capsys, f"{TCGEN05} (m64n8k32.f32.f16.f16)")
+    assert "no public source states where layout F, 64 rows in a CTA, has its metadata" in " ".join(text.split())
+    text = explained(capsys, MXF4)
+    assert "scales of B: 8 x 2, 8 bits each, in registers" in text
+    text = explained(capsys, "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+    assert "the value in bits 31:13 of these, others ignored" in text
+
+
+def test_json_is_the_whole_map(capsys: pytest.CaptureFixture[str], rng: np.random.Generator) -> None:
+    found = as_json(capsys, F16, "--selector", 1)
+    assert [entry["operand"] for entry in found["operands"]] == ["a", "metadata", "b", "c", "d"]
+    a, metadata, b, c, d = (entry["elements"] for entry in found["operands"])
+    assert [len(entries) for entries in (a, metadata, b, c, d)] == [256, 128, 256, 128, 128]
+    assert c == d
+    instruction = parse(F16)
+    matrix = rng.integers(0, 1 << 16, (1, 16, 16)).astype(np.uint16)
+    registers = pack(matrix, a_fragment(instruction))
+    for entry in a:
+        assert entry["high_bit"] == entry["low_bit"] + 15
+        code = int(registers[0, entry["lane"], entry["register"]]) >> entry["low_bit"] & 0xFFFF
+        assert code == matrix[0, entry["row"], entry["stored"]]
+    nibbles = rng.integers(0, 16, (1, 16, 8), np.uint8)
+    e = pack_nibbles(nibbles, instruction, 1, np.zeros((1, 32), np.uint32))
+    for entry in metadata:
+        assert int(e[0, entry["lane"]]) >> entry["low_bit"] & 15 == nibbles[0, entry["row"], entry["chunk"]]
+    assert found["sparsity"]["legal"] == sorted(RULES["plain"].legal)
+    assert found["numerics"]["arch"] == "sm_80"
+
+
+def test_json_of_one_operand(capsys: pytest.CaptureFixture[str]) -> None:
+    for operand in ("a", "b", "c", "d", "metadata"):
+        assert [entry["operand"] for entry in as_json(capsys, F16, "--operand", operand)["operands"]] == [operand]
+    both = as_json(capsys, WGMMA, "--operand", "a")["operands"]
+    assert [entry["memory"] for entry in both] == ["registers", "shared memory"]
+    last = both[0]["elements"][-1]
+    assert " ".join(last) == "row stored warp lane register low_bit high_bit"
+    assert list(last.values()) == [63, 15, 3, 31, 3, 16, 31]
+    assert both[1]["elements"][1] == {"row": 0, "stored": 1, "byte": 2, "low_bit": 0, "high_bit": 15}
+    (metadata,) = as_json(capsys, TCGEN05, "--operand", "metadata")["operands"]
+    last = metadata["elements"][-1]
+    assert " ".join(last) == "row chunk lane column low_bit high_bit"
+    assert list(last.values()) == [127, 7, 127, 0, 28, 31]
+    assert as_json(capsys, DENSE)["sparsity"] is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize("text", [F16, DENSE, WGMMA, TCGEN05, MXF4, "mma.sync.aligned.m8n8k32.row.col.s32.s4.u4.s32"])
+def test_the_picture(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "map.svg"
+    explained(capsys, text, "--svg", picture)
+    labels = [element.text or "" for element in ElementTree.fromstring(picture.read_bytes()).iter() if element.text]
+    assert [label for label in labels if label.startswith(text)]
+    headings = [label for label in labels if " bits each, in " in label]
+    assert [heading.split(",")[0] for heading in headings if heading[0] in "BC"] == ["B", "C and D"]
+    if text == F16:
+        # A, B and C and D: 128 registers each; the nibbles have no register.
+        assert len([label for label in labels if re.fullmatch(r"T\d+:R\d", label)]) == 3 * 128
+        assert len([label for label in labels if re.fullmatch(r"T\d+ \d+:\d+", label)]) == 128
+        assert {"T31:R3", "T29 31:28", "k 28:31", "stored 14:15", "register 3"} <= set(labels)
+    first = picture.read_bytes()
+    explained(capsys, text, "--svg", picture)
+    assert picture.read_bytes() == first
+
+
+@pytest.mark.parametrize("word", ["0b0110", "6", "0x6"])
+def test_a_nibble(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, "--nibble", word)
+    assert max(map(len, text.splitlines())) <= 130
+    for wanted in (
+        "nibble 0b0110 (0x6): i0 = 2 (bits 1:0)",
+        "plain    2:4   yes    stored 0 <- k 4c+2, stored 1 <- k 4c+1",
+        "ordered  2:4   no ",
+        "tcgen05  4:8   yes    stored 0,1 <- k 8c+4,5, stored 2,3 <- k 8c+2,3",
+        "tf32     1:2   no     stored 0 <- low half from the low half of k 2c+1, high half from the high half of k 2c",
+        "none of the producers known",
+    ):
+        assert wanted in text, wanted
+    assert "slots swap" not in text
+
+
+def test_every_nibble(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: dict[str, set[int]] = {}
+    for value in range(16):
+        found = as_json(capsys, "--nibble", value)
+        assert found["indices"] == [value & 3, value >> 2]
+        for entry in found["rules"]:
+            seen.setdefault(entry["rule"], set()).update([value] if entry["legal"] else [])
+            if "mux4" in entry["multiplexers"]:
+                assert "zero" not in entry["multiplexers"]["mux4"]
+            if "mux3" in entry["multiplexers"]:
+                assert ("slots swap" in entry["multiplexers"]["mux3"]) == (
+                    entry["rule"] == "plain" and swap_for_mux3(value)
+                )
+                if entry["legal"]:
+                    assert "zero" not in entry["multiplexers"]["mux3"]
+        if value in RULES["plain"].legal:
+            assert (value if found["swapped"] is None else found["swapped"]) in RULES["tcgen05"].legal
+    assert seen == {name: set(rule.legal) for name, rule in RULES.items()}
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (0b0011, "  plain      slots swap; mux 0 reads unit 0 for slot 1; mux 1 reads unit 3 for slot 0"),
+        (0b0011, "mux 0 gives slot 0 zero, unable to read unit 3"),
+        (0b0011, "plain 0b0011 of f16, bf16, s8 and u8 becomes 0b1100 in the assembler"),
+        (0b0100, "tf32     1:2   yes    stored 0 <- k 2c+0"),
+        (0b1110, "tf32     1:2   yes    stored 0 <- k 2c+1"),
+        (0b0000, "no nonzero, both stored values 0; and padding of K: CUTLASS compressor"),
+        (0b0000, "mux 1 gives slot 1 zero, unable to read unit 0"),
+        (0b1110, "only element 3: PyTorch and vLLM (CUTLASS path); CuTeDSL sparse_utils"),
+        (0b1100, "only element 3, stored in slot 1 behind a 0: CUTLASS compressor"),
+        (0b1001, "nonzeros at elements 1 and 2: PyTorch"),
+    ],
+)
+def test_what_a_nibble_does(value: int, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert wanted in explained(capsys, "--nibble", f"{value:#06b}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "an instruction or --nibble is missing"),
+        (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
+        ([F16.replace("k32", "k64")], "'.m16n8k64' in .* is not accepted as shape"),
+        (["tcgen05.mma.cta_group::1.kind::f16"], "'.sp' is missing in"),
+        ([f"{TCGEN05} (m96n8k32.f32.f16.f16)"], "'m96n8k32.f32.f16.f16' is no shape with types of"),
+        ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma.*; sm_90 has it"),
+        ([F16, "--arch", "sm_75"], "'sm_75' is no known architecture"),
+        ([F16, "--selector", 2], "the selector of .* must be 0 to 1, not 2"),
+        ([F16, "--selector", -1], "the selector of .* must be 0 to 1, not -1"),
+        ([DENSE, "--selector", 1], "the selector of .* must be 0, not 1"),
+        ([F16, "--selector", "x"], "argument --selector: invalid int value: 'x'"),
+        ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
+        ([F16, "--operand", "scale_a"], "is not block-scaled"),
+        ([F16, "--operand", "e"], "argument --operand: invalid choice: 'e'"),
+        (["--nibble", "16"], "argument --nibble: must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
+        (["--nibble", "-1"], "argument --nibble: must be a number from 0 to 15"),
+        (["--nibble", "six"], "argument --nibble: must be a number from 0 to 15"),
+        ([F16, "--nibble", "6"], "--nibble stands alone or with --json"),
+        ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
+    ],
+)
+def test_bad_input(words: list[object], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(*words) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert re.search(message, errors) or message in errors, errors
+
+
+def test_a_picture_that_cannot_be_drawn_or_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("matplotlib"):
+        assert exit_status(F16, "--svg", tmp_path / "no folder" / "x.svg") == 2
+        assert "x.svg cannot be written" in capsys.readouterr().err
+    monkeypatch.setattr("sptc.synth.plot.importlib.util.find_spec", lambda name: None)
+    assert exit_status(F16, "--svg", tmp_path / "x.svg") == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors == "sptc explain: pictures need matplotlib: install it with `pip install 'sptc[area]'`\n"

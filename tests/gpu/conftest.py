@@ -1,0 +1,25 @@
+"""Machines with a GPU, without one, and with another."""
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from sptc.gpu import device
+
+from .fake_cupy import H200, FakeCupy
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeCupy]]:
+    """Return what puts a GPU of some properties into this machine."""
+
+    def put(properties: dict | None = H200) -> FakeCupy:
+        cupy = FakeCupy(properties)
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        return cupy
+
+    device.device.cache_clear()
+    device._function.cache_clear()
+    yield put
+    device.device.cache_clear()
+    device._function.cache_clear()

@@ -1,0 +1,109 @@
+"""A stand-in for CuPy whose kernels are computed by the golden model, from what the PTX and the launch say."""
+
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sptc
+
+H200 = {"name": b"NVIDIA H200", "major": 9, "minor": 0}
+_OPERANDS = re.compile(r"^  ((?:mma|wgmma\.mma_async)\.\S+) (.*);$", re.MULTILINE)
+
+
+class FakeArray:
+    """An array in the memory of the GPU, with an address of its own."""
+
+    def __init__(self, memory: dict[int, np.ndarray], array: np.ndarray) -> None:
+        self.array = array
+        self.data = types.SimpleNamespace(ptr=4096 * (len(memory) + 1))
+        memory[self.data.ptr] = array
+
+
+class FakeKernel:
+    """A loaded kernel."""
+
+    def __init__(self, cupy: "FakeCupy", text: str) -> None:
+        self.cupy = cupy
+        self.text = text
+        self.max_dynamic_shared_size_bytes = 0
+
+    def compile(self) -> None:
+        if self.cupy.refuses:
+            raise self.cupy.cuda.driver.CUDADriverError(self.cupy.refuses)
+
+    def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], *, shared_mem: int) -> None:
+        ((instruction, operands),) = _OPERANDS.findall(self.text)
+        *places, d, descriptor_a, descriptor_b, image_bytes, threads = map(int, arguments)
+        a, b, c, e, scale_a, scale_b = (self.cupy.memory.get(place) for place in places)
+        assert block == (128,)
+        assert grid == (-(-threads // 128),)
+        assert shared_mem == image_bytes == self.max_dynamic_shared_size_bytes
+        rest = re.sub(r"^(\{[^}]*\}, )*", "", operands).split(", ")
+        if instruction.startswith("wgmma"):
+            assert threads == 128 * len(c)
+            words = [word for word in rest if word.lstrip("-").isdigit()]
+            by_descriptor = "%descriptor_a" in rest
+            scales = [int(word) for word in words[:2]] or [1, 1]
+            transposed = [int(word) for word in words[2:]]
+            transposed = transposed if by_descriptor and transposed else [0, *(transposed or [0])]
+            result = sptc.wgmma(
+                instruction, c, descriptor_a if by_descriptor else a, descriptor_b, e, int(rest[-len(words) - 2], 16),
+                smem=b.view(np.uint8), scale_d="%adds, 1, 0" in self.text, imm_scale_a=scales[0], imm_scale_b=scales[1],
+                imm_trans_a=transposed[0], imm_trans_b=transposed[1], metadata="silicon",
+            )  # fmt: skip
+        else:
+            assert threads == 32 * len(c)
+            sparse = () if e is None else (e, int(rest[1], 16))
+            ids = [tuple(map(int, pair)) for pair in re.findall(r"\{(\d), (\d)\}", operands)]
+            scales = {f"scale_{x}": (s, *i) for x, s, i in zip("ab", (scale_a, scale_b), ids, strict=False)}
+            arch = re.search(r"\.target (sm_\d+)", self.text)[1]
+            result = sptc.mma(instruction, a, b, c, *sparse, **scales, arch=arch, metadata="silicon")
+        self.cupy.memory[d][...] = result ^ np.uint32(self.cupy.wrong)
+
+
+class FakeCupy(types.ModuleType):
+    """What of CuPy is used.
+
+    Attributes
+    ----------
+    wrong : int
+        Bits that are flipped in every word of a result.
+    refuses : str
+        What the driver says when it loads a kernel.
+    """
+
+    def __init__(self, properties: dict[str, Any] | None = None) -> None:
+        super().__init__("cupy")
+        self.memory: dict[int, np.ndarray] = {}
+        self.wrong, self.refuses, self.uint32 = 0, "", np.uint32
+        runtime_error, driver_error = type("CUDARuntimeError", (RuntimeError,), {}), type("Driver", (RuntimeError,), {})
+
+        def described(_device: int) -> dict[str, Any]:
+            if properties is None:
+                raise runtime_error("cudaErrorNoDevice: no CUDA-capable device is detected")
+            return properties
+
+        self.cuda = types.SimpleNamespace(
+            runtime=types.SimpleNamespace(
+                getDevice=lambda: 0,
+                getDeviceProperties=described,
+                driverGetVersion=lambda: 13000,
+                CUDARuntimeError=runtime_error,
+            ),
+            driver=types.SimpleNamespace(CUDADriverError=driver_error),
+        )
+
+    def asarray(self, array: np.ndarray) -> FakeArray:
+        return FakeArray(self.memory, array.copy())
+
+    def empty(self, shape: tuple[int, ...], dtype: type) -> FakeArray:
+        return FakeArray(self.memory, np.full(shape, 0xDEADBEEF, dtype))
+
+    def asnumpy(self, array: FakeArray) -> np.ndarray:
+        return array.array
+
+    def RawModule(self, *, path: str) -> types.SimpleNamespace:  # noqa: N802
+        text = Path(path).read_text(encoding="ascii")
+        return types.SimpleNamespace(get_function=lambda name: FakeKernel(self, text) if f" {name}(" in text else None)

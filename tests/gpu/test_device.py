@@ -1,0 +1,126 @@
+"""Back end "cuda" on a stand-in for a GPU: what reaches it and what comes back; and machines that cannot."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.cli import main
+from sptc.isa.instructions import parse
+from sptc.sim.register_file import read
+from sptc.sim.stimulus import random_register_file
+
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+Random = np.random.Generator
+#: Two that are quick, of both families.
+TEXTS = [F16, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"]
+
+
+@pytest.mark.parametrize("text", [F16, "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.u8.s8.s32", *TEXTS[1:]] * 2)
+def test_operands_reach_it(machine: Callable, rng: Random, text: str) -> None:
+    machine()
+    i = parse(text)
+    file = random_register_file(i, "sm_90", "uniform" if i.a.is_integer else "mid", 9, rng, any_nibble=True)
+    np.testing.assert_array_equal(file.run("cuda"), file.run("golden"))
+
+
+def test_block_scales_reach_it(machine: Callable, rng: Random) -> None:
+    machine({"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0})
+    text = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+    file = random_register_file(parse(f"{text}.f32.e2m1.e2m1.f32.ue4m3"), "sm_120", "mid", 5, rng)
+    np.testing.assert_array_equal(file.run("cuda"), file.run("golden"))
+
+
+def test_metadata_is_checked_before(machine: Callable) -> None:
+    machine()
+    zeros = np.zeros((32, 4), np.uint32)
+    with pytest.raises(sptc.MetadataError):
+        sptc.mma(F16, zeros, zeros, zeros, np.zeros(32, np.uint32), backend="cuda")
+
+
+def run(text: str = F16, arch: str = "sm_90") -> None:
+    zeros = np.zeros((32, 4), np.uint32)
+    sptc.mma(text, zeros, zeros, zeros, np.full(32, 0x44444444, np.uint32), arch=arch, backend="cuda")
+
+
+def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(None)
+    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' finds no NVIDIA GPU \(cudaErrorNoDevice: "):
+        run()
+    machine({"name": b"Tesla T4", "major": 7, "minor": 5})
+    with pytest.raises(sptc.BackendError, match=r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, "):
+        run()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which extra 'cuda' brings "):
+        run()
+
+
+def test_a_gpu_of_another_architecture(machine: Callable) -> None:
+    machine({"name": b"NVIDIA A100", "major": 8, "minor": 0})
+    with pytest.raises(sptc.BackendError, match=r"^sm_90 was asked for, but the GPU, NVIDIA A100, is sm_80$"):
+        run()
+
+
+def test_a_driver_that_refuses(machine: Callable) -> None:
+    machine().refuses = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+    with pytest.raises(sptc.BackendError, match=r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX_VER"):
+        run()
+
+
+def test_tensor_memory_is_refused() -> None:
+    from sptc.operands import multiply_on
+
+    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma\.sp$"):
+        multiply_on("cuda")
+
+
+def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    assert main(["gpu", "info", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "driver": "13.0", "sparse_instructions": 616}
+
+
+def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
+    cupy = machine()
+    words = ["gpu", "verify", "--instruction", *TEXTS, "--seed", "3", "--tiles", "2", "--jobs", "1", "--json"]
+    state = ["--state", str(tmp_path / "state")]
+    assert main([*words, *state, "--shards", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["shards"] == 3
+    assert main([*words, *state, "--shards", "6"]) == 0
+    total = json.loads(capsys.readouterr().out)["total"]
+    assert (total["shards"], total["mismatches"]) == (6, 0)
+    cupy.wrong = 4
+    assert main([*words, "--state", str(tmp_path / "other"), "--shards", "6"]) == 1
+    mismatch = json.loads(capsys.readouterr().out)["mismatch"]
+    assert mismatch["replay"] == f"sptc run {mismatch['file']} --backend cuda"
+    assert mismatch["rerun"].startswith("sptc gpu verify --seed 3 --tiles 2 --instruction ")
+    assert main(["run", mismatch["file"], "--backend", "cuda"]) == 1
+    capsys.readouterr()
+    cupy.wrong = 0
+    assert main(["run", mismatch["file"], "--backend", "cuda"]) == 0
+
+
+def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    assert main(["gpu", "record", str(tmp_path / "new"), "--instruction", *TEXTS, "--tiles", "3"]) == 0
+    assert "2 register files" in capsys.readouterr().out
+    files = [read(path) for path in sorted((tmp_path / "new").iterdir())]
+    assert [str(file.instruction) for file in files] == TEXTS
+    for file in files:
+        assert file.recorded.startswith("NVIDIA H200, CUDA 13.0, 20")
+        np.testing.assert_array_equal(file.d, file.run("golden"))
+
+
+def test_no_gpu_is_one_sentence(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine(None)
+    for words in (["info"], ["verify", "--shards", "1"], ["record", str(tmp_path / "none")]):
+        assert main(["gpu", *words]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("sptc gpu: back end 'cuda' finds no NVIDIA GPU (")
+        assert error.count("\n") == 1
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,215 @@
+"""The places of operands: every bit once, formulas that say the same, and what packing really does."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.golden.registers import gather_shared, pack, pack_nibbles, unpack_scales
+from sptc.golden.tcgen05 import gather_tensor
+from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
+from sptc.isa.placement import Memory, OperandPlacement, placements
+from sptc.isa.tcgen05 import Opcode, build_instruction, every_opcode, instructions_of, parse_opcode
+from sptc.isa.tensor_memory import a_map, accumulator_map, layout_for, metadata_map, scale_map
+
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
+
+
+def _distinct() -> list[Instruction]:
+    """One instruction of each shape, container and width of results; of wgmma, the narrow and the widest."""
+    found: dict[tuple[object, ...], Instruction] = {}
+    for i in every_instruction():
+        if i.family == "mma" or i.n in (8, 24, 256):
+            key = i.family, bool(i.sparse), i.shape, i.container_bits, i.low_bit(i.a), i.d.bits, i.scale_size
+            found.setdefault(key, i)
+    return list(found.values())
+
+
+def _of_tcgen05() -> list[tuple[Opcode, Instruction]]:
+    """One instruction of each opcode, number of rows and width of A and D, with B of the same type or another."""
+    found: dict[tuple[object, ...], tuple[Opcode, Instruction]] = {}
+    for opcode in every_opcode():
+        for i in instructions_of(opcode):
+            if i.n == opcode.columns[0 if i.m == opcode.rows[0] else -1]:
+                found.setdefault((opcode, i.m, i.a.bits, i.a == i.b, i.d.bits), (opcode, i))
+    return list(found.values())
+
+
+EVERY = _distinct()
+SPARSE = [i for i in EVERY if i.sparse]
+TCGEN05 = _of_tcgen05()
+
+
+def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Read every element from where it is said to be, held by lane and word."""
+    mask = np.uint32((1 << place.bits) - 1)
+    return held[place.lanes, place.words] >> place.low_bits.astype(np.uint32) & mask
+
+
+def assert_every_bit_once(place: OperandPlacement) -> None:
+    per_word, per_lane = (8, 1 << 20) if place.memory is Memory.SHARED else (32, 512)
+    first = np.sort(((place.lanes * per_lane + place.words) * per_word + place.low_bits).ravel())
+    assert (np.diff(first) >= place.bits).all()
+    assert place.lanes.shape == place.low_bits.shape == place.shape
+    assert place.value_low_bit >= 0
+    assert 0 < place.value_bits <= place.bits - place.value_low_bit
+    if place.memory is not Memory.SHARED:
+        assert (place.low_bits + place.bits <= 32).all()
+
+
+def assert_formulas_agree(place: OperandPlacement, selector: int) -> None:
+    """Evaluate what is printed."""
+    row, column = np.indices(place.shape)
+    names = dict(zip(place.indices, (row, column), strict=True))
+    known = {"lane": place.lanes, "column": place.words, "byte": place.words, "low bit": place.low_bits, **names}
+    if place.memory is Memory.REGISTERS and "lane" not in place.formulas:
+        lane = place.lanes % 32
+        given = {"w": place.lanes // 32, "g": lane >> 2, "t": lane & 3, "r": place.words}
+        given["j"] = place.low_bits // place.bits
+        assert tuple(place.formulas) == place.indices
+    else:
+        given = {**names, "f": selector}
+        if place.memory is Memory.SHARED:
+            rows = place.shape[1] if place.operand == "b" else place.shape[0]
+            given |= {"SBO": 128, "LBO": rows // 8 * 128}
+            assert f"LBO {given['LBO']}" in place.notes[0]
+    for name, formula in place.formulas.items():
+        found = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
+        np.testing.assert_array_equal(found, known[name], err_msg=f"{name} = {formula}")
+
+
+@pytest.mark.parametrize("i", EVERY, ids=str)
+def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
+    for selector in range(i.selectors):
+        found = placements(i, selector)
+        shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n), "metadata": (i.m, i.chunks)}
+        shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
+        assert {place.operand for place in found.operands} == shapes.keys() - ({"metadata"} if not i.sparse else set())
+        assert found.unknown == {}
+        for place in found.operands:
+            assert place.shape == shapes[place.operand]
+            assert_every_bit_once(place)
+            assert_formulas_agree(place, selector)
+
+
+@pytest.mark.parametrize("i", EVERY, ids=str)
+def test_packing_puts_elements_there(i: Instruction, rng: np.random.Generator) -> None:
+    for place in placements(i).operands:
+        if place.operand in FRAGMENTS and place.memory is Memory.REGISTERS:
+            matrix = rng.integers(0, 1 << place.bits, (1, *place.shape), np.uint64).astype(np.uint32)
+            registers = pack(matrix, FRAGMENTS[place.operand](i))
+            np.testing.assert_array_equal(words_of(place, registers[0]), matrix[0])
+
+
+@pytest.mark.parametrize("i", SPARSE, ids=str)
+def test_packing_puts_metadata_there(i: Instruction, rng: np.random.Generator) -> None:
+    for selector in range(i.selectors):
+        (place,) = (place for place in placements(i, selector).operands if place.operand == "metadata")
+        nibbles = rng.integers(0, 16, (1, i.m, i.chunks), np.uint8)
+        others = rng.integers(0, 1 << 32, (1, i.threads), np.uint32)
+        packed = pack_nibbles(nibbles, i, selector, others)
+        np.testing.assert_array_equal(words_of(place, packed[0][:, None]), nibbles[0])
+
+
+def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
+    scaled = [i for i in EVERY if i.scale_size]
+    assert scaled
+    for i in scaled:
+        data = rng.integers(0, 1 << 32, (1, 32), np.uint32)
+        for place in placements(i).operands:
+            if place.operand.startswith("scale"):
+                expected = unpack_scales(data, i, place.operand[-1], 0, 0)
+                np.testing.assert_array_equal(words_of(place, data[0][:, None]), expected[0])
+
+
+def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
+    """What the descriptor of the note fetches is what stands at the bytes."""
+    for i in (i for i in EVERY if i.family == "wgmma"):
+        smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
+        for place in placements(i).operands:
+            if place.memory is Memory.SHARED:
+                rows = i.m if place.operand == "a" else i.n
+                descriptor = decode_descriptor(encode_descriptor(0, rows // 8 * 128, 128))
+                expected = gather_shared(smem, operand_map(i, place.operand, descriptor))[0]
+                bytes_of = smem[0][place.words[..., None] + np.arange(place.bits // 8)].astype(np.uint64)
+                found = (bytes_of << (8 * np.arange(place.bits // 8)).astype(np.uint64)).sum(-1)
+                np.testing.assert_array_equal(found, expected.T if place.operand == "b" else expected)
+
+
+@pytest.mark.parametrize(("opcode", "i"), TCGEN05, ids=lambda part: getattr(part, "shape_and_types", str(part)))
+def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> None:
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    tmem = rng.integers(0, 1 << 32, (1, 128, 512), np.uint32)
+    makers = {
+        "a": partial(a_map, layout, i, 0),
+        "d": partial(accumulator_map, layout, i.n, i.d.bits, 0),
+        "scale_a": partial(scale_map, "scale_a", layout.rows, i.scale_size or 0, 0, 0),
+        "scale_b": partial(scale_map, "scale_b", i.n, i.scale_size or 0, 0, 0),
+    }
+    for selector in range(i.selectors):
+        found = placements(i, selector, opcode)
+        assert ("metadata" in found.unknown) == layout.half_lanes
+        makers["metadata"] = partial(metadata_map, layout, i, selector, 0)
+        in_tensor = {place.operand: place for place in found.operands if place.memory is Memory.TENSOR}
+        wanted = {"a", "d", "metadata"} | ({"scale_a", "scale_b"} if i.scale_size else set())
+        assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == wanted
+        assert [place.operand for place in found.operands if place.memory is Memory.SHARED] == ["a", "b"]
+        for place in found.operands:
+            assert_every_bit_once(place)
+            assert_formulas_agree(place, selector)
+        for name, place in in_tensor.items():
+            np.testing.assert_array_equal(words_of(place, tmem[0]), gather_tensor(tmem, makers[name]())[0])
+
+
+def test_half_of_b_is_in_each_cta() -> None:
+    opcode = parse_opcode("tcgen05.mma.sp.cta_group::2.kind::f16")
+    i = build_instruction(opcode, 256, 64, "f32", "f16", "f16")
+    b = next(place for place in placements(i, 0, opcode).operands if place.operand == "b")
+    assert b.shape == (32, 32)
+    assert "each CTA holds 32 of the 64 columns" in b.notes
+
+
+# Operand, coordinates, selector: thread, register, low bit, as read from the pictures of PTX ISA 9.7.14.6.2.
+@pytest.mark.parametrize(
+    ("text", "operand", "at", "selector", "place"),
+    [
+        (F16, "a", (0, 0), 0, (0, 0, 0)),
+        (F16, "a", (9, 3), 0, (5, 1, 16)),
+        (F16, "a", (15, 15), 0, (31, 3, 16)),
+        (F16, "b", (31, 7), 0, (31, 3, 16)),
+        (F16, "b", (9, 2), 0, (8, 1, 16)),
+        (F16, "d", (8, 1), 0, (0, 3, 0)),
+        (F16, "metadata", (0, 4), 0, (1, 0, 0)),
+        (F16, "metadata", (9, 7), 1, (7, 0, 28)),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "metadata", (8, 9), 0, (3, 0, 4)),
+        ("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32", "a", (0, 33), 0, (0, 2, 4)),
+        ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16", "d", (63, 15), 0, (127, 7, 0)),
+    ],
+)
+def test_places_of_the_manual(
+    text: str, operand: str, at: tuple[int, int], selector: int, place: tuple[int, int, int]
+) -> None:
+    found = next(entry for entry in placements(parse(text), selector).operands if entry.operand == operand)
+    assert (found.lanes[at], found.words[at], found.low_bits[at]) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", (13, 19, 32)),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32", (2, 4, 8)),
+        (F16, (0, 16, 16)),
+    ],
+)
+def test_where_the_value_stands_in_its_bits(text: str, value: tuple[int, int, int]) -> None:
+    a = placements(parse(text)).operands[0]
+    assert (a.value_low_bit, a.value_bits, a.bits) == value
+
+
+def test_tcgen05_wants_its_opcode() -> None:
+    i = next(instructions_of(parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")))
+    with pytest.raises(ValueError, match="depend on its opcode, which is missing"):
+        placements(i)

@@ -1,0 +1,109 @@
+"""Index maps of CUTLASS against its own descriptions of them, computed here as its library does."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.errors import OperandError
+from sptc.tensors.cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
+
+
+def layout(shape: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]) -> NDArray:
+    """Evaluate a CuTe layout of two modes; the first part of a mode runs fastest."""
+    table = np.zeros([int(np.prod(mode)) for mode in shape], int)
+    for place in np.ndindex(*table.shape):
+        for coordinate, mode, stride in zip(place, shape, strides, strict=True):
+            for size, step in zip(mode, stride, strict=True):
+                table[place] += coordinate % size * step
+                coordinate //= size
+    return table
+
+
+def ordered(shape: tuple[tuple[int, ...], ...], steps: tuple[tuple[int, ...], ...]) -> NDArray:
+    """CuTe's ``make_ordered_layout``: strides grow in the order of the steps."""
+    sizes, order = list(itertools.chain(*shape)), list(itertools.chain(*steps))
+    strides = [int(np.prod([size for size, other in zip(sizes, order, strict=True) if other < own])) for own in order]
+    return layout(shape, (tuple(strides[: len(shape[0])]), tuple(strides[len(shape[0]) :])))
+
+
+SM90 = {
+    32: lambda blocks: ordered(((8, 2, 4), (8, 2, blocks)), ((3, 1, 5), (0, 4, 2))),
+    16: lambda blocks: ordered(((8, 2, 4), (16, 2, blocks)), ((3, 1, 5), (0, 4, 2))),
+    8: lambda blocks: ordered(((64,), (64 * blocks,)), ((1,), (0,))),
+}
+SM100 = {
+    4: layout(((128,), (256,)), ((256,), (1,))),
+    8: layout(((128,), (128,)), ((128,), (1,))),
+    16: layout(((8, 2, 8), (16, 2, 4)), ((128, 16, 2048), (1, 1024, 32))),
+    32: layout(((8, 2, 8), (8, 2, 4)), ((64, 8, 1024), (1, 512, 16))),
+}
+CHUNK = {4: 8, 8: 4, 16: 4, 32: 2}
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+@pytest.mark.parametrize("bits", SM90)
+def test_atoms_of_sm90(bits: int, blocks: int) -> None:
+    tile = blocks * 512 // bits
+    if tile > 128:
+        with pytest.raises(OperandError, match=f"multiple of {512 // bits} up to 128"):
+            atom_sm90(bits, tile)
+        return
+    np.testing.assert_array_equal(atom_sm90(bits, tile).positions, SM90[bits](blocks)[:, :: CHUNK[bits]] // CHUNK[bits])
+
+
+@pytest.mark.parametrize("bits", SM100)
+def test_atoms_of_sm100(bits: int) -> None:
+    np.testing.assert_array_equal(atom_sm100(bits).positions, SM100[bits][:, :: CHUNK[bits]] // CHUNK[bits])
+
+
+@pytest.mark.parametrize(
+    "atom", [atom_sm90(8, 64), atom_sm90(16, 96), atom_sm90(32, 64), *map(atom_sm100, SM100)], ids=range(7)
+)
+def test_whole_atoms(atom: Atom, rng: np.random.Generator) -> None:
+    """Bits are padded with zeros, atoms lie along M first, and each nibble is where the map says."""
+    rows, chunks = atom.rows * 2 - 5, atom.chunks * 3 - 1
+    nibbles = rng.integers(0, 16, (rows, chunks), dtype=np.uint8)
+    octets = to_atoms(nibbles, atom)
+    assert octets.size == 2 * 3 * atom.positions.size // 2
+    np.testing.assert_array_equal(from_atoms(octets, atom, rows, chunks), nibbles)
+    for _ in range(50):
+        row, chunk = rng.integers(rows), rng.integers(chunks)
+        block = row // atom.rows + 2 * (chunk // atom.chunks)
+        position = block * atom.positions.size + atom.positions[row % atom.rows, chunk % atom.chunks]
+        assert octets[position // 2] >> (4 * (position % 2)) & 15 == nibbles[row, chunk]
+    used = np.count_nonzero(octets & 15) + np.count_nonzero(octets >> 4)
+    assert used == np.count_nonzero(nibbles)
+    with pytest.raises(OperandError, match="bytes of metadata in whole atoms"):
+        from_atoms(octets[1:], atom, rows, chunks)
+
+
+@pytest.mark.parametrize(("word_bits", "rows"), [(16, 96), (32, 48)])
+def test_interleaved(word_bits: int, rows: int) -> None:
+    """CUTLASS's host_reorder.h, word by word, then a column-major layout of two interleaved columns."""
+    group, interweave = (32, 4) if word_bits == 16 else (16, 2)
+    columns = 6
+    positions = interleaved_positions(rows, columns, word_bits)
+    assert sorted(positions.ravel()) == list(range(rows * columns))
+    for row, column in np.ndindex(rows, columns):
+        to_row = row // group * group + row % 8 * interweave + row % group // 8
+        to_column = column
+        if to_row % 2 == 0 and to_column % 2 == 1:
+            to_row, to_column = to_row + 1, to_column - 1
+        elif to_row % 2 == 1 and to_column % 2 == 0:
+            to_row, to_column = to_row - 1, to_column + 1
+        assert positions[row, column] == to_column // 2 * rows * 2 + to_row * 2 + to_column % 2
+
+
+def test_what_does_not_interleave() -> None:
+    with pytest.raises(OperandError, match="rows in multiples of 32 here, not 16"):
+        interleaved_positions(16, 2, 16)
+    with pytest.raises(OperandError, match="even number of 32-bit metadata words a row, not 3"):
+        interleaved_positions(16, 3, 32)
+
+
+def test_no_atom() -> None:
+    with pytest.raises(OperandError, match="not 4-bit ones"):
+        atom_sm90(4, 128)
+    with pytest.raises(OperandError, match="multiple of 32 up to 128 here, not 48"):
+        atom_sm90(16, 48)

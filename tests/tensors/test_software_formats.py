@@ -1,0 +1,258 @@
+"""Formats of software: round trips for every width, PyTorch's own conversion, and a product computed from registers."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from numpy.typing import NDArray
+from sptc.errors import OperandError
+from sptc.golden.registers import pack
+from sptc.isa.fragments import accumulator_fragment, b_fragment
+from sptc.isa.instructions import parse
+from sptc.isa.metadata import GRANULARITIES
+from sptc.tensors.compressed import Compressed, NibbleError
+from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
+from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
+
+# Granularity and type of the stored elements; rows and columns that every format can hold.
+KINDS = {
+    "tf32": ("1:2", np.float32),
+    "f16": ("2:4", np.float16),
+    "bf16": ("2:4", ml_dtypes.bfloat16),
+    "s8": ("2:4", np.int8),
+    "e4m3": ("2:4", ml_dtypes.float8_e4m3fn),
+    "s4": ("4:8", np.int8),
+    "int4": ("4:8", ml_dtypes.int4),
+    "e2m1": ("4:8", ml_dtypes.float4_e2m1fn),
+}
+ROWS, COLUMNS = 96, 640
+
+
+def random_compressed(kind: str, rng: np.random.Generator, producer: str = "pytorch") -> Compressed:
+    name, dtype = KINDS[kind]
+    dense = rng.integers(-6, 7, (ROWS, COLUMNS)) * (rng.random((ROWS, COLUMNS)) < 0.5)
+    return sparsify(dense.astype(np.float32).astype(dtype), name, prune=True, producer=producer)
+
+
+def codes(array: NDArray, four_bits: bool) -> NDArray:
+    """Bits of elements, the low four alone if they have no more."""
+    raw = array.view(f"u{array.dtype.itemsize}")
+    return raw & np.uint8(15) if four_bits else raw
+
+
+def options_for(kind: str) -> PackingOptions:
+    name = {"s8": "s32.s8.s8.s32", "e4m3": "f32.e4m3.e4m3.f32"}.get(kind)
+    instruction = parse(f"mma.sp.sync.aligned.m16n8k64.row.col.{name}") if name else None
+    return PackingOptions(instruction=instruction, tile_k=64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SOFTWARE_FORMATS)
+def test_round_trip(name: str, kind: str, rng: np.random.Generator) -> None:
+    compressed, options = random_compressed(kind, rng), options_for(kind)
+    granularity, fmt = compressed.granularity, SOFTWARE_FORMATS[name]
+    if name == "bitmask" and granularity.name != "2:4":
+        with pytest.raises(OperandError, match="2 of 4 elements"):
+            fmt.pack(compressed, options)
+        return
+    if name == "cutlass3-sm90" and granularity.name == "4:8":
+        with pytest.raises(OperandError, match="not 4-bit ones"):
+            fmt.pack(compressed, options)
+        return
+    arrays = fmt.pack(compressed, options)
+    assert set(arrays) == set(fmt.tensors)
+    back = fmt.unpack(arrays, granularity, options)
+    four_bits = granularity.name == "4:8" and name != "natural"
+    np.testing.assert_array_equal(codes(back.stored, False), codes(compressed.stored, four_bits))
+    np.testing.assert_array_equal(back.nibbles, compressed.nibbles)
+
+
+@pytest.mark.parametrize("name", ["tilelang", "cutlass2", "cutlass3-sm90", "cutlass3-sm100"])
+def test_bytes(name: str, rng: np.random.Generator) -> None:
+    """Every format holds the same nibbles, two in a byte, and fills whole atoms with zeros."""
+    compressed = random_compressed("f16", rng)
+    octets = SOFTWARE_FORMATS[name].pack(compressed, PackingOptions())["metadata"].view(np.uint8).ravel()
+    held = np.bincount(np.stack([octets & 15, octets >> 4]).ravel(), minlength=16)
+    wanted = np.bincount(compressed.nibbles.ravel(), minlength=16)
+    np.testing.assert_array_equal(held[1:], wanted[1:])
+    rows = {"cutlass3-sm90": 128, "cutlass3-sm100": 128}.get(name, ROWS)
+    assert octets.size == rows * COLUMNS // 8
+
+
+def test_row_major_words(rng: np.random.Generator) -> None:
+    for kind, dtype in (("f16", "int16"), ("tf32", "int16"), ("s8", "int32"), ("s4", "int32")):
+        compressed = random_compressed(kind, rng)
+        words = SOFTWARE_FORMATS["tilelang"].pack(compressed, PackingOptions())["metadata"]
+        per_word = words.dtype.itemsize * 2
+        assert words.dtype == dtype
+        for chunk in range(0, compressed.nibbles.shape[1], 7):
+            word = words[5, chunk // per_word]
+            assert word >> (4 * (chunk % per_word)) & 15 == compressed.nibbles[5, chunk]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.sparse._semi_structured_conversions import (
+        sparse_semi_structured_from_dense_cutlass,
+        sparse_semi_structured_to_dense_cutlass,
+    )
+
+    kind = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}[dtype]
+    dense = expand(random_compressed(kind, rng))
+    if kind != "s8":
+        dense[(dense == 0) & (rng.random(dense.shape) < 0.3)] = -0.0
+    compressed = sparsify(dense, KINDS[kind][0])
+    signed = dense.view(f"i{dense.dtype.itemsize}")
+    tensor = torch.from_numpy(signed.copy()).view(getattr(torch, dtype))
+    values, metadata = sparse_semi_structured_from_dense_cutlass(tensor)
+    ours = SOFTWARE_FORMATS["cutlass2"].pack(compressed, PackingOptions())
+    np.testing.assert_array_equal(metadata.numpy(), ours["metadata"].view(f"i{ours['metadata'].dtype.itemsize}"))
+    np.testing.assert_array_equal(
+        values.view(getattr(torch, f"int{8 * signed.itemsize}")).numpy(), ours["values"].view(signed.dtype)
+    )
+    back = sparse_semi_structured_to_dense_cutlass(values, metadata)
+    np.testing.assert_array_equal(back.view(tensor.dtype).float().numpy(), dense.astype(np.float32))
+    theirs = {"values": ours["values"], "metadata": metadata.numpy()}
+    read = SOFTWARE_FORMATS["cutlass2"].unpack(theirs, compressed.granularity, PackingOptions())
+    np.testing.assert_array_equal(read.nibbles, compressed.nibbles)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "types", "selector"),
+    [
+        ("f16", "m16n8k16", "f32.f16.f16.f32", 3),
+        ("f16", "m16n8k32", "f32.f16.f16.f32", 1),
+        ("tf32", "m16n8k16", "f32.tf32.tf32.f32", 0),
+        ("s8", "m16n8k64", "s32.s8.s8.s32", 0),
+        ("s4", "m16n8k64", "s32.s4.s4.s32", 1),
+        ("s4", "m16n8k128", "s32.s4.s4.s32", 0),
+    ],
+)
+def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rng: np.random.Generator) -> None:
+    """Registers of a matrix of small integers, in the golden model's instruction, give the dense product."""
+    text = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"
+    i = parse(text)
+    compressed = random_compressed(kind, rng)
+    dense = expand(compressed).astype(np.int64)
+    arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, PackingOptions(instruction=i, selector=selector))
+    b = rng.integers(-2, 3, (COLUMNS, 8))
+    as_codes = {32: np.float32, 16: np.float16, 8: np.int8, 4: np.int8}[i.container_bits]
+    b_codes = codes(b.astype(as_codes), i.container_bits == 4)
+    for down in range(ROWS // 16):
+        total = np.zeros((32, 4), np.uint32)
+        for across in range(COLUMNS // i.k):
+            tile = pack(b_codes[None, across * i.k : (across + 1) * i.k], b_fragment(i))[0]
+            a, e = arrays["a"][down, across], arrays["e"][down, across]
+            total = sptc.mma(text, a, tile, total, e, selector=selector, arch="sm_90")
+        product = total.view(np.float32 if i.d.name == "f32" else np.int32).reshape(32, 4, 1)
+        where = accumulator_fragment(i)
+        expected = dense[16 * down : 16 * down + 16] @ b
+        np.testing.assert_array_equal(product, expected[where.rows, where.columns])
+
+
+def test_registers_of_a_warpgroup(rng: np.random.Generator) -> None:
+    options = PackingOptions(instruction=parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"), selector=1)
+    compressed = sparsify(rng.normal(size=(128, 64)).astype(np.float16), "2:4", prune=True)
+    arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, options)
+    assert (arrays["a"].shape, arrays["e"].shape) == ((2, 2, 128, 4), (2, 2, 128))
+    back = SOFTWARE_FORMATS["ptx"].unpack(arrays, compressed.granularity, options)
+    np.testing.assert_array_equal(back.stored, compressed.stored.view(np.uint16))
+    np.testing.assert_array_equal(back.nibbles, compressed.nibbles)
+
+
+def test_a_lone_e2m1_is_shifted(rng: np.random.Generator) -> None:
+    text = "mma.sp::ordered_metadata.sync.aligned.kind::f8f6f4.m16n8k64.row.col.f32.e2m1.e2m1.f32"
+    options = PackingOptions(instruction=parse(text))
+    compressed = sparsify(rng.integers(0, 16, (16, 64), dtype=np.uint8), "2:4", prune=True)
+    arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, options)
+    assert not (arrays["a"] & 0xC3C3C3C3).any()
+    back = SOFTWARE_FORMATS["ptx"].unpack(arrays, compressed.granularity, options)
+    np.testing.assert_array_equal(back.stored, compressed.stored)
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_bitmask(producer: str, rng: np.random.Generator) -> None:
+    """Masks come from any producer's nibbles, in any order, and always mark two of four."""
+    compressed = random_compressed("bf16", rng, producer)
+    dense = expand(compressed)
+    flip = rng.random(compressed.nibbles.shape) < 0.5
+    nibbles = np.where(flip, compressed.nibbles >> 2 | (compressed.nibbles & 3) << 2, compressed.nibbles)
+    pairs = compressed.stored.reshape(*nibbles.shape, 2)
+    stored = np.where(flip[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
+    turned = Compressed(stored, nibbles.astype(np.uint8), compressed.granularity)
+    arrays = SOFTWARE_FORMATS["bitmask"].pack(turned, PackingOptions())
+    assert arrays["shape"].tolist() == [ROWS, COLUMNS]
+    mask = np.unpackbits(arrays["bitmask"], axis=1, bitorder="little").astype(bool)
+    assert (mask.reshape(ROWS, -1, 4).sum(-1) == 2).all()
+    again = np.zeros((ROWS, COLUMNS), dense.dtype)
+    again[mask] = arrays["compressed"].ravel()
+    np.testing.assert_array_equal(again.astype(np.float32), dense.astype(np.float32))
+    back = SOFTWARE_FORMATS["bitmask"].unpack(arrays, compressed.granularity, PackingOptions())
+    np.testing.assert_array_equal(expand(back, "ordered", strict=True).astype(np.float32), dense.astype(np.float32))
+
+
+def test_masks_that_are_wrong() -> None:
+    granularity, unpack = GRANULARITIES["2:4"], SOFTWARE_FORMATS["bitmask"].unpack
+    arrays = {
+        "compressed": np.ones((2, 6), np.float16),
+        "bitmask": np.array([[0x33, 0x3], [0x33, 0x7]], np.uint8),
+        "shape": np.array([[2], [12]]),
+    }
+    with pytest.raises(OperandError, match="must mark 2 of every 4 elements, not 3: row 1, column 8"):
+        unpack(arrays, granularity, PackingOptions())
+    arrays["bitmask"][1, 1] = 0xC
+    assert unpack(arrays, granularity, PackingOptions()).nibbles.tolist() == [[4, 4, 4], [4, 4, 0b1110]]
+    with pytest.raises(OperandError, match=r"do not make a 2:4 matrix of shape \(2, 16\)"):
+        unpack({**arrays, "shape": np.array([2, 16])}, granularity, PackingOptions())
+    wrong = Compressed(np.ones((1, 2)), np.array([[0b0101]], np.uint8), granularity)
+    with pytest.raises(NibbleError, match="row 0, chunk 0: nibble 0b0101"):
+        SOFTWARE_FORMATS["bitmask"].pack(wrong, PackingOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "granularity", "message"),
+    [
+        ("ptx", np.float16, (20, 64), "2:4", "multiples of 16 rows and 32 columns, not 20 x 64"),
+        ("ptx", np.float32, (16, 64), "2:4", "2:4 is for elements of 8 or 16 bits, not float32"),
+        ("cutlass2", np.float16, (48, 64), "2:4", "rows in multiples of 32 here, not 48"),
+        ("cutlass2", np.float16, (32, 16), "2:4", "even number of 16-bit metadata words a row, not 1"),
+        ("tilelang", np.int8, (4, 16), "2:4", "multiple of 8 chunks a row, not 4"),
+        ("tilelang", np.int8, (4, 64), "4:8", "elements of 4:8 must have 4 bits: int8 elements are not -8 to 7"),
+        ("cutlass3-sm100", np.float16, (4, 64), "1:2", "1:2 is for elements of 32 bits, not float16"),
+    ],
+)
+def test_what_a_format_cannot_hold(
+    name: str, dtype: type, shape: tuple[int, int], granularity: str, message: str
+) -> None:
+    compressed = sparsify(np.full(shape, 9, dtype), granularity, prune=True)
+    with pytest.raises(OperandError, match=message):
+        SOFTWARE_FORMATS[name].pack(compressed, PackingOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selector": 2}, "must be below 2, not 2"),
+        (
+            {"instruction": parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")},
+            "does not hold 2:4 elements of 16",
+        ),
+        ({"instruction": parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")}, "does not hold 2:4"),
+    ],
+)
+def test_instructions_that_do_not_fit(options: dict[str, object], message: str) -> None:
+    compressed = sparsify(np.ones((16, 32), np.float16), "2:4", prune=True)
+    with pytest.raises(OperandError, match=message):
+        SOFTWARE_FORMATS["ptx"].pack(compressed, PackingOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["natural", "tilelang", "cutlass2", "cutlass3-sm90", "ptx"])
+def test_metadata_of_another_matrix(name: str, rng: np.random.Generator) -> None:
+    fmt, options = SOFTWARE_FORMATS[name], PackingOptions()
+    arrays = fmt.pack(random_compressed("f16", rng), options)
+    last = fmt.tensors[-1]
+    with pytest.raises(OperandError):
+        fmt.unpack({**arrays, last: arrays[last][: len(arrays[last]) // 2]}, GRANULARITIES["2:4"], options)
+    with pytest.raises(OperandError):
+        fmt.unpack({**arrays, last: arrays[last].astype(np.float64)}, GRANULARITIES["2:4"], options)
