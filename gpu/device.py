@@ -52,12 +52,14 @@ def device() -> Device:
     BackendError
         CuPy or a GPU is missing, or the GPU has none of the instructions.
     """
-    cupy = _cupy()
+    cupy, reason = _cupy(), ""
     try:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
         driver = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({error})") from None
+        reason = str(error)
+    if reason:  # raised here, without CuPy's error behind it, which need not survive the way between processes
+        raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({reason})")
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
         raise BackendError(f"the GPU, {name}, is {arch}; back end 'cuda' runs on {', '.join(ARCHITECTURES)}")
