@@ -25,7 +25,7 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..sim.gemm import Block, Errors, Problem, Source, block_count, compute_block, instruction_count
 from ..sim.gemm_operands import Choices, generate, prepare
 from ..sim.gemm_state import ProductFolder
-from ..tensors.quantise import NAN_POLICIES, RECIPES
+from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from .arguments import integer
 from .gemm_plot import plot_errors
@@ -54,6 +54,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--seed", type=integer(0), default=0, metavar="N", help="of --random (default %(default)s)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--format", choices=FORMATS, default="f16", help="format of A and B (default %(default)s)")
+    parser.add_argument(
+        "--scales", choices=("ue8m0", "ue4m3"), help="block scales: quantise by the MX or the NVFP4 recipe (sm_120)"
+    )
     what.add_argument("--instruction", metavar="TEXT", help="instruction, as PTX spells it")
     parser.add_argument("--arch", choices=ARCHITECTURES, default="sm_90", help="numerics (default %(default)s)")
     parser.add_argument(
@@ -63,7 +66,6 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     how.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A, drop the others")
     how.add_argument("--check", action="store_true", help="refuse an A that is not sparse (the default)")
     parser.add_argument("--producer", choices=PRODUCERS, default="pytorch", help="metadata of chunks with zeros")
-    parser.add_argument("--recipe", choices=RECIPES, default="plain", help="how elements are quantised")
     parser.add_argument("--nan", choices=NAN_POLICIES, default="error", help="what a NaN becomes (default %(default)s)")
     parser.add_argument("--rows", type=integer(1), metavar="N", help="only the first N rows of A")
     parser.add_argument("--dense", action="store_true", help="also the error with A unpruned, on the dense instruction")
@@ -105,19 +107,24 @@ def _instruction(options: argparse.Namespace) -> Instruction:
         require_architecture(chosen, options.arch)
         if chosen.family == "tcgen05" or not chosen.sparse:
             raise InstructionError(f"{chosen} is no mma.sp or wgmma.sp")
-        if chosen.scale_size:
-            raise InstructionError(f"{chosen} is block-scaled, which products are not yet")
         return chosen
-    fmt = FORMATS[options.format]
+    fmt, scales = FORMATS[options.format], options.scales and FORMATS[options.scales]
     found = [
         i
         for i in every_instruction()
-        if options.arch in i.architectures and i.sparse == "sp" and not i.scale_size and i.a is i.b is fmt
+        if options.arch in i.architectures and i.sparse and i.scale_format is scales and i.a is i.b is fmt
         if i.d.name in ("f32", "s32") and i.n == 8 and (i.satfinite or not i.d.is_integer)
     ]
     if not found:
-        raise InstructionError(f"{options.arch} has no sparse instruction for {options.format}")
-    return max(found, key=lambda i: (numerics(i, options.arch).method is not Method.EMULATED, i.family == "mma", i.k))
+        scaled = f" with block scales of {options.scales}" if scales else ""
+        raise InstructionError(f"{options.arch} has no sparse instruction for {options.format}{scaled}")
+
+    def preferred(i: Instruction) -> tuple[bool, bool, bool, int]:
+        """Rather computed than emulated, of a warp, with any order of indices, and long."""
+        native = numerics(i, options.arch).method is not Method.EMULATED
+        return native, i.family == "mma", i.sparse == "sp", i.k
+
+    return max(found, key=preferred)
 
 
 @contextmanager
@@ -133,7 +140,7 @@ def _folder(options: argparse.Namespace, instruction: Instruction) -> Iterator[P
 
 def _wanted(options: argparse.Namespace, instruction: Instruction) -> dict[str, Any]:
     """Return what decides the result, by the names of the options."""
-    names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "arch", "backend", "prune", "producer", "recipe")
+    names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "arch", "backend", "prune", "producer")
     wanted = {name: getattr(options, name) for name in (*names, "nan", "rows", "dense")}
     files = {name: _identity(path) for name, path in (("a", options.a), ("b", options.b)) if path}
     return {"version": __version__, "instruction": str(instruction), **files, **wanted}
@@ -154,7 +161,7 @@ def _prepared(options: argparse.Namespace, instruction: Instruction, folder: Pro
     else:
         a = Source(str(options.a.resolve()), options.a_tensor)
         b = Source(str(options.b.resolve()), options.b_tensor, options.transpose_b)
-    choices = Choices(options.prune or bool(options.random), options.producer, options.recipe, options.nan)
+    choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
     with progress_bar("row") as progress:
         problem = prepare(
             folder.path,

@@ -240,15 +240,16 @@ class _Operands:
     scale_b: NDArray[np.uint8] | None
 
 
-def _operands(folder: str, rows: slice, columns: slice, a: str = "a") -> _Operands:
+def _operands(folder: str, rows: slice, columns: slice, dense: str = "") -> _Operands:
     def part(name: str, where: slice) -> NDArray | None:
         path = Path(folder) / f"{name}.npy"
         return np.asarray(_mapped(str(path))[where]) if path.exists() else None
 
-    found = part(a, rows), part("nibbles", rows) if a == "a" else None, part("b", columns)
-    assert found[0] is not None
-    assert found[2] is not None
-    return _Operands(found[0], found[1], found[2], part("scale_a", rows), part("scale_b", columns))
+    a, b = part(f"{dense}a", rows), part(f"{dense}b", columns)
+    assert a is not None
+    assert b is not None
+    nibbles = None if dense else part("nibbles", rows)
+    return _Operands(a, nibbles, b, part(f"{dense}a_scales", rows), part(f"{dense}b_scales", columns))
 
 
 @lru_cache(maxsize=16)
@@ -308,7 +309,7 @@ def _errors(problem: Problem, operands: _Operands, d: NDArray, rows: slice, colu
     found = {"arithmetic": Errors.of(values, exact), "whole": Errors.of(values, whole)}
     if problem.dense:
         dense = replace(i, sparse="", k=i.stored_k)
-        d = _chained(problem, "golden", _operands(problem.folder, rows, columns, "dense"), dense)
+        d = _chained(problem, "golden", _operands(problem.folder, rows, columns, "dense_"), dense)
         scale = float(_mapped(str(Path(problem.folder) / "dense_scale.npy")))
         found["dense"] = Errors.of(decode_codes(d, i.d) * scale, whole)
     return found

@@ -1,6 +1,6 @@
 """Operands of a matrix product: from matrices in files to the codes, metadata and scales of an instruction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ __all__ = ["Choices", "generate", "prepare"]
 
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
 _FILLING = 0b0100
+#: Recipe for each format of block scales.
+_RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,12 @@ class Choices:
         Prune A to its largest magnitudes; otherwise it must be sparse.
     producer : str
         Whose metadata chunks with fewer non-zeros get.
-    recipe : str
-        How elements are quantised, a key of :data:`sptc.tensors.quantise.RECIPES`.
     nan : str
         What a NaN becomes, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
     """
 
     prune: bool = False
     producer: str = "pytorch"
-    recipe: str = "plain"
     nan: str = "error"
 
 
@@ -122,8 +121,10 @@ def prepare(
         np.save(folder / "nibbles.npy", nibbles)
         of_columns = _write(folder, "b", of_b.T, i.b, i, choices, steps * i.k, progress)
         if dense:
-            of_dense = _write(folder, "dense", of_a, i.a, i, choices, 2 * steps * i.stored_k, progress)
-            np.save(folder / "dense_scale.npy", np.float64(of_dense * of_columns))
+            one = replace(i, sparse="", k=i.stored_k)
+            of_dense = _write(folder, "dense_a", of_a, i.a, one, choices, steps * i.k, progress)
+            of_dense *= _write(folder, "dense_b", of_b.T, i.b, one, choices, steps * i.k, progress)
+            np.save(folder / "dense_scale.npy", np.float64(of_dense))
         size = (len(of_a), of_b.shape[1])
         np.lib.format.open_memmap(folder / "d.npy", "w+", _result_type(i.d), size).flush()
     except OSError as error:
@@ -166,8 +167,16 @@ def _write(
     if fmt.is_integer and values.dtype.kind in "iu":
         codes, scale = _integers(values, fmt), 1.0
     else:
-        quantised = quantise(values, fmt, recipe=choices.recipe, nan=choices.nan, progress=progress)
+        recipe = _RECIPES[i.scale_format.name] if i.scale_format else "plain"
+        # Of A half of the elements under a scale are stored.
+        block = i.span and i.span // (2 if name == "a" else 1)
+        quantised = quantise(values, fmt, recipe=recipe, nan=choices.nan, block=block, progress=progress)
         codes, scale = quantised.codes, quantised.tensor_scale or 1.0
+        if quantised.scales is not None:
+            assert block
+            scales = np.zeros((len(values), width // block), np.uint8)
+            scales[:, : quantised.scales.shape[1]] = quantised.scales
+            np.save(folder / f"{name}_scales.npy", scales)
     padded[:, : codes.shape[1]] = codes.astype(container) << shift
     np.save(folder / f"{name}.npy", padded)
     return scale

@@ -16,8 +16,9 @@ from .gemm import Block, Problem, Source
 __all__ = ["ProductFolder"]
 
 _WANTED, _BLOCKS, _RESULT = "product.json", "blocks.jsonl", "d.npy"
-_OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b", "dense", "dense_scale", "generated_a", "generated_b", "d")
-_OURS = {_WANTED, _BLOCKS, *(f"{name}.npy" for name in _OPERANDS)}
+_MATRICES = ("a", "b", "dense_a", "dense_b")
+_OPERANDS = (*_MATRICES, *(f"{name}_scales" for name in _MATRICES), "nibbles", "dense_scale", "d")
+_OURS = {_WANTED, _BLOCKS, *(f"{name}.npy" for name in (*_OPERANDS, "generated_a", "generated_b"))}
 
 
 class ProductFolder:

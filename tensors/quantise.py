@@ -1,7 +1,7 @@
 """Numbers to codes: casts with round to nearest even, and block-scaled and integer recipes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,7 @@ def quantise(
     recipe: str = "plain",
     saturate: bool = True,
     nan: str = "error",
+    block: int | None = None,
     progress: Progress | None = None,
 ) -> Quantised:
     """Quantise a matrix.
@@ -148,6 +149,8 @@ def quantise(
     nan : str
         What a NaN becomes: ``error``; ``keep``, the format's positive quiet NaN, or an error if it has none; or
         ``zero``. In a block-scaled recipe infinities count as NaN, and ``keep`` makes the scale of the block NaN.
+    block : int, optional
+        Elements under one scale; the recipe's by default.
     progress : Progress, optional
         Told after every block of rows.
 
@@ -166,6 +169,10 @@ def quantise(
     quotients are taken in float64. A block of zeros has the smallest scale, 2**-127 or 0.
     """
     fmt, chosen = _checked(fmt, recipe, saturate, nan)
+    if block is not None:
+        if not chosen.block or block < 1:
+            raise OperandError(f"the recipe {recipe} has no blocks of {block}")
+        chosen = replace(chosen, block=block)
     check_matrix(values)
     return _SCHEMES[chosen.name](values, fmt, chosen, saturate, nan, progress)
 

@@ -106,6 +106,7 @@ def test_an_interrupted_product_resumes(tmp_path: Path) -> None:
         (["--a", "x.npy"], "give A and B with --a and --b, or the shape of random ones with --random"),
         ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
         ([*RANDOM, "--format", "e2m1"], "sm_90 has no sparse instruction for e2m1"),
+        ([*RANDOM, "--scales", "ue8m0"], "sm_90 has no sparse instruction for f16 with block scales of ue8m0"),
         ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x' is no part of mma; "),
         (
             [*RANDOM, "--instruction", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"],

@@ -34,14 +34,16 @@ def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
     return Source(str(folder / f"{name}.npy"))
 
 
-def made(tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, **choices: object) -> Problem:
+def made(
+    tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, arch: str = "sm_90", **choices: object
+) -> Problem:
     """Prepare the product of two random matrices."""
     rows, columns, k = shape
     given, folder = tmp_path / "given", tmp_path / "product"
     given.mkdir()
     folder.mkdir()
     a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
-    return prepare(folder, instruction, "sm_90", a, b, Choices(prune=True), **choices)
+    return prepare(folder, instruction, arch, a, b, Choices(prune=True), **choices)
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -72,6 +74,26 @@ def test_a_tile_is_a_chain_of_instructions(tmp_path: Path, rng: Random, name: st
     problem = made(tmp_path, INSTRUCTIONS[name], (i.m, i.n, 3 * i.k), rng)
     d, _ = computed(problem)
     np.testing.assert_array_equal(d.view(np.uint16 if i.d.bits == 16 else np.uint32), by_instructions(problem))
+
+
+SCALED = "mma.sp::ordered_metadata.sync.aligned"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SCALED}.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0",
+        f"{SCALED}.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+        f"{SCALED}.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+    ],
+)
+def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
+    """The golden model computes nearly the product of what the recipes made of both matrices."""
+    problem = made(tmp_path, text, (9, 10, 300), rng, arch="sm_120", dense=True)
+    _, (block,) = computed(problem)
+    share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
+    assert share["arithmetic"] < 1e-3
+    assert share["arithmetic"] < share["dense"] < share["whole"] < 0.6
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)

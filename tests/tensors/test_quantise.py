@@ -252,3 +252,19 @@ def test_nan_in_a_block(name: str, recipe: str, code: int) -> None:
 def test_bad_words(words: dict[str, object], message: str) -> None:
     with pytest.raises(OperandError, match=message):
         quantise(np.ones((2, 2)), **{"fmt": "f16", **words})  # type: ignore[arg-type]
+
+
+def test_blocks_of_another_length(rng: np.random.Generator) -> None:
+    """Of B, a scale of a sparse instruction covers twice the elements; each block is as if it were alone."""
+    values = rng.standard_normal((3, 128)) * 2.0 ** rng.integers(-20, 20, (3, 128))
+    whole = quantise(values, "e4m3", recipe="mx", block=64)
+    assert (whole.block, whole.scales.shape) == (64, (3, 2))
+    for part in range(2):
+        columns = slice(64 * part, 64 * part + 64)
+        alone = quantise(values[:, columns], "e4m3", recipe="mx", block=64)
+        np.testing.assert_array_equal(whole.codes[:, columns], alone.codes)
+        np.testing.assert_array_equal(whole.scales[:, part], alone.scales[:, 0])
+    largest = np.abs(values.reshape(3, 2, 64)).max(-1)
+    np.testing.assert_array_equal(whole.scales, np.floor(np.log2(largest)) - 8 + 127)
+    with pytest.raises(OperandError, match=r"^the recipe plain has no blocks of 64$"):
+        quantise(values, "e4m3", block=64)
