@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sptc
 from sptc.cli import main
+from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
+from sptc.sim.gemm_gpu import multiply_on_gpu
 from sptc.sim.register_file import read
 from sptc.sim.stimulus import random_register_file
 
@@ -75,6 +78,23 @@ def test_tensor_memory_is_refused() -> None:
 
     with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma\.sp$"):
         multiply_on("cuda")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_products(machine: Callable, rng: Random, text: str) -> None:
+    """A block whose last tiles are partial, from an accumulator that is not zero."""
+    machine()
+    i = parse(text)
+    a, b, c = rng.standard_normal((70, i.stored_k)), rng.standard_normal((i.k, 19)), rng.standard_normal((70, 19))
+    nibbles = rng.choice(sorted(i.rule.legal), (1, 70, i.chunks)).astype(np.uint8)
+    operands = (
+        a.astype(np.float16).view(np.uint16)[None],
+        b.astype(np.float16).view(np.uint16)[None],
+        c.astype(np.float32).view(np.uint32)[None],
+        nibbles,
+    )
+    wanted = multiply(replace(i, m=70, n=19), "sm_90", *operands)
+    np.testing.assert_array_equal(multiply_on_gpu(i, "sm_90", *operands), wanted)
 
 
 def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
