@@ -27,7 +27,7 @@ from typing import Any
 
 from .errors import Error
 
-__all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "local_pool"]
+__all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
 
 #: Deaths of a worker after which a piece of work is given up.
 _DEATHS = 3
@@ -206,6 +206,11 @@ def _begin_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def cores() -> int:
+    """Return how many processes can run at once here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

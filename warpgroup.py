@@ -67,7 +67,8 @@ def wgmma(
     scale_d : bool
         Whether D is added; otherwise D = A B, whatever `d` holds.
     imm_scale_a, imm_scale_b : int
-        -1 negates the elements of A or B, of floats only.
+        -1 negates the products, of floats only; both together change nothing. PTX speaks of the elements of A or B,
+        which differs for B where an undefined nibble splices two tf32.
     imm_trans_a, imm_trans_b : int
         0, K-major; 1, MN-major, of f16 and bf16 in shared memory only.
     backend, metadata : str

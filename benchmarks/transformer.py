@@ -11,6 +11,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # every process has a core of its own
 
 import importlib.util
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterator
@@ -87,9 +88,14 @@ def layers(folder: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
         x = normal(x + linear(context, f"{layer}.attention.output.dense"), f"{layer}.attention.output")
         yield f"{layer}.intermediate.dense.weight", x
         inner = linear(x, f"{layer}.intermediate.dense")
-        inner = inner * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
+        inner = inner * 0.5 * (1 + error_function(inner / np.sqrt(2)))
         yield f"{layer}.output.dense.weight", inner
         x = normal(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output")
+
+
+def error_function(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the error function, which numpy lacks."""
+    return np.array([math.erf(value) for value in x.ravel()]).reshape(x.shape)
 
 
 def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import secrets
 import shlex
 import sys
@@ -18,7 +17,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
-from ..pools import Pool, WorkError, cluster_pool, local_pool
+from ..pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..sim.campaign import prepare, reproducer, run, unfinished
 from ..sim.campaign_state import Record, StateFolder, Totals, parameters
 from ..sim.register_file import write
@@ -154,8 +153,7 @@ class _Run:
     def _pool(self) -> Any:
         if self.options.scheduler:
             return cluster_pool(self.options.scheduler)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return local_pool(self.options.jobs or cores)
+        return local_pool(self.options.jobs or cores())
 
     def _run(self, pool: Pool) -> None:
         options, record = self.options, self.record

@@ -1,6 +1,6 @@
 """The text of ``sptc explain --nibble``: legality, selection, multiplexers and producers of one metadata nibble."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..golden.select import WHOLE_ELEMENT_NIBBLES, kept_rows
 from ..isa.instructions import Instruction, every_instruction
 from ..isa.metadata import GRANULARITIES, SELECTOR_OF_ARCHITECTURE, indices, nibble, reachable, swap_for_mux3
 from ..isa.tcgen05 import every_opcode, instructions_of
+from ..tensors.sparsify import PRODUCERS
 
 __all__ = ["nibble_as_dict", "nibble_text"]
 
@@ -18,20 +19,25 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: (nibble, what the chunk of four holds, who writes it), read off the producers' sources; two nonzeros are apart.
-_PRODUCERS = (
-    (0b1110, "no nonzero", (_PYTORCH, _CUTEDSL)),
-    (0b0000, "no nonzero, both stored values 0; and padding of K", (_CUTLASS,)),
-    (0b0100, "no nonzero, tf32", (_CUTLASS,)),
-    (0b1000, "only element 0", (_PYTORCH,)),
-    (0b1001, "only element 1", (_PYTORCH,)),
-    (0b1100, "only element 0", (_CUTLASS, _CUTEDSL)),
-    (0b1101, "only element 1", (_CUTLASS, _CUTEDSL)),
-    (0b1110, "only element 2", _EVERY),
-    (0b1110, "only element 3", (_PYTORCH, _CUTEDSL)),
-    (0b1100, "only element 3, stored in slot 1 behind a 0", (_CUTLASS,)),
-    (0b0000, "three or four nonzeros, which is illegal", (f"{_CUTEDSL} on a GPU",)),
+#: What CuTeDSL writes for an empty chunk and for a lone element 0, 1, 2 or 3, read off its source.
+_OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
+#: (nibble, what the chunk of four holds, who writes it) of what is no table of lone elements.
+_APART = (
+    (0b0100, "no nonzero, tf32", _CUTLASS),
+    (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
 )
+
+
+def _lone() -> Iterator[tuple[int, str, str]]:
+    """Yield nibble, contents and software of chunks of four with one nonzero or none."""
+    records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
+    tables = {name: (record.empty, record.single) for name, record in records.items()}
+    for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
+        yield empty, "no nonzero" if empty else "no nonzero, both stored values 0; and padding of K", name
+        for element, written in enumerate(single):
+            slot = indices(written).index(element)
+            behind = f", stored in slot {slot} behind a 0" if element == 3 and slot and 0 in indices(written) else ""
+            yield written, f"only element {element}{behind}", name
 
 
 @lru_cache(maxsize=1)
@@ -92,7 +98,11 @@ def _producers(value: int) -> list[tuple[str, str]]:
     i0, i1 = indices(value)
     if i0 < i1:
         found.append((f"nonzeros at elements {i0} and {i1}", "; ".join(_EVERY)))
-    return found + [(content, "; ".join(who)) for code, content, who in _PRODUCERS if code == value]
+    who: dict[str, list[str]] = {}
+    for code, content, name in (*_lone(), *_APART):
+        if code == value:
+            who.setdefault(content, []).append(name)
+    return found + [(content, "; ".join(names)) for content, names in who.items()]
 
 
 def nibble_as_dict(value: int) -> dict[str, Any]:
@@ -112,7 +122,8 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
 
     Notes
     -----
-    Source: :mod:`sptc.isa.metadata` for rules and multiplexers; what producers write was read off their sources.
+    Source: :mod:`sptc.isa.metadata` for rules and multiplexers; what producers
+    write, :data:`sptc.tensors.sparsify.PRODUCERS`, was read off their sources.
     """
     rules = []
     for (rule, granularity), users in _users().items():

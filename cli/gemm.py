@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,11 +19,12 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
 from ..isa.numerics import Method, numerics
 from ..operands import BACKENDS
-from ..pools import WorkError, local_pool
+from ..pools import WorkError, cores, local_pool
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..sim.gemm import Block, Errors, Problem, Source, block_count, compute_block, instruction_count
 from ..sim.gemm_operands import Choices, generate, prepare
 from ..sim.gemm_state import ProductFolder
+from ..sim.timing import unit_steps
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from .arguments import integer
@@ -157,7 +157,10 @@ def _identity(path: Path) -> str:
 
 def _prepared(options: argparse.Namespace, instruction: Instruction, folder: ProductFolder) -> Problem:
     if options.random:
-        a, b = generate(folder.path, tuple(options.random), options.seed)
+        try:
+            a, b = generate(folder.path, tuple(options.random), options.seed)
+        except OSError as error:
+            raise FileError(f"{folder.path} cannot hold the operands ({error.strerror})") from None
     else:
         a = Source(str(options.a.resolve()), options.a_tensor)
         b = Source(str(options.b.resolve()), options.b_tensor, options.transpose_b)
@@ -185,10 +188,9 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
         from ..sim.engine import engine_for
 
         engine_for(problem.arch, "rtl")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
     with (
-        local_pool(options.jobs or cores) as pool,
+        local_pool(options.jobs or cores()) as pool,
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,
     ):
         while True:
@@ -231,8 +233,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.arch]]
     if not config.holds(i) or numerics(i, problem.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}
-    stored_bytes = i.stored_k * i.container_bits // 8
-    steps = instruction_count(problem) * i.m * i.n * -(-stored_bytes // config.step_bytes)
+    steps = instruction_count(problem) * i.m * i.n * unit_steps(config, i)
     slots = 8 * config.step_bytes // i.container_bits
     useful = problem.rows * problem.columns * problem.k / 2
     return {"cycles": -(-steps // (config.rows * config.columns)), "utilisation": useful / (steps * slots)}

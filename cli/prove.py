@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import FileError
-from ..pools import local_pool
+from ..pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import integer, seconds
 
@@ -37,9 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--quick", action="store_true", help=f"only of {' and '.join(_QUICK)}, and only what takes seconds"
     )
-    parser.add_argument(
-        "--jobs", type=integer(1), default=os.cpu_count(), metavar="N", help="processes (default: one a core)"
-    )
+    parser.add_argument("--jobs", type=integer(1), default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument(
         "--seconds",
         type=seconds,

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from ..pools import cores
 from ..rtl.config import CUTS, PRESETS, SELECTORS, CoreConfig
 from .arguments import integer
 from .progress import progress_bar
@@ -65,9 +65,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     parser.add_argument("--combinational", action="store_true", help="pipeline registers taken for wires")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--jobs", type=integer(1), default=os.cpu_count(), metavar="N", help="processes (default: one a core)"
-    )
+    where.add_argument("--jobs", type=integer(1), default=cores(), metavar="N", help="processes (default: one a core)")
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="synthesise on the Dask cluster of this scheduler (extra: dask)"
     )

@@ -18,6 +18,7 @@ ENTRY = "run"
 #: The first version of PTX that knows the instructions, that of CUDA 12.8; and what it takes for the one that is newer.
 _VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
+_WORD_BYTES = 4
 #: Architectures with instructions that only their own targets have.
 _SPECIFIC = ("sm_90", "sm_100", "sm_120")
 
@@ -118,18 +119,18 @@ def _load(name: str, count: int) -> Iterator[str]:
     yield f".reg .b32 %{name}<{count}>;"
     yield from _address(name, count)
     for index in range(count):
-        yield f"ld.global.b32 %{name}{index}, [%address+{4 * index}];"
+        yield f"ld.global.b32 %{name}{index}, [%address+{_WORD_BYTES * index}];"
 
 
 def _store(source: str, count: int) -> Iterator[str]:
     yield from _address("d", count)
     for index in range(count):
-        yield f"st.global.b32 [%address+{4 * index}], %{source}{index};"
+        yield f"st.global.b32 [%address+{_WORD_BYTES * index}], %{source}{index};"
 
 
 def _address(name: str, count: int) -> Iterator[str]:
     yield f"ld.param.u64 %address, [{name}];"
-    yield f"mul.wide.u32 %wide, %thread, {4 * count};"
+    yield f"mul.wide.u32 %wide, %thread, {_WORD_BYTES * count};"
     yield "add.u64 %address, %address, %wide;"
 
 
@@ -166,7 +167,7 @@ def _warpgroup(instruction: Instruction, launch: Launch) -> Iterator[str]:
         count = a_fragment(instruction).registers
         yield from _load("a", count)
         a = _group("a", count)
-    yield from _copy_image()
+    yield from _copy_image(instruction.threads)
     yield from _descriptors(("b",) if launch.a_in_registers else ("a", "b"))
     operands = [_group("c", accumulators), a, "%descriptor_b", "%e0", f"0x{launch.selector:x}", "%adds"]
     if not instruction.a.is_integer:
@@ -181,9 +182,9 @@ def _warpgroup(instruction: Instruction, launch: Launch) -> Iterator[str]:
     yield from _store("c", accumulators)
 
 
-def _copy_image() -> Iterator[str]:
+def _copy_image(threads: int) -> Iterator[str]:
     """Copy the image of the CTA's case into shared memory, a word a thread at a time, for the asynchronous proxy."""
-    yield ".reg .b32 %word;"
+    yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
     yield "ld.param.u32 %bytes, [image_bytes];"
     yield "ld.param.u64 %global_image, [b];"
@@ -196,9 +197,9 @@ def _copy_image() -> Iterator[str]:
     yield "cvt.u64.u32 %wide, %offset;"
     yield "add.u64 %place, %global_image, %wide;"
     yield "ld.global.b32 %word, [%place];"
-    yield "add.u32 %limit, %first, %offset;"
-    yield "st.shared.b32 [%limit], %word;"
-    yield "add.u32 %offset, %offset, 512;"
+    yield "add.u32 %shared, %first, %offset;"
+    yield "st.shared.b32 [%shared], %word;"
+    yield f"add.u32 %offset, %offset, {_WORD_BYTES * threads};"
     yield "bra copy;"
     yield "copied:"
     yield "fence.proxy.async;"

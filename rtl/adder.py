@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .booth import SIMULATION
+from .booth import OPERATORS
 
 __all__ = ["Adder", "kept"]
 
@@ -27,7 +27,7 @@ class Adder(wiring.Component):
     """Add two words and a carry. Combinational.
 
     ``total = word0 + word1 + carry``, modulo the width. A carry waits for one group of bits to make it, passes the
-    others in one gate each, and waits for one group to use it. Elaborated for :data:`~sptc.rtl.booth.SIMULATION` it is
+    others in one gate each, and waits for one group to use it. Elaborated for :data:`~sptc.rtl.booth.OPERATORS` it is
     one addition.
 
     Parameters
@@ -52,7 +52,7 @@ class Adder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the groups."""
         m = Module()
-        if platform == SIMULATION:
+        if platform == OPERATORS:
             m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)
             return m
         carry: Value = self.carry

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from .compress import compress
 
-__all__ = ["SIMULATION", "BoothMultiplier"]
+__all__ = ["OPERATORS", "BoothMultiplier"]
 
-#: Platform of designs that are only simulated: a processor multiplies in one instruction.
-SIMULATION = "simulation"
+#: Platform of tools that bring arithmetic of their own: instructions of a processor, multipliers of an FPGA.
+OPERATORS = "operators"
 
 
 class BoothMultiplier(wiring.Component):
@@ -17,7 +17,7 @@ class BoothMultiplier(wiring.Component):
 
     Radix-4 Booth digits of `b` select 0, 1 or 2 times `a`, with either sign: half as many rows as `b` has bits. The
     rows are added in carry-save form, with one carry-propagating addition at the end. Elaborated for
-    :data:`SIMULATION` it is one multiplication; the proof ``operands.exact`` shows that they are the same.
+    :data:`OPERATORS` it is one multiplication; the proof ``operands.exact`` shows that they are the same.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class BoothMultiplier(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the rows and add them."""
         m = Module()
-        if platform == SIMULATION:
+        if platform == OPERATORS:
             m.d.comb += self.product.eq(self.a * self.b)
             return m
         columns: list[list[Value]] = [[] for _ in self.product]

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Value
 
 from .config import CoreConfig, Element
 
-__all__ = ["ELEMENT_CODE_BITS", "case", "runs"]
+__all__ = ["ELEMENT_CODE_BITS", "case", "runs", "runs_wide"]
 
 #: Width of the control field that names an element of the configuration by its place there.
 ELEMENT_CODE_BITS = 4
@@ -19,6 +19,11 @@ def runs(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
         return Const(1)
     codes = [config.elements.index(element) for element in elements]
     return Cat(code == wanted for wanted in codes).any() if codes else Const(0)
+
+
+def runs_wide(config: CoreConfig, code: Value) -> Value:
+    """Return whether a code names an element of 16 bits or more: its chunks are of units twice as wide."""
+    return runs(config, code, [element for element in config.elements if element.container_bits >= 16])
 
 
 def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:

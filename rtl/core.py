@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .codes import runs
+from .codes import runs_wide
 from .config import CoreConfig
 from .order import ColumnOrder, RowOrder
 from .step import control_layout
@@ -108,7 +108,7 @@ class Core(wiring.Component):
         m = Module()
         config = self.config
         advance = Signal()
-        wide = runs(config, self.i.payload.control.a, [e for e in config.elements if e.container_bits >= 16])
+        wide = runs_wide(config, self.i.payload.control.a)
         rows = [RowOrder(config) for _ in range(config.rows)]
         columns = [ColumnOrder(config) for _ in range(config.columns)]
         for name, orders, field in (("row", rows, "metadata"), ("column", columns, "b")):

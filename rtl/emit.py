@@ -40,7 +40,7 @@ def emit(
     language : str
         ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
     platform : object
-        What components are elaborated for; with :data:`~sptc.rtl.booth.SIMULATION` a multiplier is one operator.
+        What components are elaborated for; with :data:`~sptc.rtl.booth.OPERATORS` a multiplier is one operator.
     """
     if top == "unit":
         return _convert(Unit(config), name, language, platform)

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .booth import SIMULATION
+from .booth import OPERATORS
 
 __all__ = ["LeadingZeros"]
 
@@ -13,7 +13,7 @@ class LeadingZeros(wiring.Component):
     """Count the zeros above the highest one. Combinational.
 
     The counts of neighbours are joined, pairs first: no count waits for a higher one. Elaborated for
-    :data:`~sptc.rtl.booth.SIMULATION` the word is halved instead, which takes few operations and many gates in a row.
+    :data:`~sptc.rtl.booth.OPERATORS` the word is halved instead, which takes few operations and many gates in a row.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class LeadingZeros(wiring.Component):
         width = 1 << (self.bits - 1).bit_length()
         padding = width - self.bits
         word = Cat(Const((1 << padding) - 1, padding), self.word)
-        m.d.comb += self.count.eq(self._halved(m, word) if platform == SIMULATION else self._joined(m, word))
+        m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
         return m
 
     def _halved(self, m: Module, word: Value) -> Value:

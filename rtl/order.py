@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
 from .config import CoreConfig
-from .metadata import RuleCode
-from .select import OperandSelect
+from .select import OperandSelect, select_signature
 
 __all__ = [
     "DENSE_NIBBLE",
@@ -175,20 +174,7 @@ class OrderedSelect(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        bits = 8 * config.step_bytes
-        super().__init__(
-            {
-                "a": In(bits),
-                "b": In(2 * bits),
-                "nibbles": In(4 * config.chunks),
-                "wide": In(1),
-                "sparse": In(1),
-                "rule": In(RuleCode),
-                "stored": Out(bits),
-                "selected": Out(bits),
-                "illegal": Out(config.chunks),
-            }
-        )
+        super().__init__(select_signature(config))
 
     def elaborate(self, platform: object) -> Module:
         """Connect the three."""

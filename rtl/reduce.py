@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .booth import SIMULATION
+from .booth import OPERATORS
 
 __all__ = ["CarrySaveTree", "sum_bits"]
 
@@ -21,7 +21,7 @@ class CarrySaveTree(wiring.Component):
 
     ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
     magnitude is its complement and one: the one is an increment, and takes the free lowest bit of a carry word.
-    Elaborated for :data:`~sptc.rtl.booth.SIMULATION` the first word is the sum.
+    Elaborated for :data:`~sptc.rtl.booth.OPERATORS` the first word is the sum.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class CarrySaveTree(wiring.Component):
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))
-        if platform == SIMULATION:
+        if platform == OPERATORS:
             m.d.comb += self.word0.eq(sum([*words, *self.increments]))
             return m
         increments = list(self.increments)

@@ -11,7 +11,7 @@ from ..isa.metadata import UNITS_PER_CHUNK
 from .config import CoreConfig
 from .metadata import MetadataDecoder, RuleCode
 
-__all__ = ["OperandSelect", "Selector"]
+__all__ = ["OperandSelect", "Selector", "select_signature"]
 
 _KEPT_UNITS = 2
 
@@ -65,6 +65,24 @@ class Selector(wiring.Component):
         return m
 
 
+def select_signature(config: CoreConfig) -> wiring.Signature:
+    """Return the ports of :class:`OperandSelect`."""
+    bits = 8 * config.step_bytes
+    return wiring.Signature(
+        {
+            "a": In(bits),
+            "b": In(2 * bits),
+            "nibbles": In(4 * config.chunks),
+            "wide": In(1),
+            "sparse": In(1),
+            "rule": In(RuleCode),
+            "stored": Out(bits),
+            "selected": Out(bits),
+            "illegal": Out(config.chunks),
+        }
+    )
+
+
 class OperandSelect(wiring.Component):
     """Pair every stored element of a step with its operand of B. Combinational.
 
@@ -106,20 +124,7 @@ class OperandSelect(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        bits = 8 * config.step_bytes
-        super().__init__(
-            {
-                "a": In(bits),
-                "b": In(2 * bits),
-                "nibbles": In(4 * config.chunks),
-                "wide": In(1),
-                "sparse": In(1),
-                "rule": In(RuleCode),
-                "stored": Out(bits),
-                "selected": Out(bits),
-                "illegal": Out(config.chunks),
-            }
-        )
+        super().__init__(select_signature(config))
 
     def elaborate(self, platform: object) -> Module:
         """Build the decoders, the selectors, and in a ``mux3`` build the exchange."""

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from .accumulate import Accumulate
-from .codes import runs
+from .codes import runs, runs_wide
 from .config import CoreConfig
 from .products import Products
 from .round import Round, smallest_normal
@@ -117,7 +117,7 @@ class Unit(wiring.Component):
             select.a.eq(step.a),
             select.b.eq(step.b),
             select.nibbles.eq(step.metadata),
-            select.wide.eq(runs(config, step.control.a, [e for e in config.elements if e.container_bits >= 16])),
+            select.wide.eq(runs_wide(config, step.control.a)),
             select.sparse.eq(step.control.sparse),
             select.rule.eq(step.control.rule),
         ]

@@ -211,8 +211,8 @@ def compute_block(problem: Problem, index: int) -> Block:
     """
     across = -(-problem.columns // BLOCK_COLUMNS)
     row, column = index // across * BLOCK_ROWS, index % across * BLOCK_COLUMNS
-    rows, columns = slice(row, min(row + BLOCK_ROWS, problem.rows)), slice(column, column + BLOCK_COLUMNS)
-    columns = slice(column, min(columns.stop, problem.columns))
+    rows = slice(row, min(row + BLOCK_ROWS, problem.rows))
+    columns = slice(column, min(column + BLOCK_COLUMNS, problem.columns))
     operands = _operands(problem.folder, rows, columns)
     results = {backend: _chained(problem, backend, operands) for backend in problem.backends}
     d = results[problem.backends[0]]

@@ -45,6 +45,7 @@ class ProductFolder:
     """
 
     def __init__(self, path: Path, wanted: Mapping[str, Any]) -> None:
+        path = path.resolve()
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
@@ -71,7 +72,7 @@ class ProductFolder:
     def _read(self) -> None:
         """Take up what is there; a product that was not prepared to its end is begun again."""
         assert self._log
-        if not (self.path / _WANTED).exists():
+        if not ((self.path / _WANTED).exists() and (self.path / _RESULT).exists()):
             self._log.truncate(0)
             return
         try:
@@ -88,6 +89,8 @@ class ProductFolder:
                 f"{self.path} holds another product: {name} {before.get(name)}, not {self.wanted[name]}; remove it or "
                 "write to another file"
             )
+        if problem.folder != str(self.path):
+            raise FileError(f"{self.path} was begun as {problem.folder}; move it back or remove it")
         self.problem = problem
         self._log.seek(0)
         whole = 0

@@ -6,7 +6,7 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import CoreConfig
 
-__all__ = ["Cycles", "measured", "modelled"]
+__all__ = ["Cycles", "measured", "modelled", "unit_steps"]
 
 _WARP_ROWS, _WARP_COLUMNS = 16, 8
 
@@ -49,6 +49,11 @@ def measured(instruction: Instruction, arch: str) -> Cycles | None:
     return _MEASURED.get((bool(instruction.sparse), instruction.k, instruction.a.name))
 
 
+def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
+    """Return the steps of K in which a unit computes one output of an instruction."""
+    return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
+
+
 def modelled(config: CoreConfig, instruction: Instruction, arch: str) -> Cycles | None:
     """Return what :class:`sptc.rtl.warp.Warp` takes, None for what it does not execute by itself.
 
@@ -62,7 +67,6 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str) -> Cycles 
     if numerics(instruction, arch).method is Method.EMULATED:
         return None
     blocks = (_WARP_ROWS // config.rows) * (_WARP_COLUMNS // config.columns)
-    stored_bytes = instruction.stored_k * instruction.container_bits // 8
-    steps = -(-stored_bytes // config.step_bytes)
+    steps = unit_steps(config, instruction)
     interval = steps * blocks + (steps - 1) * max(0, config.latency + 1 - blocks)
     return Cycles(interval, interval + config.latency + 1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..files import cache_folder
-from ..rtl.booth import SIMULATION
+from ..rtl.booth import OPERATORS
 from ..rtl.config import CoreConfig
 from ..rtl.emit import emit
 
@@ -200,7 +200,7 @@ def _build(config: CoreConfig, words: int, library: Path) -> None:
             evaluate=(_FALLEN_CLOCK + "unit.clk = 1; unit.eval();") if config.cuts else "unit.eval();",
             registered=int(bool(config.cuts)),
         )
-        compile_library(Path(scratch), emit(config, "unit", "unit", platform=SIMULATION), "unit", driver, library)
+        compile_library(Path(scratch), emit(config, "unit", "unit", platform=OPERATORS), "unit", driver, library)
 
 
 class CompiledUnit:

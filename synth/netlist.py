@@ -10,7 +10,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module, Signal
 
 from ..errors import Error
-from ..rtl.booth import SIMULATION
+from ..rtl.booth import OPERATORS
 from ..rtl.config import CoreConfig
 from ..rtl.emit import emit
 from ..rtl.step import result_layout, step_layout
@@ -59,7 +59,7 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
     operators : bool
         Arithmetic as operators, for a technology that has its own.
     """
-    name, platform = "unit" if config.sparse else "dense unit", SIMULATION if operators else None
+    name, platform = "unit" if config.sparse else "dense unit", OPERATORS if operators else None
     if not combinational:
         return Netlist(name, emit(config, "unit", TOP, language="rtlil", platform=platform))
     m = Module()

@@ -1,9 +1,7 @@
 """Functional coverage: groups of bins that say what was exercised, files of them, and what is missing."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import FileError
+from ...files import write_whole
 from .layout import of_file, ranges, text_of
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]
@@ -302,16 +301,7 @@ class Coverage:
         FileError
             It cannot be written.
         """
-        if not path.name:
-            raise FileError(f"{path} cannot be written (it is a folder)")
-        scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            scratch.write_text(self.to_json(), encoding="utf-8")
-            scratch.replace(path)
-        except OSError as error:
-            with suppress(OSError):
-                scratch.unlink()
-            raise FileError(f"{path} cannot be written ({error.strerror})") from None
+        write_whole(path, self.to_json().encode())
 
     @classmethod
     def read(cls, path: Path) -> "Coverage":

@@ -11,10 +11,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from sptc.rtl.adder import Adder
-from sptc.rtl.booth import SIMULATION
+from sptc.rtl.booth import OPERATORS
 
 Random = np.random.Generator
-PLATFORMS = (None, SIMULATION)
+PLATFORMS = (None, OPERATORS)
 MOST = 60
 #: Every small width, and around those of units and whole groups.
 WIDTHS = (*range(1, 18), 20, 21, 22, 27, 28, 29, 31, 34, 35, 36, 38, 39, 42, 43, 48, 49, 50, 56, 59, MOST)
@@ -105,4 +105,4 @@ def test_synthesis_keeps_what_lies_between_groups(bits: int) -> None:
     groups = {name.rpartition("_")[2] for name in kept}
     assert len(groups) > (bits > 8)
     assert len(kept) == 3 * len(groups)  # what a group makes, whether it passes a carry, and the one behind it
-    assert "keep" not in convert(Adder(bits), platform=SIMULATION)
+    assert "keep" not in convert(Adder(bits), platform=OPERATORS)

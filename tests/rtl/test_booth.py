@@ -8,7 +8,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.booth import SIMULATION, BoothMultiplier
+from sptc.rtl.booth import OPERATORS, BoothMultiplier
 
 Random = np.random.Generator
 #: Widths of which every pair is tried, and those of units of the presets and more: even and odd.
@@ -36,7 +36,7 @@ class Multipliers(wiring.Component):
         return m
 
 
-@pytest.fixture(scope="module", params=(None, SIMULATION), ids=["structure", "simulation"])
+@pytest.fixture(scope="module", params=(None, OPERATORS), ids=["structure", "simulation"])
 def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[..., None]:
     """Check pairs of operands in all widths of a kind that hold them."""
     built = {widths: compiled(Multipliers(widths), request.param) for widths in (SMALL, LARGE)}
@@ -90,4 +90,4 @@ def test_random_operands(multiplied: Callable, rng: Random) -> None:
 def test_only_what_is_simulated_multiplies_by_one_operator() -> None:
     """Synthesis is given the rows."""
     assert "cell $mul" not in rtlil.convert(BoothMultiplier(9), emit_src=False)
-    assert "cell $mul" in rtlil.convert(BoothMultiplier(9), platform=SIMULATION, emit_src=False)
+    assert "cell $mul" in rtlil.convert(BoothMultiplier(9), platform=OPERATORS, emit_src=False)

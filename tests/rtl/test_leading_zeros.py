@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.booth import SIMULATION
+from sptc.rtl.booth import OPERATORS
 from sptc.rtl.leading_zeros import LeadingZeros
 
 #: Every small width, powers of two and their neighbours, and those of units.
@@ -29,7 +29,7 @@ class Counters(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("platform", [None, SIMULATION], ids=["structure", "simulation"])
+@pytest.mark.parametrize("platform", [None, OPERATORS], ids=["structure", "simulation"])
 def test_words_that_begin_anywhere(compiled: Callable, rng: np.random.Generator, platform: object) -> None:
     """With nothing below the first one, with nothing but ones, and with anything."""
     tops = 1 << np.arange(MOST)

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.rtl.booth import SIMULATION
+from sptc.rtl.booth import OPERATORS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import emit
 from sptc.rtl.step import result_layout
@@ -30,7 +30,7 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     texts: list[str] = []
 
     def emitted(*what: object, platform: object) -> str:
-        assert platform == SIMULATION
+        assert platform == OPERATORS
         texts.append(emit(*what))
         assert texts[-1] != emit(*what, platform=platform)
         return texts[-1]

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.rtl.booth import SIMULATION
+from sptc.rtl.booth import OPERATORS
 from sptc.rtl.reduce import CarrySaveTree, sum_bits
 
 Random = np.random.Generator
@@ -84,7 +84,7 @@ def test_the_sum_of_what_is_only_simulated(
 ) -> None:
     """Is in the first word, of the same width."""
     made = CarrySaveTree(term_bits, max(term_bits) + more)
-    got = check(compiled(made, SIMULATION), rng, term_bits, made.total_bits)
+    got = check(compiled(made, OPERATORS), rng, term_bits, made.total_bits)
     assert not got["word1"].any()
     assert not got["carry"].any()
 

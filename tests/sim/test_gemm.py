@@ -206,6 +206,10 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     again.close()
     with pytest.raises(FileError, match=r"holds another product: format f16, not bf16; remove it or "):
         ProductFolder(path, {"format": "bf16"})
+    path.rename(tmp_path / "moved")
+    with pytest.raises(FileError, match=r"moved was begun as .*product; move it back or remove it$"):
+        ProductFolder(tmp_path / "moved", wanted)
+    (tmp_path / "moved").rename(path)
     (path / "product.json").write_text("{", encoding="utf-8")
     with pytest.raises(FileError, match=r"product\.json is damaged$"):
         ProductFolder(path, wanted)
