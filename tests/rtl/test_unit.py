@@ -172,6 +172,9 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
         for name, field in layout:
             if name != "control":
                 noise = int.from_bytes(rng.bytes(-(-field.width // 8)), "little") & (1 << field.width) - 1
+                if name == "metadata":  # both lanes of a wide chunk get its nibble
+                    order = nibble_order(config, wide=element.container_bits >= 16)
+                    noise = sum((noise >> 4 * chunk & 15) << 4 * lane for lane, chunk in enumerate(order))
                 word |= noise << field.offset
         steps.append(word)
     return steps
