@@ -91,7 +91,7 @@ def rows_of(found: dict[str, Measurement]) -> list[Row]:
             "area": [each.amounts["area"] for each in pair],
             "delay": [nanoseconds(each) for each in pair],
         }.items():
-            promise = f"at most {OVERHEAD[what]:g}" if name == "hopper" else ""
+            promise = f"at most {OVERHEAD[what]:g}"
             rows.append(Row(f"{name}, sparsity adds {what}", "%", 100 * (sparse / dense - 1), promise))
         rows.append(Row(f"{name} dense, synthesis", "s", found[f"{name} dense"].seconds, "at most 60 alone on a core"))
     rows.append(

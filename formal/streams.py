@@ -13,9 +13,11 @@ from amaranth.lib import stream
 
 from ..rtl.config import CoreConfig
 from ..rtl.core import Core
+from ..rtl.dot_product import DotProduct
+from ..rtl.metadata import RuleCode
+from ..rtl.pipeline import delayed
 from ..rtl.round import ResultCode
 from ..rtl.step import control_layout
-from ..rtl.unit import Unit
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
@@ -27,24 +29,13 @@ CORE, WARP = Topic("core"), Topic("warp")
 _FEW_BLOCKS = 8
 
 
-class _Echo(Unit):
-    """Stands for a unit: the accumulator comes back as the result, the lowest nibble as the flags.
-
-    A dense step gives it a nibble whose lowest bit is zero, whatever its metadata is.
-    """
+class _Echo(DotProduct):
+    """Stands for a dot product: the accumulator comes back as the result."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        value = Cat(self.step.c[0], self.step.metadata[0])
-        for stage in range(self.config.latency):
-            register = Signal(2, name=f"stage{stage}", reset_less=True)
-            with m.If(self.enable):
-                m.d.sync += register.eq(value)
-            value = register
-        m.d.comb += [
-            self.result.d.eq(value[0].replicate(32)),
-            self.result.illegal.eq(value[1].replicate(len(self.result.illegal))),
-        ]
+        bit = delayed(m, self.step.c[0], self.config.latency, self.enable, "stage")
+        m.d.comb += self.result.d.eq(bit.replicate(32))
         return m
 
 
@@ -152,6 +143,18 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
     return kept
 
 
+def _rule(h: Harness) -> Value:
+    """Return any of the rules."""
+    rule = h.free("rule", RuleCode)
+    h.assume(Cat(rule == code for code in RuleCode).any())
+    return rule
+
+
+def _nibbles(flow: Flow, count: int) -> Value:
+    """Return nibbles that no rule defines for the marked item, and such as all define for the others."""
+    return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
+
+
 @CORE.property("order", _arrays, cycles=_core_cycles)
 def _core_order(h: Harness, config: CoreConfig) -> None:
     """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
@@ -162,10 +165,11 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     core = h.add("core", Core(config, 1, _Echo))
     flow = Flow(h, reset, core.i, core.o, config.latency)
     outputs = config.rows * config.columns
-    h.m.d.comb += [core.i.payload.tag.eq(flow.marks), core.i.payload.control.sparse.eq(h.free("sparse"))]
+    control = core.i.payload.control
+    h.m.d.comb += [core.i.payload.tag.eq(flow.marks), control.sparse.eq(h.free("sparse")), control.rule.eq(_rule(h))]
     sparse = _of_marked(h, flow, "marked_sparse", core.i.payload.control.sparse)
     h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
-    h.m.d.comb += [core.i.payload.metadata[row].eq(flow.marks) for row in range(config.rows)]
+    h.m.d.comb += [core.i.payload.metadata[row].eq(_nibbles(flow, 1)) for row in range(config.rows)]
     result = core.o.payload
     token = h.named("token", result.tag)
     flow.claim(h, token, Cat(result.tag, *(result.d[index][0] for index in range(outputs))), reset)
@@ -243,11 +247,13 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     blocks, steps = _blocks_and_steps(config)
     flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
     operands, result = warp.i.payload, warp.o.payload
+    control = h.free("control", control_layout())
+    h.assume(Cat(control.rule == code for code in RuleCode).any())
     h.m.d.comb += [
-        operands.control.eq(h.free("control", control_layout())),
+        operands.control.eq(control),
         operands.long.eq(h.free("long")),
         *(register.eq(flow.marks.replicate(32)) for lane in operands.c for register in lane),
-        *(lane.eq(flow.marks.replicate(32)) for lane in operands.e),
+        *(lane.eq(_nibbles(flow, 8)) for lane in operands.e),
     ]
     half = _of_marked(h, flow, "half", operands.control.result == ResultCode.F16)
     sparse = _of_marked(h, flow, "marked_sparse", operands.control.sparse)

@@ -10,9 +10,10 @@ from ..isa.formats import FORMATS
 from ..isa.numerics import zero_exponent_for
 from ..rtl.accumulate import Accumulate
 from ..rtl.config import CoreConfig, Element
+from ..rtl.dot_product import DotProduct
 from ..rtl.metadata import RuleCode
 from ..rtl.round import ResultCode
-from ..rtl.unit import Unit
+from ..rtl.select import RowDecode
 from .harness import Harness, Opened
 from .operands import Definition
 from .properties import Topic
@@ -38,37 +39,37 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
     )
 
 
-class _OpenUnit(Opened, Unit):
-    """A unit, whose stages can be spoken of."""
+class _OpenDotProduct(Opened, DotProduct):
+    """A dot product, whose stages can be spoken of."""
 
 
 class _Operands:
-    """A unit with free operands, and what each slot multiplies by the rules of the metadata."""
+    """A decoder and a dot product with free operands, and what each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        unit = self.unit = h.add("unit", _OpenUnit(config), enable=1)
-        control, step = unit.step.control, unit.step
+        dot_product = self.dot_product = h.add("dot_product", _OpenDotProduct(config), enable=1)
+        control, step = dot_product.step.control, dot_product.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)
         self.c, self.codes = h.free("c", 32), [h.free(f"element_{name}", 4) for name in ("a", "b")]
         rule = h.free("rule", RuleCode)
         self.saturate, self.overflow = h.free("saturate"), h.free("overflow")
         h.assume(Cat(rule == code for code in rules).any())
+        decode = h.add("decode", RowDecode(config), a=a, nibbles=metadata, sparse=1, rule=rule)
         h.m.d.comb += [
-            step.a.eq(a),
+            step.a.eq(decode.stored),
             step.b.eq(b),
-            step.metadata.eq(metadata),
+            step.selects.eq(decode.selects),
             step.c.eq(self.c),
             control.a.eq(self.codes[0]),
             control.b.eq(self.codes[1]),
-            control.rule.eq(rule),
             control.result.eq(result),
             control.saturate.eq(self.saturate),
             step.overflow.eq(self.overflow),
         ]
-        self.output = h.named("output", unit.result.d)
+        self.output = h.named("output", dot_product.result.d)
         if config.selector == "mux3":  # which does not reach every unit that an undefined nibble names
-            h.assume(unit.result.illegal == 0)
+            h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
             index = metadata.word_select(slot, 2)
@@ -125,7 +126,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
     special = c.inf | c.nan
-    stages = operands.unit.parts
+    stages = operands.dot_product.parts
     terms = _claim_sum(h, stages.reduce)
     for index, (term, part) in enumerate(zip(terms, parts, strict=True)):
         h.claim(f"term{index}", special | (term == part))
@@ -153,12 +154,12 @@ def _integer_step(h: Harness, config: CoreConfig) -> None:
             values.append(Mux(code == 0, signed_.significand, unsigned_.significand))
         parts.append(values[0] * values[1])
     total = h.named("total", sum(parts))
-    for index, (term, part) in enumerate(zip(_claim_sum(h, operands.unit.parts.reduce), parts, strict=True)):
-        h.claim(f"term{index}", term == part << operands.unit.widths.integer_bits)
+    for index, (term, part) in enumerate(zip(_claim_sum(h, operands.dot_product.parts.reduce), parts, strict=True)):
+        h.claim(f"term{index}", term == part << operands.dot_product.widths.integer_bits)
     h.assume(~operands.saturate & (total >= -(1 << 32)) & (total < 1 << 32))
-    overflow = h.named("overflow_out", operands.unit.result.overflow)
+    overflow = h.named("overflow_out", operands.dot_product.result.overflow)
     h.claim("wrapped", Cat(operands.output, operands.output[-1] ^ overflow).as_signed() == total)
-    clamping = h.add("clamping", Unit(config), enable=1, step=operands.unit.step)
+    clamping = h.add("clamping", DotProduct(config), enable=1, step=operands.dot_product.step)
     h.m.d.comb += clamping.step.control.saturate.eq(1)
     smallest, largest = -(1 << 31), (1 << 31) - 1
     clamped = Mux(total < smallest, smallest, Mux(total > largest, largest, total))

@@ -1,4 +1,6 @@
-"""An array of dot-product units behind streams."""
+"""An array of dot products behind streams."""
+
+from itertools import product
 
 from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -6,9 +8,11 @@ from amaranth.lib.wiring import In, Out
 
 from .codes import runs_wide
 from .config import CoreConfig
+from .dot_product import DotProduct
 from .order import ColumnOrder, RowOrder
+from .pipeline import delayed
+from .select import RowDecode
 from .step import control_layout
-from .unit import Unit
 
 __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
@@ -69,7 +73,10 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.Str
 
 
 class Core(wiring.Component):
-    """Rows x columns of units that share operands, as a stream processor.
+    """Rows x columns of dot products that share operands, as a stream processor.
+
+    What all of a row or of a column have in common stands once before them: the order of their operands, and the
+    decoder of a row's metadata.
 
     One tile enters and one result leaves each cycle. Latency ``config.latency`` cycles while the output is taken; a
     result that is not taken stops the whole pipeline, and nothing is lost. Results keep the order of the tiles.
@@ -77,12 +84,12 @@ class Core(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Units and array.
+        Dot products and array.
     tag_shape : shape-like
         Of a tag that accompanies each tile to its result.
 
     unit_class : type
-        What is repeated: :class:`~sptc.rtl.unit.Unit`, or a component with the same ports that stands for it.
+        What is repeated: :class:`~sptc.rtl.dot_product.DotProduct`, or a component with its ports that stands for it.
 
     Members
     -------
@@ -92,7 +99,7 @@ class Core(wiring.Component):
         Results.
     """
 
-    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[Unit] = Unit) -> None:
+    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[DotProduct] = DotProduct) -> None:
         self.config = config
         self.unit_class = unit_class
         self.tag_shape = tag_shape
@@ -108,32 +115,35 @@ class Core(wiring.Component):
         m = Module()
         config = self.config
         advance = Signal()
-        wide = runs_wide(config, self.i.payload.control.a)
-        rows = [RowOrder(config) for _ in range(config.rows)]
-        columns = [ColumnOrder(config) for _ in range(config.columns)]
-        for name, orders, field in (("row", rows, "metadata"), ("column", columns, "b")):
-            for place, (order, value) in enumerate(zip(orders, getattr(self.i.payload, field), strict=True)):
-                m.submodules[f"order_{name}_{place}"] = order
-                m.d.comb += [
-                    order.natural.eq(value),
-                    order.wide.eq(wide),
-                    order.sparse.eq(self.i.payload.control.sparse),
-                ]
-        for row in range(config.rows):
-            for column in range(config.columns):
-                m.submodules[f"unit_{row}_{column}"] = unit = self.unit_class(config)
-                m.d.comb += unit.enable.eq(advance)
-                self._connect(m, unit, row, column, rows[row].ordered, columns[column].ordered)
-        if not config.latency:
+        tile, result = self.i.payload, self.o.payload
+        wide = runs_wide(config, tile.control.a)
+        rows = [self._row(m, row, wide) for row in range(config.rows)] if config.sparse else []
+        columns = [self._column(m, column, wide) for column in range(config.columns)]
+        for output, (row, column) in enumerate(product(range(config.rows), range(config.columns))):
+            m.submodules[f"unit_{row}_{column}"] = unit = self.unit_class(config)
             m.d.comb += [
-                self.o.payload.tag.eq(self.i.payload.tag),
-                advance.eq(1),
-                self.o.valid.eq(self.i.valid),
-                self.i.ready.eq(self.o.ready),
+                unit.enable.eq(advance),
+                unit.step.control.eq(tile.control),
+                unit.step.scale_a.eq(tile.scale_a[row]),
+                unit.step.b.eq(columns[column]),
+                unit.step.scale_b.eq(tile.scale_b[column]),
+                unit.step.c.eq(tile.c[output]),
+                unit.step.overflow.eq(tile.overflow[output]),
+                result.d[output].eq(unit.result.d),
+                result.overflow[output].eq(unit.result.overflow),
             ]
+            if config.sparse:
+                m.d.comb += [unit.step.a.eq(rows[row].stored), unit.step.selects.eq(rows[row].selects)]
+            else:
+                m.d.comb += unit.step.a.eq(tile.a[row])
+        for row, decode in enumerate(rows):
+            flags = delayed(m, decode.illegal, config.latency, advance, f"illegal_{row}")
+            m.d.comb += result.illegal[row].eq(flags)
+        m.d.comb += result.tag.eq(delayed(m, Value.cast(tile.tag), config.latency, advance, "tag"))
+        if not config.latency:
+            m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
         occupied = Signal(config.latency)
-        tags = [Signal(self.tag_shape, name=f"tag_{stage}", reset_less=True) for stage in range(config.latency)]
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),
             advance.eq(self.o.ready | ~self.o.valid),
@@ -141,24 +151,32 @@ class Core(wiring.Component):
         ]
         with m.If(advance):
             m.d.sync += occupied.eq(Cat(self.i.valid, occupied)[: config.latency])
-            m.d.sync += [tag.eq(earlier) for tag, earlier in zip(tags, [self.i.payload.tag, *tags], strict=False)]
-        m.d.comb += self.o.payload.tag.eq(tags[-1])
         return m
 
-    def _connect(self, m: Module, unit: Unit, row: int, column: int, metadata: Value, b: Value) -> None:
-        tile, result = self.i.payload, self.o.payload
-        output = row * self.config.columns + column
+    def _row(self, m: Module, row: int, wide: Value) -> RowDecode:
+        """Put the metadata of a row in order and decode it."""
+        tile = self.i.payload
+        m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
+        m.submodules[f"decode_row_{row}"] = decode = RowDecode(self.config)
         m.d.comb += [
-            unit.step.control.eq(tile.control),
-            unit.step.a.eq(tile.a[row]),
-            unit.step.metadata.eq(metadata),
-            unit.step.scale_a.eq(tile.scale_a[row]),
-            unit.step.b.eq(b),
-            unit.step.scale_b.eq(tile.scale_b[column]),
-            unit.step.c.eq(tile.c[output]),
-            unit.step.overflow.eq(tile.overflow[output]),
-            result.d[output].eq(unit.result.d),
-            result.overflow[output].eq(unit.result.overflow),
+            order.natural.eq(tile.metadata[row]),
+            order.wide.eq(wide),
+            order.sparse.eq(tile.control.sparse),
+            decode.a.eq(tile.a[row]),
+            decode.nibbles.eq(order.ordered),
+            decode.wide.eq(wide),
+            decode.sparse.eq(tile.control.sparse),
+            decode.rule.eq(tile.control.rule),
         ]
-        if column == 0:
-            m.d.comb += result.illegal[row].eq(unit.result.illegal)
+        return decode
+
+    def _column(self, m: Module, column: int, wide: Value) -> Value:
+        """Put B of a column in order."""
+        tile = self.i.payload
+        m.submodules[f"order_column_{column}"] = order = ColumnOrder(self.config)
+        m.d.comb += [
+            order.natural.eq(tile.b[column]),
+            order.wide.eq(wide),
+            order.sparse.eq(tile.control.sparse),
+        ]
+        return order.ordered

@@ -1,16 +1,18 @@
-"""Verilog of a unit, of what holds many and of what feeds them; the unit is emitted once, however often it occurs."""
+"""Verilog of a unit, of what holds many dot products and of what feeds them; those are emitted once for all."""
 
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
+from amaranth.lib import wiring
 
 from .config import CoreConfig
 from .core import Core
+from .dot_product import DotProduct
 from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
 from .wgmma import WgmmaWarp
 
-__all__ = ["TOPS", "emit"]
+__all__ = ["TOPS", "emit", "emit_around_units", "unit_of"]
 
 #: What can be emitted.
 TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
@@ -34,7 +36,7 @@ def emit(
     top : str
         One of :data:`TOPS`.
     name : str
-        Name of the top module; the unit of an array is ``NAME_unit``.
+        Name of the top module; that of an array's dot product is ``NAME_unit``.
     tag_shape : shape-like
         Of the tag that a core carries with each tile.
     language : str
@@ -46,15 +48,36 @@ def emit(
         return _convert(Unit(config), name, language, platform)
     if top == "tensor_memory":
         return _convert(TensorMemoryReader(), name, language, platform)
-    unit_name = f"{name}_unit"
+    around = emit_around_units(config, top, name, tag_shape=tag_shape, language=language, platform=platform)
+    return around + "\n" + _convert(DotProduct(config), unit_of(name), language, platform)
 
-    class UnitInstance(Unit):
-        """The unit as a module of its own: Amaranth would emit one for each place in the array."""
+
+def unit_of(name: str) -> str:
+    """Return the name of the dot product's module below a top module."""
+    return f"{name}_unit"
+
+
+def emit_around_units(
+    config: CoreConfig,
+    top: str,
+    name: str,
+    *,
+    tag_shape: ShapeLike = 0,
+    language: str = "verilog",
+    platform: object = None,
+) -> str:
+    """Return a core or a warp without the module that it has of each dot product, :func:`unit_of` its name.
+
+    Parameters are those of :func:`emit`.
+    """
+
+    class UnitInstance(DotProduct):
+        """The dot product as a module of its own: Amaranth would emit one for each place in the array."""
 
         def elaborate(self, platform: object) -> Module:
             m = Module()
             clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable} if config.cuts else {}
-            m.submodules.shared = Instance(unit_name, i_step=self.step, o_result=self.result, **clock)
+            m.submodules.shared = Instance(unit_of(name), i_step=self.step, o_result=self.result, **clock)
             return m
 
     component: Core | Warp | WgmmaWarp
@@ -62,12 +85,10 @@ def emit(
         component = Core(config, tag_shape, UnitInstance)
     else:
         component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=UnitInstance)
-    return _convert(component, name, language, platform) + "\n" + _convert(Unit(config), unit_name, language, platform)
+    return _convert(component, name, language, platform)
 
 
-def _convert(
-    component: Unit | Core | Warp | WgmmaWarp | TensorMemoryReader, name: str, language: str, platform: object
-) -> str:
+def _convert(component: wiring.Component, name: str, language: str, platform: object) -> str:
     if language == "rtlil":
         return str(rtlil.convert(component, platform=platform, name=name, emit_src=False))
     return str(verilog.convert(component, platform=platform, name=name, strip_internal_attrs=True, emit_src=False))

@@ -42,7 +42,7 @@ class Multiply(wiring.Component):
     """Multiply two operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot.
+    One multiplier serves every format of the slot. It recodes `a`, which comes first: `b` is still to be selected.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ class Multiply(wiring.Component):
         m.d.comb += [
             product.sign.eq(a.sign ^ b.sign),
             product.exponent.eq(a.exponent + b.exponent),
-            multiplier.a.eq(a.significand),
-            multiplier.b.eq(b.significand),
+            multiplier.a.eq(b.significand),
+            multiplier.b.eq(a.significand),
             product.significand.eq(multiplier.product),
             product.special.eq(a.special | b.special),
             product.nan.eq((a.special & (a.nan | b.zero)) | (b.special & (b.nan | a.zero))),

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
 from .config import CoreConfig
-from .select import OperandSelect, select_signature
+from .metadata import RuleCode
+from .select import OperandSelect, RowDecode
 
 __all__ = [
     "DENSE_NIBBLE",
@@ -174,13 +175,27 @@ class OrderedSelect(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(select_signature(config))
+        bits = 8 * config.step_bytes
+        super().__init__(
+            {
+                "a": In(bits),
+                "b": In(2 * bits),
+                "nibbles": In(4 * config.chunks),
+                "wide": In(1),
+                "sparse": In(1),
+                "rule": In(RuleCode),
+                "stored": Out(bits),
+                "selected": Out(bits),
+                "illegal": Out(config.chunks),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the three."""
+        """Connect the four."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)
+        m.submodules.decode = decode = RowDecode(self.config)
         m.submodules.select = select = OperandSelect(self.config)
         wide, narrow = (
             Cat(
@@ -192,14 +207,15 @@ class OrderedSelect(wiring.Component):
         m.d.comb += [
             row.natural.eq(self.nibbles),
             column.natural.eq(self.b),
-            *(port.wide.eq(self.wide) for port in (row, column, select)),
-            *(port.sparse.eq(self.sparse) for port in (row, column, select)),
-            select.a.eq(self.a),
+            *(port.wide.eq(self.wide) for port in (row, column, decode)),
+            *(port.sparse.eq(self.sparse) for port in (row, column, decode)),
+            decode.a.eq(self.a),
+            decode.nibbles.eq(row.ordered),
+            decode.rule.eq(self.rule),
             select.b.eq(column.ordered),
-            select.nibbles.eq(row.ordered),
-            select.rule.eq(self.rule),
-            self.stored.eq(select.stored),
+            select.selects.eq(decode.selects),
+            self.stored.eq(decode.stored),
             self.selected.eq(Mux(self.wide, wide, narrow)),
-            self.illegal.eq(select.illegal),
+            self.illegal.eq(decode.illegal),
         ]
         return m

@@ -1,17 +1,15 @@
-"""Operand selection: four units of B in, two out, for every chunk of a step."""
-
-from functools import reduce
-from operator import or_
+"""Operand selection: four units of B in, two out, for every chunk of a step, and the decoder of a row's metadata."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from .adder import kept
 from .config import CoreConfig
 from .metadata import MetadataDecoder, RuleCode
 
-__all__ = ["OperandSelect", "Selector", "select_signature"]
+__all__ = ["OperandSelect", "RowDecode", "Selector", "selects_layout"]
 
 _KEPT_UNITS = 2
 
@@ -61,34 +59,27 @@ class Selector(wiring.Component):
             unit & Cat(bit.replicate(width) for bit in select)
             for unit, select in zip(self.units, self.select, strict=True)
         ]
-        m.d.comb += self.output.eq(reduce(or_, gated))
+        # Two AND-OR-invert gates and a NAND for each bit. Their nets are kept: a mapper that merges them with what
+        # follows makes more of them.
+        halves = [
+            kept(m, ~(even | odd), f"half_{place}")
+            for place, (even, odd) in enumerate(zip(gated[::2], gated[1::2], strict=True))
+        ]
+        m.d.comb += self.output.eq(~(halves[0] & halves[1]))
         return m
 
 
-def select_signature(config: CoreConfig) -> wiring.Signature:
-    """Return the ports of :class:`OperandSelect`."""
-    bits = 8 * config.step_bytes
-    return wiring.Signature(
-        {
-            "a": In(bits),
-            "b": In(2 * bits),
-            "nibbles": In(4 * config.chunks),
-            "wide": In(1),
-            "sparse": In(1),
-            "rule": In(RuleCode),
-            "stored": Out(bits),
-            "selected": Out(bits),
-            "illegal": Out(config.chunks),
-        }
-    )
+def selects_layout(config: CoreConfig) -> data.ArrayLayout:
+    """Return the decoded metadata of a row's step: of each lane that selects, for either stored slot one unit of four.
+
+    A lane is a chunk of 8-bit units; of a datapath of wide elements alone, one of 16-bit units. One-hot, or no unit.
+    """
+    lanes = config.chunks // 2 if _always_wide(config) else config.chunks
+    return data.ArrayLayout(data.ArrayLayout(UNITS_PER_CHUNK, _KEPT_UNITS), lanes)
 
 
-class OperandSelect(wiring.Component):
-    """Pair every stored element of a step with its operand of B. Combinational.
-
-    Each chunk of B has four units, of 16 bits for wide elements and of 8 bits for the others; its nibble names those
-    that meet the two stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
-    for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
+class RowDecode(wiring.Component):
+    """Decode the metadata of a row's step; all units of the row select by it. Combinational.
 
     Parameters
     ----------
@@ -99,8 +90,6 @@ class OperandSelect(wiring.Component):
     -------
     a : In(8 * step_bytes)
         Stored elements of A.
-    b : In(16 * step_bytes)
-        B in the order of :func:`~sptc.rtl.order.byte_order`.
     nibbles : In(4 * chunks)
         Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; that of dense steps is
         :data:`~sptc.rtl.order.DENSE_NIBBLE`.
@@ -112,46 +101,47 @@ class OperandSelect(wiring.Component):
         Rule that legality is reported under.
     stored : Out(8 * step_bytes)
         A; in a ``mux3`` build with the elements exchanged where the selector exchanges their operands.
-    selected : Out(8 * step_bytes)
-        The B operand of each of them, at the byte that :func:`~sptc.rtl.order.selected_byte` says.
+    selects : Out(selects_layout(config))
+        The unit that each stored slot meets.
     illegal : Out(chunks)
         Chunks whose nibble the rule does not define; none for dense steps.
 
     Notes
     -----
-    Source: one selector serves every granularity (measured on an H200).
+    Source: what a row of A meets depends on nothing but its metadata (measured on an H200).
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(select_signature(config))
+        bits = 8 * config.step_bytes
+        super().__init__(
+            {
+                "a": In(bits),
+                "nibbles": In(4 * config.chunks),
+                "wide": In(1),
+                "sparse": In(1),
+                "rule": In(RuleCode),
+                "stored": Out(bits),
+                "selects": Out(selects_layout(config)),
+                "illegal": Out(config.chunks),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoders, the selectors, and in a ``mux3`` build the exchange."""
+        """Build the decoders, and in a ``mux3`` build the exchange."""
         m = Module()
         config = self.config
-        always_wide = all(element.container_bits >= 16 for element in config.elements)
-        wide = self.wide if config.interleaved else Const(always_wide)
-        lanes, unit_bits = (config.chunks // 2, 16) if always_wide else (config.chunks, 8)
-        parts = 2 if config.interleaved else 1
+        wide = self.wide if config.interleaved else Const(_always_wide(config))
         decoders = []
-        for lane in range(lanes):
+        for lane, select in enumerate(self.selects):
             m.submodules[f"metadata{lane}"] = decoder = MetadataDecoder(config.selector)
-            m.d.comb += [decoder.nibble.eq(self.nibbles.word_select(lane, 4)), decoder.rule.eq(self.rule)]
+            m.d.comb += [
+                decoder.nibble.eq(self.nibbles.word_select(lane, 4)),
+                decoder.rule.eq(self.rule),
+                select[0].eq(decoder.select0),
+                select[1].eq(decoder.select1),
+            ]
             decoders.append(decoder)
-        for group in range(lanes // parts):
-            together = decoders[parts * group : parts * (group + 1)]
-            chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)
-            for slot in range(_KEPT_UNITS):
-                m.submodules[f"select{slot}_{group}"] = selector = Selector(parts * unit_bits, parts)
-                selects = [(decoder.select0, decoder.select1)[slot] for decoder in together]
-                for unit in range(UNITS_PER_CHUNK):
-                    m.d.comb += [
-                        selector.units[unit].eq(chunk.word_select(unit, parts * unit_bits)),
-                        selector.select[unit].eq(Cat(select[unit] for select in selects)),
-                    ]
-                output = self.selected.word_select(_KEPT_UNITS * group + slot, parts * unit_bits)
-                m.d.comb += output.eq(selector.output)
         # A chunk of wide elements is two lanes, with one nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
@@ -170,3 +160,60 @@ class OperandSelect(wiring.Component):
             Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)
             for decoder, pair in zip(decoders, pairs, strict=False)
         )
+
+
+class OperandSelect(wiring.Component):
+    """Pair every stored element of a step with its operand of B. Combinational.
+
+    Each chunk of B has four units, of 16 bits for wide elements and of 8 bits for the others, and its metadata names
+    those that meet the two stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit
+    elements for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Step size, and which unit widths its formats need.
+
+    Members
+    -------
+    b : In(16 * step_bytes)
+        B in the order of :func:`~sptc.rtl.order.byte_order`.
+    selects : In(selects_layout(config))
+        What :class:`RowDecode` decoded.
+    selected : Out(8 * step_bytes)
+        The B operand of each stored element, at the byte that :func:`~sptc.rtl.order.selected_byte` says.
+
+    Notes
+    -----
+    Source: one selector serves every granularity (measured on an H200).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        bits = 8 * config.step_bytes
+        super().__init__({"b": In(2 * bits), "selects": In(selects_layout(config)), "selected": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the selectors."""
+        m = Module()
+        config = self.config
+        unit_bits = 16 if _always_wide(config) else 8
+        parts = 2 if config.interleaved else 1
+        lanes = list(self.selects)
+        for group in range(len(lanes) // parts):
+            together = lanes[parts * group : parts * (group + 1)]
+            chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)
+            for slot in range(_KEPT_UNITS):
+                m.submodules[f"select{slot}_{group}"] = selector = Selector(parts * unit_bits, parts)
+                for unit in range(UNITS_PER_CHUNK):
+                    m.d.comb += [
+                        selector.units[unit].eq(chunk.word_select(unit, parts * unit_bits)),
+                        selector.select[unit].eq(Cat(lane[slot][unit] for lane in together)),
+                    ]
+                output = self.selected.word_select(_KEPT_UNITS * group + slot, parts * unit_bits)
+                m.d.comb += output.eq(selector.output)
+        return m
+
+
+def _always_wide(config: CoreConfig) -> bool:
+    return all(element.container_bits >= 16 for element in config.elements)

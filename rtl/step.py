@@ -1,5 +1,6 @@
-"""What a unit takes and gives each cycle."""
+"""What a unit and its dot product take and give each cycle."""
 
+from amaranth.hdl import ShapeLike
 from amaranth.lib import data
 
 from .codes import ELEMENT_CODE_BITS
@@ -7,8 +8,9 @@ from .config import CoreConfig
 from .metadata import RuleCode
 from .round import ResultCode
 from .scale import ScaleCode
+from .select import selects_layout
 
-__all__ = ["control_layout", "result_layout", "step_layout"]
+__all__ = ["control_layout", "decoded_step_layout", "result_layout", "step_layout", "sum_layout"]
 
 
 def control_layout() -> data.StructLayout:
@@ -64,11 +66,30 @@ def step_layout(config: CoreConfig) -> data.StructLayout:
     overflow : 1
         From the previous step of an integer instruction: its sum left 32 bits, so the sign is not that of bit 31.
     """
+    return _step_layout(config, {"metadata": 4 * config.chunks})
+
+
+def decoded_step_layout(config: CoreConfig) -> data.StructLayout:
+    """Return the layout of what a dot product takes each cycle: a step of which the row is decoded.
+
+    Fields
+    ------
+    a : 8 * step_bytes
+        What :class:`~sptc.rtl.select.RowDecode` says is stored.
+    selects : selects_layout(config)
+        In place of metadata; not there where the datapath does not select.
+    b, c, scale_a, scale_b, control, overflow
+        As in :func:`step_layout`.
+    """
+    return _step_layout(config, {"selects": selects_layout(config)} if config.sparse else {})
+
+
+def _step_layout(config: CoreConfig, selection: dict[str, ShapeLike]) -> data.StructLayout:
     return data.StructLayout(
         {
             "a": 8 * config.step_bytes,
             "b": 16 * config.step_bytes,
-            "metadata": 4 * config.chunks,
+            **selection,
             "c": 32,
             "scale_a": 32,
             "scale_b": 32,
@@ -83,11 +104,22 @@ def result_layout(config: CoreConfig) -> data.StructLayout:
 
     Fields
     ------
+    d, overflow : 32, 1
+        As in :func:`sum_layout`.
+    illegal : chunks
+        Chunks whose nibble the rule does not define. It never changes `d`.
+    """
+    return data.StructLayout({**dict(sum_layout().members), "illegal": config.chunks})
+
+
+def sum_layout() -> data.StructLayout:
+    """Return the layout of a dot product's result.
+
+    Fields
+    ------
     d : 32
         Result register; f16 in its low half.
     overflow : 1
         An integer sum left 32 bits and was not clamped: pass it on with `d`, since only the last step may clamp.
-    illegal : chunks
-        Chunks whose nibble the rule does not define. It never changes `d`.
     """
-    return data.StructLayout({"d": 32, "overflow": 1, "illegal": config.chunks})
+    return data.StructLayout({"d": 32, "overflow": 1})

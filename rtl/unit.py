@@ -1,33 +1,24 @@
-"""One dot-product unit: a step of stored A, B, metadata and accumulator in, a rounded result out."""
+"""One dot product behind the decoder of its row: a step of stored A, B, metadata and accumulator in, a result out."""
 
-from typing import TypeVar
-
-from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
+from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, PureInterface
+from amaranth.lib.wiring import In, Out
 
-from .accumulate import Accumulate
-from .codes import runs, runs_wide
+from .codes import runs_wide
 from .config import CoreConfig
-from .products import Products
-from .round import Round, smallest_normal
-from .select import OperandSelect
+from .dot_product import DotProduct
+from .pipeline import delayed
+from .select import RowDecode
 from .step import result_layout, step_layout
-from .terms import Terms
-from .widths import Widths
 
 __all__ = ["Unit"]
 
-_T = TypeVar("_T", bound=ValueLike)
-#: What the align stage hands to the rounding, past the sum.
-_ROUNDED = ("room", "nan", "positive_inf", "negative_inf")
-
 
 class Unit(wiring.Component):
-    """A dot-product unit: five stages, with a register behind each that the configuration cuts at.
+    """A row of an array that has one column: the decoder of metadata, the dot product, and the flags beside it.
 
-    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
-    ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``. Latency ``config.latency`` cycles, one step each cycle, no
+    handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
     Parameters
     ----------
@@ -45,95 +36,39 @@ class Unit(wiring.Component):
 
     Notes
     -----
-    Source: measured on an H200; block-scaled kinds after published models (modelled).
+    Source: as of its parts.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        self.widths = Widths(config)
         super().__init__(
             {"step": In(step_layout(config)), "enable": In(1, init=1), "result": Out(result_layout(config))}
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the stages and the registers between them."""
+        """Connect the parts."""
         m = Module()
-        config, step, control = self.config, self.step, self.step.control
-        a, b, illegal = self._select(m) if config.sparse else (step.a, step.b[: 8 * config.step_bytes], Const(0))
-        c = Cat(step.c, step.c[-1] ^ step.overflow)
-        control, a, b, c, scale_a, scale_b, illegal = (
-            self._cut(m, "select", value) for value in (control, a, b, c, step.scale_a, step.scale_b, illegal)
-        )
-        m.submodules.multiply = multiply = Products(config)
+        config, step = self.config, self.step
+        m.submodules.dot_product = dot_product = DotProduct(config)
+        names = ("b", "c", "scale_a", "scale_b", "control", "overflow")
         m.d.comb += [
-            multiply.control.eq(control),
-            multiply.a.eq(a),
-            multiply.b.eq(b),
-            multiply.c.eq(c),
-            multiply.scale_a.eq(scale_a),
-            multiply.scale_b.eq(scale_b),
+            *(dot_product.step[name].eq(step[name]) for name in names),
+            dot_product.enable.eq(self.enable),
+            self.result.d.eq(dot_product.result.d),
+            self.result.overflow.eq(dot_product.result.overflow),
         ]
-        control, c, scale_a, scale_b, illegal = (
-            self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b, illegal)
-        )
-        m.submodules.align = align = Terms(config)
-        self._connect(m, "multiply", multiply.o, align.i)
+        if not config.sparse:
+            m.d.comb += dot_product.step.a.eq(step.a)
+            return m
+        m.submodules.decode = decode = RowDecode(config)
         m.d.comb += [
-            align.control.eq(control),
-            align.c.eq(c),
-            align.scale_a.eq(scale_a),
-            align.scale_b.eq(scale_b),
-        ]
-        control, illegal = (self._cut(m, "align", value) for value in (control, illegal))
-        m.submodules.reduce = accumulate = Accumulate(config)
-        self._connect(m, "align", align.o.addends, accumulate.i)
-        integers = [element for element in self.widths.narrow if element.format.is_integer]
-        m.d.comb += accumulate.integer_groups.eq(runs(config, control.a, integers))
-
-        m.submodules.round = rounder = Round(self.widths.total_bits, self.widths.integer_bits, self.widths.results)
-        control, illegal = (self._cut(m, "reduce", value) for value in (control, illegal))
-        m.d.comb += [
-            rounder.result.eq(control.result),
-            rounder.saturate.eq(control.saturate),
-            rounder.total.eq(self._cut(m, "reduce", accumulate.total)),
-        ]
-        if self.widths.floating:
-            aligned = {name: self._cut(m, "align", getattr(align.o, name)) for name in _ROUNDED}
-            aligned["smallest"] = smallest_normal(aligned["room"], rounder.shifted_bits)
-            for name, value in aligned.items():
-                m.d.comb += getattr(rounder, name).eq(self._cut(m, "reduce", value))
-        m.d.comb += [
-            self.result.d.eq(self._cut(m, "round", rounder.output)),
-            self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),
-            self.result.illegal.eq(self._cut(m, "round", illegal)),
+            decode.a.eq(step.a),
+            decode.nibbles.eq(step.metadata),
+            decode.wide.eq(runs_wide(config, step.control.a)),
+            decode.sparse.eq(step.control.sparse),
+            decode.rule.eq(step.control.rule),
+            dot_product.step.a.eq(decode.stored),
+            dot_product.step.selects.eq(decode.selects),
+            self.result.illegal.eq(delayed(m, decode.illegal, config.latency, self.enable, "illegal")),
         ]
         return m
-
-    def _select(self, m: Module) -> tuple[Value, Value, Value]:
-        """Return A, the operands of B that meet it, and the chunks with illegal metadata."""
-        step, config = self.step, self.config
-        m.submodules.select = select = OperandSelect(config)
-        m.d.comb += [
-            select.a.eq(step.a),
-            select.b.eq(step.b),
-            select.nibbles.eq(step.metadata),
-            select.wide.eq(runs_wide(config, step.control.a)),
-            select.sparse.eq(step.control.sparse),
-            select.rule.eq(step.control.rule),
-        ]
-        return select.stored, select.selected, select.illegal
-
-    def _cut(self, m: Module, name: str, value: _T) -> _T:
-        """Return `value` registered if the configuration cuts there. Payload registers need no reset."""
-        if name not in self.config.cuts:
-            return value
-        register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
-        with m.If(self.enable):
-            m.d.sync += register.eq(value)
-        return register
-
-    def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
-        """Connect what a stage hands on to the next, behind a cut."""
-        pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
-        for (_, _, value), (_, _, port) in pairs:
-            m.d.comb += port.eq(self._cut(m, cut, value))

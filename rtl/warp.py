@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from .config import ConfigError, CoreConfig
 from .core import Core
+from .dot_product import DotProduct
 from .round import ResultCode
 from .step import control_layout
-from .unit import Unit
 
 __all__ = [
     "COLUMNS",
@@ -121,7 +121,7 @@ class Warp(wiring.Component):
         Results, in order.
     """
 
-    def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
+    def __init__(self, config: CoreConfig, unit_class: type[DotProduct] = DotProduct) -> None:
         if ROWS % config.rows or COLUMNS % config.columns:
             raise ConfigError(
                 f"rows and columns must divide {ROWS} and {COLUMNS} to serve a warp, "

@@ -7,13 +7,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import CoreConfig
+from .dot_product import DotProduct
 from .fetch import (
     PanelFetcher,
     descriptor_layout,
     shared_memory_signature,
 )
 from .step import control_layout
-from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_result_layout
 
 __all__ = ["WgmmaWarp", "accumulator_layout", "wgmma_layout"]
@@ -111,7 +111,7 @@ class WgmmaWarp(wiring.Component):
     def __init__(
         self,
         config: CoreConfig,
-        unit_class: type[Unit] = Unit,
+        unit_class: type[DotProduct] = DotProduct,
         warp_class: type[Warp] = Warp,
         fetcher_class: type[PanelFetcher] = PanelFetcher,
     ) -> None:

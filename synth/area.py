@@ -78,7 +78,9 @@ class Survey:
     unit_with_adders, twin_with_adders : Measurement or None
         Both with full-adder cells.
     core : Measurement or None
-        The array without its units.
+        The array without its units: order and decoders of rows, order of columns, control.
+    core_twin : Measurement or None
+        The same of an array without sparsity.
     warp : Measurement or None
         The warp without its units; what :attr:`core` has is in it.
     refusal : str
@@ -100,6 +102,7 @@ class Survey:
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
     core: Measurement | None
+    core_twin: Measurement | None
     warp: Measurement | None
     refusal: str
     stages: tuple[Stage, ...]
@@ -110,8 +113,7 @@ class Survey:
     @property
     def units(self) -> Amounts:
         """All units of the array."""
-        number = self.config.rows * self.config.columns
-        return {name: number * amount for name, amount in self.unit.amounts.items()}
+        return self._units_of(self.unit)
 
     @property
     def array(self) -> Amounts | None:
@@ -138,15 +140,29 @@ class Survey:
         """
         if not self.twin:
             return None
-        pairs = {name: (amount, self.twin.amounts[name]) for name, amount in self.unit.amounts.items()}
-        if self.unit.longest and self.twin.longest:
-            pairs["longest"] = (self.unit.longest, self.twin.longest)
-        return {name: 100 * (amount - dense) / dense for name, (amount, dense) in pairs.items() if dense}
+        longest = [{"longest": each.longest} if each.longest else {} for each in (self.unit, self.twin)]
+        return _per_cent({**self.unit.amounts, **longest[0]}, {**self.twin.amounts, **longest[1]})
+
+    @property
+    def array_overhead(self) -> Amounts | None:
+        """The same of the array, where the decoders of metadata are, without its longest path."""
+        if not self.array or not self.twin or not self.core_twin:
+            return None
+        return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))
 
     @property
     def stages_sum(self) -> Amounts | None:
         """All stages and what is between them."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
+
+    def _units_of(self, unit: Measurement) -> Amounts:
+        number = self.config.rows * self.config.columns
+        return {name: number * amount for name, amount in unit.amounts.items()}
+
+
+def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
+    """Return what is added, in per cent of what is there without; of nothing there is no share."""
+    return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> Amounts:
@@ -203,6 +219,8 @@ def survey(
     refusal = ""
     if not recipe.combinational and not recipe.fpga:
         wanted["core"] = (around_units(config, "core"), plain)
+        if "twin" in wanted:
+            wanted["core twin"] = (around_units(replace(config, sparse=False), "core"), plain)
         try:
             wanted["warp"] = (around_units(config, "warp"), plain)
         except Error as error:
@@ -230,6 +248,7 @@ def survey(
         unit_with_adders=found.get("unit with adders"),
         twin_with_adders=found.get("twin with adders"),
         core=found.get("core"),
+        core_twin=found.get("core twin"),
         warp=found.get("warp"),
         refusal=refusal,
         stages=_grouped({name: found[f"stage {name}"] for name in parts}),

@@ -12,9 +12,9 @@ from amaranth.hdl import Module, Signal
 from ..errors import Error
 from ..rtl.booth import OPERATORS
 from ..rtl.config import CoreConfig
-from ..rtl.emit import emit
-from ..rtl.step import result_layout, step_layout
-from ..rtl.unit import Unit
+from ..rtl.dot_product import DotProduct
+from ..rtl.emit import emit_around_units, unit_of
+from ..rtl.step import decoded_step_layout, sum_layout
 
 __all__ = ["TOP", "Netlist", "around_units", "modules", "stages", "unit"]
 
@@ -60,12 +60,13 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
         Arithmetic as operators, for a technology that has its own.
     """
     name, platform = "unit" if config.sparse else "dense unit", OPERATORS if operators else None
+    dot_product = DotProduct(config)
     if not combinational:
-        return Netlist(name, emit(config, "unit", TOP, language="rtlil", platform=platform))
+        return Netlist(name, str(rtlil.convert(dot_product, platform=platform, name=TOP, emit_src=False)))
     m = Module()
-    m.submodules.unit = enabled = Unit(config)
-    step, result = Signal(step_layout(config)), Signal(result_layout(config))
-    m.d.comb += [enabled.step.eq(step), enabled.enable.eq(1), result.eq(enabled.result)]
+    m.submodules.unit = dot_product
+    step, result = Signal(decoded_step_layout(config)), Signal(sum_layout())
+    m.d.comb += [dot_product.step.eq(step), dot_product.enable.eq(1), result.eq(dot_product.result)]
     ports = [step.as_value(), result.as_value()]
     return Netlist(name, str(rtlil.convert(m, platform=platform, name=TOP, ports=ports, emit_src=False)))
 
@@ -90,16 +91,16 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
         # Amaranth warns of a component that was made and not used, which one that refuses its configuration is.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
-            text = emit(config, top, TOP, language="rtlil")
+            text = emit_around_units(config, top, TOP, language="rtlil")
         except Error as error:
             failure = str(error)
         if failure:
             gc.collect()  # the component refers to itself, and would be missed later
             raise Error(failure)
-    box = f"{TOP}_unit"
-    found = modules(text)
-    kept = [body for name, body in found.items() if name != box and not name.startswith(f"{box}.")]
-    return Netlist(f"{top} without units", "\n".join([*kept, _black_box(box, found[box])]))
+    sizes = {"clk": 1, "rst": 1, "enable": 1, "step": decoded_step_layout(config).size}
+    ports = [f"  wire width {size} input {place} \\{name}\n" for place, (name, size) in enumerate(sizes.items())]
+    ports.append(f"  wire width {sum_layout().size} output {len(ports)} \\result\n")
+    return Netlist(f"{top} without units", text + "\n" + _black_box(unit_of(TOP), "".join(ports)))
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:

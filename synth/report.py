@@ -85,9 +85,10 @@ def table(found: Survey) -> str:
     """Return all that was found, as text."""
     fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(found.config).items())
     lines = [*heading(found.recipe), fields, "", *columns(_parts(found))]
-    if found.overhead is not None:
-        shares = (f"{value:+.1f} % {_name(found.recipe, name)}" for name, value in found.overhead.items())
-        lines.append(f"sparsity, against the dense unit: {', '.join(shares)}")
+    for what, overhead in (("unit", found.overhead), ("array", found.array_overhead)):
+        if overhead is not None:
+            shares = (f"{value:+.1f} % {_name(found.recipe, name)}" for name, value in overhead.items())
+            lines.append(f"sparsity, against the dense {what}: {', '.join(shares)}")
     if found.refusal:
         lines.append(f"no warp: {found.refusal}")
     if found.between and found.stages_sum:
@@ -143,6 +144,7 @@ def _parts(found: Survey) -> list[list[str]]:
     if found.core:
         added("units", found.config.rows * found.config.columns, found.units)
     measured("around the units", found.core)
+    measured("around dense units", found.core_twin)
     added("array", 1, found.array)
     measured("around the array", found.warp, found.warp_alone)
     added("warp", 1, found.whole)
@@ -206,6 +208,8 @@ def as_dict(found: Survey) -> dict[str, Any]:
             "units": found.units,
             "around_units": plain(found.core),
             "sum": found.array,
+            "around_dense_units": plain(found.core_twin),
+            "sparsity_percent": found.array_overhead,
         },
         "warp": found.warp
         and {"around_units": plain(found.warp), "around_array": found.warp_alone, "sum": found.whole},

@@ -34,8 +34,8 @@ PLANTS = {
     "metadata.chunk": Plant(
         "rtl/select.py", "self.nibbles.word_select(lane, 4)", "self.nibbles.word_select(max(lane, 1), 4)"
     ),
-    "selection.units": Plant("rtl/select.py", "reduce(or_, gated)", "reduce(or_, gated[:3])"),
-    "selection.isolation": Plant("rtl/select.py", "reduce(or_, gated)", "reduce(or_, [*gated, self.units[1][0]])"),
+    "selection.units": Plant("rtl/select.py", "~(even | odd)", "~even"),
+    "selection.isolation": Plant("rtl/select.py", "~(even | odd)", "~(even | odd | self.units[1][0])"),
     "selection.tf32": Plant("rtl/metadata.py", "Mux(self.swap, i0, i1)", "Mux(self.swap, i0, i1 & 2)"),
     "selection.step": Plant(
         "rtl/select.py",
@@ -78,7 +78,7 @@ PLANTS = {
     "rounding.specials": Plant("rtl/round.py", "self.nan | (self.positive_inf & self.negative_inf)", "self.nan"),
     "rounding.integers": Plant("rtl/round.py", "| ~value[31:].any()", "| ~value[32:].any()"),
     "unit.floats": Plant("rtl/terms.py", "negative = self.i.c_sign & ~integer", "negative = Const(0)"),
-    "unit.integers": Plant("rtl/unit.py", "Cat(step.c, step.c[-1] ^ step.overflow)", "Cat(step.c, step.c[-1])"),
+    "unit.integers": Plant("rtl/dot_product.py", "Cat(step.c, step.c[-1] ^ step.overflow)", "Cat(step.c, step.c[-1])"),
     "core.order": Plant("rtl/core.py", "self.o.ready | ~self.o.valid", "self.o.ready | ~self.o.valid | self.i.valid"),
     "core.reset": Plant("rtl/core.py", "Signal(config.latency)", "Signal(config.latency, reset_less=True)"),
     "warp.order": Plant("rtl/warp.py", "core.o.ready.eq(~full | self.o.ready)", "core.o.ready.eq(1)"),

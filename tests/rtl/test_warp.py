@@ -9,16 +9,17 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal, Value
+from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.golden.registers import pack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.rtl.config import CUTS, PRESETS, ConfigError, CoreConfig
+from sptc.rtl.dot_product import DotProduct
+from sptc.rtl.pipeline import delayed
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
-from sptc.rtl.unit import Unit
 from sptc.rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from sptc.sim.benches.items import warp_item
 from sptc.sim.stimulus import Operands, distributions, random_operands
@@ -189,19 +190,14 @@ def check_stream_rules(log: Sequence[Cycle]) -> None:
         assert after.result == before.result
 
 
-class Stamp(Unit):
+class Stamp(DotProduct):
     """A cheap stand-in: d = 3 c + the sum of the words of A, so that results tell operands and order of steps."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         a = sum((self.step.a.word_select(i, 32) for i in range(self.config.step_bytes // 4)), Const(0))
-        result: Value = Cat((3 * self.step.c + a)[:32], self.step.overflow)
-        for _ in self.config.cuts:
-            register = Signal(33)
-            with m.If(self.enable):
-                m.d.sync += register.eq(result)
-            result = register
-        m.d.comb += self.result.eq(result)
+        result = Cat((3 * self.step.c + a)[:32], self.step.overflow)
+        m.d.comb += self.result.eq(delayed(m, result, self.config.latency, self.enable, "stamp"))
         return m
 
 

@@ -35,6 +35,7 @@ def made_up() -> Survey:
         unit_with_adders=None,
         twin_with_adders=None,
         core=measured(30),
+        core_twin=measured(10),
         warp=measured(400),
         refusal="",
         stages=(Stage("multiply", 4, {"gates": 600}, 9), Stage("round", 1, {"gates": 200}, 8)),
@@ -52,6 +53,7 @@ def test_parts_add_up(made_up: Survey) -> None:
     assert made_up.whole == {"gates": 7000}
     assert made_up.stages_sum == {"gates": 1000}
     assert made_up.overhead == {"gates": 10.0, "longest": 10.0}
+    assert made_up.array_overhead == {"gates": pytest.approx(100 * (6630 - 6010) / 6010)}
 
 
 def test_the_table(made_up: Survey) -> None:
@@ -62,6 +64,7 @@ def test_the_table(made_up: Survey) -> None:
         ["unit", "1", "1100", "22", "1.5"],
         ["dense", "unit", "1", "1000", "20", "1.5"],
         ["units", "6", "6600", "-"],
+        ["around", "dense", "units", "1", "10", "10", "1.5"],
         ["array", "1", "6630", "-"],
         ["around", "the", "array", "1", "370", "10", "1.5"],
         ["warp", "1", "7000", "-"],
@@ -70,6 +73,7 @@ def test_the_table(made_up: Survey) -> None:
     ):
         assert row in rows
     assert "\nsparsity, against the dense unit: +10.0 % gates, +10.0 % depth\n" in text
+    assert "\nsparsity, against the dense array: +10.3 % gates\n" in text
     assert "  formats = s8,u8  scales = none  " in text
     assert "the sum is not the flattened unit" in text
 
@@ -88,6 +92,10 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     assert "ADD" not in found.unit.cells
     assert found.unit_with_adders.amounts["area"] < found.unit.amounts["area"]
     assert found.core.cells["top_unit"] == 2
+    assert found.core_twin
+    assert found.core_twin.amounts["area"] < found.core.amounts["area"]
+    assert found.array_overhead
+    assert found.array_overhead["area"] > found.overhead["area"]
     assert found.array
     assert found.array["area"] == pytest.approx(2 * found.unit.amounts["area"] + found.core.amounts["area"])
     assert (found.warp, found.refusal) == (None, "step_bytes must be 16 or 32 to serve a warp, not 4")

@@ -41,7 +41,8 @@ def test_the_units_of_an_array_are_black_boxes(tmp_path: Path) -> None:
     cells = cells_of(array, tmp_path)
     assert cells["top_unit"] == 6
     assert not re.search(r"module \\top_unit\.", array.text)
-    assert sum(count for name, count in cells.items() if name != "top_unit") < 100
+    # The decoders and flags of two rows, and the control of the pipeline.
+    assert sum(count for name, count in cells.items() if name != "top_unit") < 300
 
 
 def test_a_warp_holds_its_array() -> None:

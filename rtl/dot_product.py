@@ -1,0 +1,126 @@
+"""A dot product of one row and one column: a decoded step and an accumulator in, a rounded result out."""
+
+from typing import TypeVar
+
+from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, PureInterface
+
+from .accumulate import Accumulate
+from .codes import runs
+from .config import CoreConfig
+from .products import Products
+from .round import Round, smallest_normal
+from .select import OperandSelect
+from .step import decoded_step_layout, sum_layout
+from .terms import Terms
+from .widths import Widths
+
+__all__ = ["DotProduct"]
+
+_T = TypeVar("_T", bound=ValueLike)
+#: What the align stage hands to the rounding, past the sum.
+_ROUNDED = ("room", "nan", "positive_inf", "negative_inf")
+
+
+class DotProduct(wiring.Component):
+    """What an array repeats: five stages, with a register behind each that the configuration cuts at.
+
+    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
+    ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Formats, widths, selector and pipeline cuts. Logic of formats that it lacks is not built.
+
+    Members
+    -------
+    step : In(decoded_step_layout(config))
+        Operands and control.
+    enable : In(1)
+        The pipeline advances.
+    result : Out(sum_layout())
+        The step of `config.latency` enabled cycles ago.
+
+    Notes
+    -----
+    Source: measured on an H200; block-scaled kinds after published models (modelled).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
+        super().__init__(
+            {"step": In(decoded_step_layout(config)), "enable": In(1, init=1), "result": Out(sum_layout())}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the stages and the registers between them."""
+        m = Module()
+        config, step, control = self.config, self.step, self.step.control
+        b: Value = step.b[: 8 * config.step_bytes]
+        if config.sparse:
+            m.submodules.select = select = OperandSelect(config)
+            m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
+            b = select.selected
+        c = Cat(step.c, step.c[-1] ^ step.overflow)
+        control, a, b, c, scale_a, scale_b = (
+            self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)
+        )
+        m.submodules.multiply = multiply = Products(config)
+        m.d.comb += [
+            multiply.control.eq(control),
+            multiply.a.eq(a),
+            multiply.b.eq(b),
+            multiply.c.eq(c),
+            multiply.scale_a.eq(scale_a),
+            multiply.scale_b.eq(scale_b),
+        ]
+        control, c, scale_a, scale_b = (self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b))
+        m.submodules.align = align = Terms(config)
+        self._connect(m, "multiply", multiply.o, align.i)
+        m.d.comb += [
+            align.control.eq(control),
+            align.c.eq(c),
+            align.scale_a.eq(scale_a),
+            align.scale_b.eq(scale_b),
+        ]
+        control = self._cut(m, "align", control)
+        m.submodules.reduce = accumulate = Accumulate(config)
+        self._connect(m, "align", align.o.addends, accumulate.i)
+        integers = [element for element in self.widths.narrow if element.format.is_integer]
+        m.d.comb += accumulate.integer_groups.eq(runs(config, control.a, integers))
+
+        m.submodules.round = rounder = Round(self.widths.total_bits, self.widths.integer_bits, self.widths.results)
+        control = self._cut(m, "reduce", control)
+        m.d.comb += [
+            rounder.result.eq(control.result),
+            rounder.saturate.eq(control.saturate),
+            rounder.total.eq(self._cut(m, "reduce", accumulate.total)),
+        ]
+        if self.widths.floating:
+            aligned = {name: self._cut(m, "align", getattr(align.o, name)) for name in _ROUNDED}
+            aligned["smallest"] = smallest_normal(aligned["room"], rounder.shifted_bits)
+            for name, value in aligned.items():
+                m.d.comb += getattr(rounder, name).eq(self._cut(m, "reduce", value))
+        m.d.comb += [
+            self.result.d.eq(self._cut(m, "round", rounder.output)),
+            self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),
+        ]
+        return m
+
+    def _cut(self, m: Module, name: str, value: _T) -> _T:
+        """Return `value` registered if the configuration cuts there. Payload registers need no reset."""
+        if name not in self.config.cuts:
+            return value
+        register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
+        with m.If(self.enable):
+            m.d.sync += register.eq(value)
+        return register
+
+    def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
+        """Connect what a stage hands on to the next, behind a cut."""
+        pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
+        for (_, _, value), (_, _, port) in pairs:
+            m.d.comb += port.eq(self._cut(m, cut, value))
