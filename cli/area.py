@@ -39,6 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
     parser.add_argument("--dense", action="store_true", help="only the twin without sparsity")
+    parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
     parser.add_argument("--by-stage", action="store_true", help="also each stage of the unit, synthesised by itself")
     parser.add_argument("--by-format", action="store_true", help="also what each format adds to the unit")
     parser.add_argument(
@@ -76,6 +77,8 @@ def _execute(options: argparse.Namespace) -> int:
             replace(config, sparse=False) if options.dense else config,
             recipe,
             jobs=options.jobs,
+            twin=not options.unit_only,
+            array=not options.unit_only,
             by_stage=options.by_stage,
             by_format=options.by_format,
             progress=progress,

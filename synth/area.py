@@ -177,6 +177,7 @@ def survey(
     *,
     jobs: int,
     twin: bool = True,
+    array: bool = True,
     by_stage: bool = False,
     by_format: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -194,6 +195,8 @@ def survey(
         Processes.
     twin : bool
         The dense unit too, if `config` is sparse.
+    array : bool
+        What is around the units too, where it can be measured.
     by_stage, by_format : bool
         The stages of the unit, and what each format adds.
     progress : callable
@@ -217,7 +220,7 @@ def survey(
     if recipe.full_adders:
         wanted |= {f"{name} with adders": (netlist, recipe) for name, (netlist, _) in wanted.items()}
     refusal = ""
-    if not recipe.combinational and not recipe.fpga:
+    if array and not recipe.combinational and not recipe.fpga:
         wanted["core"] = (around_units(config, "core"), plain)
         if "twin" in wanted:
             wanted["core twin"] = (around_units(replace(config, sparse=False), "core"), plain)

@@ -97,6 +97,13 @@ def test_the_dense_twin_alone(least: Path, capsys: pytest.CaptureFixture[str]) -
     assert (found["configuration"]["sparse"], found["dense_unit"], found["sparsity_percent"]) == (False, None, None)
 
 
+def test_one_unit(least: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("--config", least, "--unit-only", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unit"]["gates"] > 0
+    assert [found[key] for key in ("dense_unit", "sparsity_percent", "array", "warp")] == 4 * [None]
+
+
 def test_a_picture(least: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "least.svg"
     assert exit_status("--config", least, "--fpga", "ice40", "--dense", "--combinational", "--plot", picture) == 0
