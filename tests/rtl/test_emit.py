@@ -73,7 +73,7 @@ def test_a_unit_is_one_module_with_its_parts() -> None:
     names = modules(text(TINY, "unit"))
     assert names[0] == NAME
     assert all(name.startswith(f"{NAME}.") for name in names[1:])
-    assert f"{NAME}.multiply.multiply15" in names
+    assert f"{NAME}.dot_product.multiply.multiply15" in names
 
 
 LINTED = {
