@@ -7,6 +7,7 @@ below 2**(E - F); it never measures the distance of a term from another.
 from amaranth.hdl import Cat, Const, Mux, Value, signed
 
 from ..isa.formats import FORMATS
+from ..isa.metadata import swap_for_mux3
 from ..isa.numerics import zero_exponent_for
 from ..rtl.accumulate import Accumulate
 from ..rtl.config import CoreConfig, Element
@@ -74,7 +75,20 @@ class _Operands:
         for slot in range(config.step_bytes):
             index = metadata.word_select(slot, 2)
             self.pairs.append((a.word_select(slot, 8), b.word_select(4 * (slot // 2) + index, 8)))
+        if config.selector == "mux3":
+            self._exchange(metadata, rule)
         h.cover("any", self.output.any())
+
+    def _exchange(self, metadata: Value, rule: Value) -> None:
+        """Exchange the two slots of a chunk where 3:1 multiplexers do: the same products, in another order."""
+        swapped = [value for value in range(16) if swap_for_mux3(value)]
+        for chunk in range(len(self.pairs) // 2):
+            nibble = metadata.word_select(chunk, 4)
+            exchanged = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in swapped).any()
+            first, second = self.pairs[2 * chunk : 2 * chunk + 2]
+            for slot, (own, other) in enumerate(((first, second), (second, first))):
+                a, b = (Mux(exchanged, *choice) for choice in zip(other, own, strict=True))
+                self.pairs[2 * chunk + slot] = (a, b)
 
 
 def _claim_sum(h: Harness, stage: Accumulate) -> list[Value]:
