@@ -1,5 +1,4 @@
 # Two commands, each with all its set-up: `make run` does the main job, `make test` checks everything.
-# `make test SEED=N` repeats the random tests of a run; without it they are new ones.
 # They need Python (3.10 or newer, with venv) and, for the oracle tests, a C++ compiler.
 
 PYTHON ?= python3
@@ -12,7 +11,7 @@ run: $(VENV)/.installed
 	$(BIN)/sptc run
 
 test: $(VENV)/.installed-test oracle lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

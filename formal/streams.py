@@ -143,11 +143,9 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
     return kept
 
 
-def _rule(h: Harness) -> Value:
-    """Return any of the rules."""
-    rule = h.free("rule", RuleCode)
-    h.assume(Cat(rule == code for code in RuleCode).any())
-    return rule
+def _assume_a_rule(h: Harness, control: Any) -> None:
+    """Leave out control words with a code of no rule."""
+    h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
@@ -166,8 +164,9 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     flow = Flow(h, reset, core.i, core.o, config.latency)
     outputs = config.rows * config.columns
     control = core.i.payload.control
-    h.m.d.comb += [core.i.payload.tag.eq(flow.marks), control.sparse.eq(h.free("sparse")), control.rule.eq(_rule(h))]
-    sparse = _of_marked(h, flow, "marked_sparse", core.i.payload.control.sparse)
+    h.m.d.comb += [core.i.payload.tag.eq(flow.marks), control.eq(h.free("control", control_layout()))]
+    _assume_a_rule(h, control)
+    sparse = _of_marked(h, flow, "marked_sparse", control.sparse)
     h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
     h.m.d.comb += [core.i.payload.metadata[row].eq(_nibbles(flow, 1)) for row in range(config.rows)]
     result = core.o.payload
@@ -248,7 +247,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
     operands, result = warp.i.payload, warp.o.payload
     control = h.free("control", control_layout())
-    h.assume(Cat(control.rule == code for code in RuleCode).any())
+    _assume_a_rule(h, control)
     h.m.d.comb += [
         operands.control.eq(control),
         operands.long.eq(h.free("long")),

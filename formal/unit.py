@@ -76,19 +76,15 @@ class _Operands:
             index = metadata.word_select(slot, 2)
             self.pairs.append((a.word_select(slot, 8), b.word_select(4 * (slot // 2) + index, 8)))
         if config.selector == "mux3":
-            self._exchange(metadata, rule)
+            self.pairs = [self._exchanged(slot, metadata, rule) for slot in range(config.step_bytes)]
         h.cover("any", self.output.any())
 
-    def _exchange(self, metadata: Value, rule: Value) -> None:
-        """Exchange the two slots of a chunk where 3:1 multiplexers do: the same products, in another order."""
-        swapped = [value for value in range(16) if swap_for_mux3(value)]
-        for chunk in range(len(self.pairs) // 2):
-            nibble = metadata.word_select(chunk, 4)
-            exchanged = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in swapped).any()
-            first, second = self.pairs[2 * chunk : 2 * chunk + 2]
-            for slot, (own, other) in enumerate(((first, second), (second, first))):
-                a, b = (Mux(exchanged, *choice) for choice in zip(other, own, strict=True))
-                self.pairs[2 * chunk + slot] = (a, b)
+    def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
+        """Return what a slot multiplies behind 3:1 multiplexers, which exchange those of a chunk: the same products."""
+        nibble = metadata.word_select(slot // 2, 4)
+        swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
+        (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
+        return Mux(swap, other_a, a), Mux(swap, other_b, b)
 
 
 def _claim_sum(h: Harness, stage: Accumulate) -> list[Value]:

@@ -139,7 +139,7 @@ class Core(wiring.Component):
         for row, decode in enumerate(rows):
             flags = delayed(m, decode.illegal, config.latency, advance, f"illegal_{row}")
             m.d.comb += result.illegal[row].eq(flags)
-        m.d.comb += result.tag.eq(delayed(m, Value.cast(tile.tag), config.latency, advance, "tag"))
+        m.d.comb += result.tag.eq(delayed(m, tile.tag, config.latency, advance, "tag"))
         if not config.latency:
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m

@@ -2,13 +2,14 @@
 
 from typing import TypeVar
 
-from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Module, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from .accumulate import Accumulate
 from .codes import runs
 from .config import CoreConfig
+from .pipeline import delayed
 from .products import Products
 from .round import Round, smallest_normal
 from .select import OperandSelect
@@ -111,13 +112,8 @@ class DotProduct(wiring.Component):
         return m
 
     def _cut(self, m: Module, name: str, value: _T) -> _T:
-        """Return `value` registered if the configuration cuts there. Payload registers need no reset."""
-        if name not in self.config.cuts:
-            return value
-        register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
-        with m.If(self.enable):
-            m.d.sync += register.eq(value)
-        return register
+        """Return `value` registered if the configuration cuts there."""
+        return delayed(m, value, int(name in self.config.cuts), self.enable, name)
 
     def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
         """Connect what a stage hands on to the next, behind a cut."""

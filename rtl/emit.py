@@ -12,7 +12,7 @@ from .unit import Unit
 from .warp import Warp
 from .wgmma import WgmmaWarp
 
-__all__ = ["TOPS", "emit", "emit_around_units", "unit_of"]
+__all__ = ["TOPS", "emit", "unit_of"]
 
 #: What can be emitted.
 TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
@@ -26,6 +26,7 @@ def emit(
     tag_shape: ShapeLike = 0,
     language: str = "verilog",
     platform: object = None,
+    with_unit: bool = True,
 ) -> str:
     """Return the Verilog of a component, or its RTLIL.
 
@@ -36,40 +37,20 @@ def emit(
     top : str
         One of :data:`TOPS`.
     name : str
-        Name of the top module; that of an array's dot product is ``NAME_unit``.
+        Name of the top module; that of an array's dot product is :func:`unit_of` it.
     tag_shape : shape-like
         Of the tag that a core carries with each tile.
     language : str
         ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
     platform : object
         What components are elaborated for; with :data:`~sptc.rtl.booth.OPERATORS` a multiplier is one operator.
+    with_unit : bool
+        A core or a warp comes with the module of its dot product.
     """
     if top == "unit":
         return _convert(Unit(config), name, language, platform)
     if top == "tensor_memory":
         return _convert(TensorMemoryReader(), name, language, platform)
-    around = emit_around_units(config, top, name, tag_shape=tag_shape, language=language, platform=platform)
-    return around + "\n" + _convert(DotProduct(config), unit_of(name), language, platform)
-
-
-def unit_of(name: str) -> str:
-    """Return the name of the dot product's module below a top module."""
-    return f"{name}_unit"
-
-
-def emit_around_units(
-    config: CoreConfig,
-    top: str,
-    name: str,
-    *,
-    tag_shape: ShapeLike = 0,
-    language: str = "verilog",
-    platform: object = None,
-) -> str:
-    """Return a core or a warp without the module that it has of each dot product, :func:`unit_of` its name.
-
-    Parameters are those of :func:`emit`.
-    """
 
     class UnitInstance(DotProduct):
         """The dot product as a module of its own: Amaranth would emit one for each place in the array."""
@@ -85,7 +66,13 @@ def emit_around_units(
         component = Core(config, tag_shape, UnitInstance)
     else:
         component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=UnitInstance)
-    return _convert(component, name, language, platform)
+    text = _convert(component, name, language, platform)
+    return f"{text}\n{_convert(DotProduct(config), unit_of(name), language, platform)}" if with_unit else text
+
+
+def unit_of(name: str) -> str:
+    """Return the name of the dot product's module below a top module."""
+    return f"{name}_unit"
 
 
 def _convert(component: wiring.Component, name: str, language: str, platform: object) -> str:

@@ -1,11 +1,15 @@
 """Registers that let a value keep pace with a pipeline."""
 
-from amaranth.hdl import Module, Signal, Value
+from typing import TypeVar
+
+from amaranth.hdl import Module, Signal, Value, ValueLike
 
 __all__ = ["delayed"]
 
+_T = TypeVar("_T", bound=ValueLike)
 
-def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
+
+def delayed(m: Module, value: _T, cycles: int, enable: Value, name: str) -> _T:
     """Return what a value was so many enabled cycles ago. Payload registers need no reset."""
     for cycle in range(cycles):
         register = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)

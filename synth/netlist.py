@@ -13,7 +13,7 @@ from ..errors import Error
 from ..rtl.booth import OPERATORS
 from ..rtl.config import CoreConfig
 from ..rtl.dot_product import DotProduct
-from ..rtl.emit import emit_around_units, unit_of
+from ..rtl.emit import emit, unit_of
 from ..rtl.step import decoded_step_layout, sum_layout
 
 __all__ = ["TOP", "Netlist", "around_units", "modules", "stages", "unit"]
@@ -91,7 +91,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
         # Amaranth warns of a component that was made and not used, which one that refuses its configuration is.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
-            text = emit_around_units(config, top, TOP, language="rtlil")
+            text = emit(config, top, TOP, language="rtlil", with_unit=False)
         except Error as error:
             failure = str(error)
         if failure:

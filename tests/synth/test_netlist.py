@@ -35,14 +35,15 @@ def test_units() -> None:
     assert unit(config, operators=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
 
 
-def test_the_units_of_an_array_are_black_boxes(tmp_path: Path) -> None:
-    config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",))
+@pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
+def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
+    """A dense array has the control of its pipeline beside them; a sparse one the decoders and flags of its rows."""
+    config = CoreConfig(name="six", formats=("s8",), step_bytes=4, rows=2, columns=3, cuts=("reduce",), sparse=sparse)
     array = around_units(config, "core")
     cells = cells_of(array, tmp_path)
     assert cells["top_unit"] == 6
     assert not re.search(r"module \\top_unit\.", array.text)
-    # The decoders and flags of two rows, and the control of the pipeline.
-    assert sum(count for name, count in cells.items() if name != "top_unit") < 300
+    assert sum(count for name, count in cells.items() if name != "top_unit") < most
 
 
 def test_a_warp_holds_its_array() -> None:
