@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil
-
 from ..errors import BackendError
+from ..rtl.convert import to_rtlil
 from ..yosys import run_yosys
 from .harness import Harness
 
@@ -53,7 +52,7 @@ class Trace:
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
     """Return a harness as SMT-LIB, and write it into a folder as graphs too if asked."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
-    text = rtlil.convert(harness.m, name=_TOP, ports=ports, emit_src=False, platform="formal")
+    text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
     run_yosys(folder, _FLATTEN + _SMT + (_GRAPH if graph else ""))
     return (folder / f"{_TOP}.smt2").read_text(encoding="utf-8")

@@ -1,10 +1,10 @@
 """Verilog of a unit, of what holds many dot products and of what feeds them; those are emitted once for all."""
 
-from amaranth.back import rtlil, verilog
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 from amaranth.lib import wiring
 
 from .config import CoreConfig
+from .convert import to_rtlil, to_verilog
 from .core import Core
 from .dot_product import DotProduct
 from .tensor_memory import TensorMemoryReader
@@ -76,6 +76,4 @@ def unit_of(name: str) -> str:
 
 
 def _convert(component: wiring.Component, name: str, language: str, platform: object) -> str:
-    if language == "rtlil":
-        return str(rtlil.convert(component, platform=platform, name=name, emit_src=False))
-    return str(verilog.convert(component, platform=platform, name=name, strip_internal_attrs=True, emit_src=False))
+    return {"rtlil": to_rtlil, "verilog": to_verilog}[language](component, name, platform=platform)

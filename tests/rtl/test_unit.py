@@ -9,7 +9,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from amaranth.back import rtlil
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
@@ -18,6 +17,7 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import BLOCK_SCALES, CUTS, PRESETS, CoreConfig
+from sptc.rtl.convert import to_rtlil
 from sptc.rtl.metadata import RuleCode
 from sptc.rtl.order import nibble_order
 from sptc.rtl.round import ResultCode
@@ -230,7 +230,7 @@ def single(word: str, **fields: object) -> CoreConfig:
 @lru_cache(maxsize=32)
 def netlist(config: CoreConfig) -> dict[str, str]:
     """Return the bodies of a unit's modules in RTLIL by path. Modules without logic have none."""
-    text = rtlil.convert(Unit(config), name="unit", emit_src=False)
+    text = to_rtlil(Unit(config), "unit")
     bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", text, re.MULTILINE | re.DOTALL)
     return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
 
@@ -293,7 +293,7 @@ def test_only_scales_held_are_built() -> None:
     """Of an offset, and of the scales of a group, whose significands ue8m0 has not."""
 
     def built(component: type[ExponentOffset | GroupScale], word: str, *scales: str) -> int:
-        return rtlil.convert(component(single(word, scales=scales)), emit_src=False).count("\n  cell $")
+        return to_rtlil(component(single(word, scales=scales)), "top").count("\n  cell $")
 
     assert built(ExponentOffset, "e4m3") < built(ExponentOffset, "e4m3", "ue8m0")
     both = built(GroupScale, "e2m1/4", *BLOCK_SCALES)
