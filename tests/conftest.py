@@ -1,8 +1,9 @@
-"""Seeds for random tests: one a run, printed, with the command that repeats a failure; and tiles of tcgen05."""
+"""Seeds for random tests: one a run, printed, with the command that repeats a failure; and files that many read."""
 
+import re
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from sptc.isa.instructions import parse
 from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
+from sptc.sim.register_file import RegisterFile
 from sptc.sim.tensor_memory_file import TensorMemoryFile
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
     parser.addoption("--waves", type=Path, default=None, metavar="FOLDER", help="write the waves of the benches there")
+    parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings from there")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,6 +75,41 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("liberty") / "little.lib"
     path.write_text("\n".join(["/* a few cells */ library (little) {", units, *cells, "}\n"]))
     return path
+
+
+@pytest.fixture
+def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, RegisterFile]]:
+    """Read the complete recordings, from which those that ship are drawn: each set, and its name.
+
+    Archives hold SET|SELECTOR|DISTRIBUTION|OPERAND, and a table in a README.md says which instruction a SET is.
+    """
+    folder: Path | None = request.config.getoption("--recordings")
+    if folder is None:
+        pytest.skip("the complete recordings are not shipped: --recordings FOLDER says where they are")
+    return _recorded_sets(folder)
+
+
+def _recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
+    table = (folder / "README.md").read_text(encoding="utf-8")
+    texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", table, re.MULTILINE))
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as archive:
+            for key in sorted({key.rsplit("|", 1)[0] for key in archive.files}):
+                name, selector, distribution = key.split("|")
+                instruction = parse(texts[name])
+                a, b, c, d, e = (archive[f"{key}|{operand}"] for operand in "ABCDE")
+                file = RegisterFile(
+                    instruction=instruction,
+                    selector=int(selector),
+                    a=a,
+                    b=b,
+                    c=c,
+                    d=d,
+                    e=e if instruction.sparse else None,
+                    metadata="silicon" if distribution == "anymeta" else "strict",
+                    b_descriptor=np.full(len(b), 128 >> 4 << 16, np.uint64),
+                )
+                yield key, file
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,13 +1,12 @@
 """A warp of ``wgmma`` behind descriptors: random forms, and every recorded tile at the addresses it computes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from sptc.isa.instructions import parse
 from sptc.rtl.convert import to_verilog
 from sptc.rtl.fetch import CoreMatrixAddress, PanelFetcher
 from sptc.rtl.wgmma import WgmmaWarp
@@ -15,8 +14,6 @@ from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.register_file import RegisterFile, shipped, write
 
-ROOT = Path(__file__).parents[2]
-FULL = ROOT.parent / "shared" / "silicon"
 #: A panel every sixteen cycles.
 ARRAY = (2, 4)
 ITEMS = 60
@@ -54,28 +51,15 @@ def test_a_wrong_output_in_a_recording_is_seen(wgmma: Callable, seed: int, tmp_p
     assert re.search("case 1, warp 2, columns 8 to 15: 1 bits differ from the golden model", failure.message)
 
 
-@pytest.mark.skipif(not FULL.is_dir(), reason="the complete recordings lie beside the checkout only where it is built")
-def test_every_recorded_set(wgmma: Callable, seed: int, tmp_path: Path) -> None:
+def test_every_recorded_set(
+    wgmma: Callable, seed: int, tmp_path: Path, recorded_sets: Iterator[tuple[str, RegisterFile]]
+) -> None:
     """All 77 sets, where the complete recordings are present."""
-    names = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", (FULL / "README.md").read_text(), re.MULTILINE))
     files = []
-    for path in sorted(FULL.glob("*.npz")):
-        with np.load(path) as archive:
-            for key in sorted({key.rsplit("|", 1)[0] for key in archive.files if key.startswith("wg_")}):
-                name, selector, _ = key.split("|")
-                a, b, c, d, e = (archive[f"{key}|{operand}"] for operand in "ABCDE")
-                file = RegisterFile(
-                    instruction=parse(names[name]),
-                    selector=int(selector),
-                    a=a,
-                    b=b,
-                    c=c,
-                    d=d,
-                    e=e,
-                    b_descriptor=np.full(len(b), 128 >> 4 << 16, np.uint64),
-                )
-                files.append(str(tmp_path / f"{len(files)}.npz"))
-                write(files[-1], file)
+    for key, file in recorded_sets:
+        if key.startswith("wg_"):
+            files.append(str(tmp_path / f"{len(files)}.npz"))
+            write(files[-1], file)
     assert len(files) == 77
     assert wgmma(seed, files=tuple(files)) == []
 
