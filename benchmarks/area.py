@@ -5,6 +5,7 @@ with the recipe of ``sptc area --liberty``; the other designs were measured with
 """
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def products(config: CoreConfig) -> int:
 
 
 def measured(library: Library) -> dict[str, Measurement]:
-    """Measure every unit, as many at a time as there are cores; at last the largest alone."""
+    """Measure every unit, as many at a time as there are cores; at last the largest alone, with its conversion."""
     wires, adders = Recipe(library=library, combinational=True), Recipe(library, combinational=True, full_adders=True)
     wanted = {}
     for name, config in UNITS.items():
@@ -61,7 +62,11 @@ def measured(library: Library) -> dict[str, Measurement]:
             bar.update(done - bar.n)
 
         found = measure_all(wanted, cores(), progress=progress)
-    return found | {"hopper alone": measure(unit(UNITS["hopper"]), Recipe(library=library))}
+    start = time.perf_counter()
+    largest = unit(UNITS["hopper"])
+    conversion = time.perf_counter() - start
+    alone = measure(largest, Recipe(library=library))
+    return found | {"hopper report": replace(alone, seconds=conversion + alone.seconds)}
 
 
 def per_product(found: dict[str, Measurement], name: str, kind: str) -> float:
@@ -98,7 +103,9 @@ def rows_of(found: dict[str, Measurement]) -> list[Row]:
     rows.append(
         Row("f16 dense in four stages, longest", "ns", nanoseconds(found["f16 stages"]), f"at most {STAGE_NS:g}")
     )
-    rows.append(Row("hopper sparse in its stages, synthesis alone", "s", found["hopper alone"].seconds, "at most 60"))
+    rows.append(
+        Row("hopper sparse in its stages, report of one unit", "s", found["hopper report"].seconds, "at most 60")
+    )
     return rows
 
 
