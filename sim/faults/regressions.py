@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import tile_layout, tile_result_layout
-from ...rtl.emit import emit
+from ...rtl.emit import emit, unit_of
 from ...rtl.step import control_layout, result_layout, step_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
@@ -295,8 +295,9 @@ class _Stream:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
         text = emit(config, settings.top, TOP, tag_shape=TAG if core else 0, language="rtlil")
-        # The unit is a top of its own.
-        self.netlist = mutated(text, TOP, {settings.top: (f"{TOP}/*", faults)}, seed, folder, whole=f"{TOP}_unit")
+        # The unit is a top of its own, and so is, with it, what decodes the metadata of a row.
+        cells = f"{TOP}/* {TOP}/*decode_row_* %d"
+        self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, whole=unit_of(TOP))
         rng = np.random.default_rng(seed)
         source = (tiles if core else warp_items)(config, settings.arch, rng)
         self._items: list[Item] = list(islice(source, settings.items))
