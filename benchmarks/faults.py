@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
-from sptc.sim.benches.settings import TOPS, Settings
+from sptc.sim.benches.settings import Settings
 from sptc.sim.faults.equivalence import proved_equivalent
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import TOP, regression
@@ -103,7 +103,7 @@ def main() -> int:
 
     def work() -> Iterator[tuple[Settings, int, Path]]:
         for preset in chosen.presets:
-            for top in TOPS:
+            for top in SHARES:
                 settings = Settings(preset, top, ITEMS[top])
                 faults = round(chosen.faults * SHARES[top] / len(chosen.presets))
                 yield settings, faults, (chosen.folder / f"{preset}-{top}").resolve()
@@ -128,7 +128,7 @@ def main() -> int:
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
-        pending.sort(key=lambda outcome: TOPS.index(outcome.top))  # the easier proofs first
+        pending.sort(key=lambda outcome: [*SHARES].index(outcome.top))  # the easier proofs first
         proofs: list[Future[Outcome]] = [pool.submit(prove, o, folders[o.preset, o.top]) for o in pending]
         for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
             keep([proof.result()])

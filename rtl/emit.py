@@ -12,7 +12,7 @@ from .unit import Unit
 from .warp import Warp
 from .wgmma import WgmmaWarp
 
-__all__ = ["TOPS", "emit", "unit_of"]
+__all__ = ["TOPS", "emit", "unit_instance", "unit_of"]
 
 #: What can be emitted.
 TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
@@ -51,23 +51,28 @@ def emit(
         return _convert(Unit(config), name, language, platform)
     if top == "tensor_memory":
         return _convert(TensorMemoryReader(), name, language, platform)
-
-    class UnitInstance(DotProduct):
-        """The dot product as a module of its own: Amaranth would emit one for each place in the array."""
-
-        def elaborate(self, platform: object) -> Module:
-            m = Module()
-            clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable} if config.cuts else {}
-            m.submodules.shared = Instance(unit_of(name), i_step=self.step, o_result=self.result, **clock)
-            return m
-
     component: Core | Warp | WgmmaWarp
     if top == "core":
-        component = Core(config, tag_shape, UnitInstance)
+        component = Core(config, tag_shape, unit_instance(name))
     else:
-        component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=UnitInstance)
+        component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=unit_instance(name))
     text = _convert(component, name, language, platform)
     return f"{text}\n{_convert(DotProduct(config), unit_of(name), language, platform)}" if with_unit else text
+
+
+def unit_instance(name: str) -> type[DotProduct]:
+    """Return a dot product that is the module :func:`unit_of` a top: Amaranth would emit one for each place."""
+
+    class UnitInstance(DotProduct):
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable}
+            m.submodules.shared = Instance(
+                unit_of(name), i_step=self.step, o_result=self.result, **(clock if self.config.cuts else {})
+            )
+            return m
+
+    return UnitInstance
 
 
 def unit_of(name: str) -> str:

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from ...errors import BackendError
+from ...rtl.emit import unit_of
 from ...yosys import run_yosys
 from .mutants import READ, Fault
 
@@ -11,8 +12,8 @@ __all__ = ["proved_equivalent"]
 
 #: Only ports and registers keep names that the two sides are matched by: what lies between may differ.
 _HIDE = "dffunmap\nopt_clean\nselect -set named t:$dff %co1:+[Q] w:* %i x:* %u\nrename -hide w:* @named %d\n"
-#: Parts that the faults were drawn around.
-_WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
+#: Parts that the faults were drawn around become ports: what enters them is compared, what leaves them is the same.
+_OPEN = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
 _TRANSPARENT = """\
 module \\$dffe (CLK, EN, D, Q);
   parameter WIDTH = 1;
@@ -42,7 +43,7 @@ def proved_equivalent(top: str, fault: Fault, folder: Path, timeout: float, *, p
 
     By induction: the two sides share their inputs and, in the cycle before, their registers; that registers and outputs
     agree again is proved. That the sides agree at first is what the regression has shown. Inputs keep the assumptions
-    of the design (``$assume`` cells).
+    of the design (``$assume`` cells). Of the units of an array, that they are given the same is proved.
 
     Parameters
     ----------
@@ -69,8 +70,9 @@ def proved_equivalent(top: str, fault: Fault, folder: Path, timeout: float, *, p
 
 
 def _proved(top: str, fault: Fault, folder: Path, timeout: float, prepare: str) -> bool:
+    opened = _OPEN.format(top=top, part=unit_of(top))
     sides = [
-        f"{READ}chformal -lower\n{command}\n{_WHOLE}{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
+        f"{READ}chformal -lower\n{command}\n{opened}{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
         for name, command in (("right", ""), ("faulty", fault.command))
     ]
     compare = (

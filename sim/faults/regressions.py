@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Signal, Value
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
-from ...rtl.core import tile_layout, tile_result_layout
-from ...rtl.emit import emit, unit_of
+from ...rtl.core import Core, tile_layout, tile_result_layout
+from ...rtl.dot_product import DotProduct
+from ...rtl.emit import emit, unit_instance, unit_of
 from ...rtl.step import control_layout, result_layout, step_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
@@ -228,12 +229,30 @@ class _AssumedComponents(Harness):
         return m
 
 
+def _assumed(control: Any, config: CoreConfig, arch: str) -> Module:
+    """Return a module that assumes of a control word that it is some instruction's of the datapath."""
+    fields, layout = ("a", "b", "result", "sparse", "scale"), control_layout()
+    words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
+    allowed = {
+        tuple((word >> layout[name].offset) & (1 << layout[name].width) - 1 for name in fields) for word in words
+    }
+    said = Cat(Value.cast(control[name]) for name in fields)
+    m = Module()
+    m.d.comb += Assume(
+        Cat(
+            said == Cat(Const(code, layout[name].width) for name, code in zip(fields, codes, strict=True))
+            for codes in sorted(allowed)
+        ).any()
+    )
+    return m
+
+
 class _AssumedUnit(Elaboratable):
     """A unit that is told only what some instruction of the datapath says."""
 
     def __init__(self, config: CoreConfig, arch: str) -> None:
         self._unit = Unit(config)
-        self._controls = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
+        self._arch = arch
         self.step = Signal(step_layout(config).size)
         self.enable = Signal()
         self.result = Signal(result_layout(config).size)
@@ -242,18 +261,20 @@ class _AssumedUnit(Elaboratable):
         m = Module()
         m.submodules.unit = unit = self._unit
         m.d.comb += [unit.step.eq(self.step), unit.enable.eq(self.enable), self.result.eq(unit.result)]
-        fields = ("a", "b", "result", "sparse", "scale")
-        control = Cat(Value.cast(unit.step.control[name]) for name in fields)
-        m.submodules.assumption = assumption = Module()
-        layout = control_layout()
-        allowed = {
-            tuple((word >> layout[name].offset) & (1 << layout[name].width) - 1 for name in fields)
-            for word in self._controls
-        }
-        words = [
-            Cat(Const(code, layout[name].width) for name, code in zip(fields, codes, strict=True)) for codes in allowed
-        ]
-        assumption.d.comb += Assume(Cat(control == word for word in words).any())
+        m.submodules.assumption = _assumed(unit.step.control, unit.config, self._arch)
+        return m
+
+
+class _AssumedCore(Core):
+    """A core that is told only what some instruction says, where no tile is offered too."""
+
+    def __init__(self, config: CoreConfig, arch: str) -> None:
+        super().__init__(config, TAG, unit_instance(TOP))
+        self._arch = arch
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.submodules.assumption = _assumed(self.i.payload.control, self.config, self._arch)
         return m
 
 
@@ -294,9 +315,13 @@ class _Stream:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
-        text = emit(config, settings.top, TOP, tag_shape=TAG if core else 0, language="rtlil")
         # The unit is a top of its own, and so is, with it, what decodes the metadata of a row.
-        cells = f"{TOP}/* {TOP}/*decode_row_* %d"
+        if core:
+            whole = to_rtlil(DotProduct(config), unit_of(TOP))
+            text = f"{to_rtlil(_AssumedCore(config, settings.arch), TOP)}\n{whole}"
+        else:
+            text = emit(config, settings.top, TOP, language="rtlil")
+        cells = rf"{TOP}/* {TOP}/*decode_row_* {TOP}/*\assumption.* %u %d"
         self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, whole=unit_of(TOP))
         rng = np.random.default_rng(seed)
         source = (tiles if core else warp_items)(config, settings.arch, rng)

@@ -119,6 +119,12 @@ def test_survivors_of_components_change_nothing(injected: Callable) -> None:
     assert len(left) <= 1, left
 
 
+def test_a_fault_of_a_core_that_is_killed_is_not_proved(injected: Callable) -> None:
+    of_top, folder = injected("core")
+    fault = next(fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None)
+    assert not proved_equivalent(TOP, fault, folder, 60)
+
+
 def test_every_cell_is_as_likely(rng: np.random.Generator) -> None:
     wide = [f"mutate -mode inv -module m -cell wide -port A -portbit {bit}" for bit in range(1000)]
     narrow = ["mutate -mode inv -module m -cell narrow -port A -portbit 0"]
