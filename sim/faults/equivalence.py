@@ -6,14 +6,16 @@ from pathlib import Path
 from ...errors import BackendError
 from ...rtl.emit import unit_of
 from ...yosys import run_yosys
-from .mutants import READ, Fault
+from .mutants import FLAT, READ, Fault
 
 __all__ = ["proved_equivalent"]
 
 #: Only ports and registers keep names that the two sides are matched by: what lies between may differ.
 _HIDE = "dffunmap\nopt_clean\nselect -set named t:$dff %co1:+[Q] w:* %i x:* %u\nrename -hide w:* @named %d\n"
-#: Parts that the faults were drawn around become ports: what enters them is compared, what leaves them is the same.
-_OPEN = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
+#: Parts that the faults were drawn around, opened: some of what enters them may not matter.
+_WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
+#: Such parts become ports: what enters them is compared, what leaves them is the same.
+_CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
 _TRANSPARENT = """\
 module \\$dffe (CLK, EN, D, Q);
   parameter WIDTH = 1;
@@ -43,7 +45,7 @@ def proved_equivalent(top: str, fault: Fault, folder: Path, timeout: float, *, p
 
     By induction: the two sides share their inputs and, in the cycle before, their registers; that registers and outputs
     agree again is proved. That the sides agree at first is what the regression has shown. Inputs keep the assumptions
-    of the design (``$assume`` cells). Of the units of an array, that they are given the same is proved.
+    of the design (``$assume`` cells). Of an array's units it is enough that they are given the same.
 
     Parameters
     ----------
@@ -59,20 +61,21 @@ def proved_equivalent(top: str, fault: Fault, folder: Path, timeout: float, *, p
         The design is a pipeline without feedback: where the induction fails, since it starts from registers that
         nothing can leave so, its registers with enables are taken for wires, which proves any fault outside them.
     """
-    if _proved(top, fault, folder, timeout, ""):
+    closed = _CLOSED.format(top=top, part=unit_of(top))
+    ways = [closed, _WHOLE] if f"module \\{unit_of(top)}\n" in (folder / FLAT).read_text(encoding="utf-8") else [_WHOLE]
+    if any(_proved(top, fault, folder, timeout, way) for way in ways):
         return True
     if not pipeline or "$auto$ff" in fault.command:
         return False
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".v", encoding="utf-8") as file:
         file.write(_TRANSPARENT)
         file.flush()
-        return _proved(top, fault, folder, timeout, f"techmap -map {Path(file.name).name}\nopt_clean\n")
+        return _proved(top, fault, folder, timeout, f"{_WHOLE}techmap -map {Path(file.name).name}\nopt_clean\n")
 
 
 def _proved(top: str, fault: Fault, folder: Path, timeout: float, prepare: str) -> bool:
-    opened = _OPEN.format(top=top, part=unit_of(top))
     sides = [
-        f"{READ}chformal -lower\n{command}\n{opened}{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
+        f"{READ}chformal -lower\n{command}\n{prepare}rename {top} {name}\n{_HIDE}design -stash {name}\n"
         for name, command in (("right", ""), ("faulty", fault.command))
     ]
     compare = (

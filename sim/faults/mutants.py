@@ -9,7 +9,7 @@ import numpy as np
 
 from ...yosys import run_yosys
 
-__all__ = ["READ", "SELECT", "Fault", "Netlist", "faulty_verilog", "mutated"]
+__all__ = ["FLAT", "READ", "SELECT", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
 #: Port that selects the active fault; zero selects none.
 SELECT = "active_fault"
@@ -21,8 +21,9 @@ _FLATTEN = (
     "read_rtlil design.il\nhierarchy -top {top}\nproc\n{keep}flatten\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Reads the design as its faults name it: Yosys numbers cells anew each time that it flattens.
-READ = "read_rtlil flat.il\n"
+#: The design as its faults name it, in a file: Yosys numbers cells anew each time that it flattens.
+FLAT = "flat.il"
+READ = f"read_rtlil {FLAT}\n"
 
 
 @dataclass(frozen=True)
