@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for_end
 from typing import Any
 
+from .collector import uncollected
 from .errors import Error
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
@@ -236,22 +237,6 @@ def local_pool(jobs: int) -> Iterator[Pool]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collect no garbage within, but before and after.
-
-    A client that failed to connect waits, when it is collected, for a lock that the making of another one holds.
-    """
-    gc.collect()
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
 def cluster_pool(address: str) -> Iterator[Pool]:
     """Work on the workers of a Dask scheduler; these import the same version of this package.
 
@@ -273,7 +258,9 @@ def cluster_pool(address: str) -> Iterator[Pool]:
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:
-        with _uncollected():
+        # A client that failed to connect waits, when it is collected, for a lock that the making of another one holds.
+        gc.collect()
+        with uncollected():
             client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         failure = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,11 +1,14 @@
-"""Text of a design, Verilog or RTLIL: how all that this project emits is written."""
+"""Text of a design, Verilog or RTLIL: how all that this project emits is written.
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+A design is millions of objects that live to the end; a collector would walk them again and again.
+"""
+
+from collections.abc import Sequence
 
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import Elaboratable, Value
+
+from ..collector import uncollected
 
 __all__ = ["to_rtlil", "to_verilog"]
 
@@ -24,7 +27,7 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
     platform : object
         What components are elaborated for; with :data:`~sptc.rtl.booth.OPERATORS` a multiplier is one operator.
     """
-    with _uncollected():
+    with uncollected():
         return str(rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=False))
 
 
@@ -32,20 +35,8 @@ def to_verilog(
     design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None
 ) -> str:
     """Return Verilog without Amaranth's own attributes; parameters as of :func:`to_rtlil`."""
-    with _uncollected():
+    with uncollected():
         text = verilog.convert(
             design, name=name, ports=ports, platform=platform, strip_internal_attrs=True, emit_src=False
         )
     return str(text)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collect no garbage within: millions of objects would be walked again and again, and most live to the end."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -20,10 +20,10 @@ from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core, tile_layout, tile_result_layout
 from ...rtl.dot_product import DotProduct
-from ...rtl.emit import emit, unit_instance, unit_of
+from ...rtl.emit import unit_instance, unit_of
 from ...rtl.step import control_layout, result_layout, step_layout
 from ...rtl.unit import Unit
-from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from ..benches.bench import ComponentBench
 from ..benches.components import Harness, component_benches
 from ..benches.items import TAG, Item, native, random_blocks, tiles, warp_items
@@ -315,12 +315,9 @@ class _Stream:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
+        component = _AssumedCore(config, settings.arch) if core else Warp(config, unit_class=unit_instance(TOP))
+        text = f"{to_rtlil(component, TOP)}\n{to_rtlil(DotProduct(config), unit_of(TOP))}"
         # The unit is a top of its own, and so is, with it, what decodes the metadata of a row.
-        if core:
-            whole = to_rtlil(DotProduct(config), unit_of(TOP))
-            text = f"{to_rtlil(_AssumedCore(config, settings.arch), TOP)}\n{whole}"
-        else:
-            text = emit(config, settings.top, TOP, language="rtlil")
         cells = rf"{TOP}/* {TOP}/*decode_row_* {TOP}/*\assumption.* %u %d"
         self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, whole=unit_of(TOP))
         rng = np.random.default_rng(seed)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.hdl import Instance, Module, Signal
+from sptc.rtl.convert import to_rtlil
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.faults import mutants
@@ -109,6 +111,26 @@ def test_draws(tmp_path: Path) -> None:
 def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     mutated(ABSORBED, "bench", {"whole": ("bench/*", 1)}, 0, tmp_path)
     assert proved_equivalent("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 60.0) == same
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [
+        ("const0 -module bench -cell $3 -port Y -portbit 5", True),  # the part is given the same
+        ("inv -module bench -cell $4 -port Y -portbit 0", True),  # the part does not look there
+        ("inv -module bench -cell $4 -port Y -portbit 5", False),
+    ],
+)
+def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
+    """A product is behind what the fault is in, which no solver finds the same in this time if it is opened."""
+    part, whole, product = Module(), Module(), Signal(23, name="product")
+    x, a, b = Signal(24, name="x"), Signal(24, name="a"), Signal(24, name="b")
+    part.d.comb += product.eq(x[1:13] * x[13:])
+    result = Signal(23, name="result")
+    whole.submodules.part = Instance("bench_unit", i_x=a | (a & b), o_product=result)
+    text = to_rtlil(whole, "bench", ports=[a, b, result]) + "\n" + to_rtlil(part, "bench_unit", ports=[x, product])
+    mutated(text, "bench", {"whole": ("bench/*", 1)}, 0, tmp_path, whole="bench_unit")
+    assert proved_equivalent("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 20.0) == same
 
 
 def test_survivors_of_components_change_nothing(injected: Callable) -> None:
