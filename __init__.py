@@ -6,12 +6,20 @@ shared memory and registers. :func:`evidence` says whether the numerics of an in
 :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
 
-from .errors import BackendError, Error, FileError, InstructionError, MetadataError, OperandError, OrderError
+from .api.matrix_moves import ldmatrix, stmatrix
+from .api.tcgen05 import tcgen05_mma
+from .api.warp import evidence, mma
+from .api.warpgroup import wgmma
+from .errors import (
+    BackendError,
+    Error,
+    FileError,
+    InstructionError,
+    MetadataError,
+    OperandError,
+    OrderError,
+)
 from .isa.life_cycle import WgmmaSequence
-from .matrix_moves import ldmatrix, stmatrix
-from .operations import evidence, mma
-from .tcgen05 import tcgen05_mma
-from .warpgroup import wgmma
 
 __all__ = [
     "BackendError",

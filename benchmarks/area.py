@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measure import Row, options, show
 from sptc.errors import Error
-from sptc.pools import cores
+from sptc.infra.pools import cores
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import unit

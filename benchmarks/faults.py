@@ -23,8 +23,8 @@ from sptc.sim.faults.regressions import TOP, regression
 from tqdm import tqdm
 
 #: Vectors of each component, steps, tiles and instructions, and the share of the faults that each top gets.
-ITEMS = {"components": 100_000, "unit": 800_000, "core": 20_000, "warp": 1_500}
-SHARES = {"components": 0.6, "unit": 0.2, "core": 0.1, "warp": 0.1}
+ITEMS = {"components": 100_000, "row": 800_000, "core": 20_000, "warp": 1_500}
+SHARES = {"components": 0.6, "row": 0.2, "core": 0.1, "warp": 0.1}
 #: Seconds that a proof may take.
 TIMEOUT = 60.0
 
@@ -56,7 +56,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 def prove(outcome: Outcome, folder: Path) -> Outcome:
     """Try to prove that a fault that survived changes nothing."""
     fault = Fault(outcome.number, outcome.component, outcome.command)
-    proved = proved_equivalent(TOP, fault, folder, TIMEOUT, pipeline=outcome.top == "unit")
+    proved = proved_equivalent(TOP, fault, folder, TIMEOUT, pipeline=outcome.top == "row")
     return replace(outcome, verdict="equivalent" if proved else "unproved")
 
 

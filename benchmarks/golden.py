@@ -15,7 +15,8 @@ from sptc.golden.registers import unpack, unpack_nibbles  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
-from sptc.sim.stimulus import Operands, random_operands  # noqa: E402
+from sptc.isa.operands import MatrixOperands  # noqa: E402
+from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 S8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
@@ -33,7 +34,7 @@ def kept(instruction: Instruction) -> int:
 
 def call(instruction: Instruction, operands: Operands) -> np.ndarray:
     """Compute tiles through the public function."""
-    return sptc.mma(str(instruction), operands.a, operands.b, operands.c, operands.e, operands.selector)
+    return sptc.mma(str(instruction), operands.a, operands.b, operands.c, operands.e, operands.sparsity_selector)
 
 
 def matrices(instruction: Instruction, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -103,7 +104,7 @@ def main() -> None:
         rows.append(Row("  ratio", "x", peer / seconds, "at least 5"))
 
     a, b, c, nibbles = matrices(f16, rng)
-    seconds = best_seconds(lambda: multiply(f16, "sm_90", a, b, c, nibbles))
+    seconds = best_seconds(lambda: multiply(f16, "sm_90", MatrixOperands(a, b, c, nibbles)))
     rows.append(Row(f"{M}x{N}x{K} f16 matrix", "M kept MAC/s", M * N * K / 2 / seconds / 1e6, "at least 300"))
     gathered = np.moveaxis(b[0][kept_rows(nibbles[0], f16.granularity)], 1, 2)
     peer = mmasim_seconds(np.broadcast_to(a[0][:, None], gathered.shape), gathered, c[0])
@@ -115,7 +116,7 @@ def main() -> None:
     seconds = best_seconds(lambda: call(s8, tiles))
     rows.append(Row("m16n8k64 s8 through registers", "M kept MAC/s", kept(s8) * TILES / seconds / 1e6, "at least 1000"))
     a, b, c, nibbles = matrices(s8, rng)
-    seconds = best_seconds(lambda: multiply(s8, "sm_90", a, b, c, nibbles))
+    seconds = best_seconds(lambda: multiply(s8, "sm_90", MatrixOperands(a, b, c, nibbles)))
     rows.append(Row(f"{M}x{N}x{K} s8 matrix", "M kept MAC/s", M * N * K / 2 / seconds / 1e6, "at least 1000"))
 
     rows.append(Row("a million m16n8k32 tiles, peak memory", "GiB", million_tiles_gib(), "below 1"))

@@ -15,10 +15,11 @@ from sptc.golden.registers import unpack, unpack_nibbles  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import parse  # noqa: E402
+from sptc.isa.operands import MatrixOperands  # noqa: E402
 from sptc.rtl.config import PRESETS  # noqa: E402
-from sptc.sim.engine import engine  # noqa: E402
-from sptc.sim.steps import Matrices, steps_of  # noqa: E402
-from sptc.sim.stimulus import random_operands  # noqa: E402
+from sptc.sim.engine.engine import engine  # noqa: E402
+from sptc.sim.engine.steps import steps_of  # noqa: E402
+from sptc.verify.stimulus import random_operands  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
@@ -27,7 +28,7 @@ _READY = """
 import time
 start = time.perf_counter()
 from sptc.rtl.config import PRESETS
-from sptc.sim.engine import engine
+from sptc.sim.engine.engine import engine
 engine(PRESETS["hopper"])
 print(time.perf_counter() - start)
 """
@@ -59,8 +60,7 @@ def main() -> None:
     )
     nibbles = unpack_nibbles(operands.e, instruction, 0)
     unit = engine(PRESETS["hopper"])
-    octets = [np.ascontiguousarray(part).view(np.uint8) for part in (a, b.transpose(0, 2, 1))]
-    (words,) = steps_of(unit.config, instruction, Matrices(octets[0], octets[1], nibbles, None, None))
+    (words,) = steps_of(unit.config, instruction, MatrixOperands(a, b, c, nibbles))
     batches = np.split(words.reshape(-1, words.shape[-1]), 8)
     seconds = best_seconds(lambda: [unit.push(batch) for batch in batches])
     rows.append(Row("hopper unit, f16 steps", "M kept MAC/s", macs / seconds, "at least 25"))

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from measure import Row, options, show
 from numpy.typing import NDArray
-from sptc.pools import local_pool
-from sptc.sim.engine import engine_for
-from sptc.sim.gemm import Block, Problem, Source, block_count, compute_block
-from sptc.sim.gemm_operands import Choices, prepare
+from sptc.gemm.operands import Choices, prepare
+from sptc.gemm.product import Block, Problem, Source, block_count, compute_block
+from sptc.infra.pools import local_pool
+from sptc.sim.engine.engine import engine_for
 from sptc.tensors.files import TensorFile, open_tensors
 from tqdm import tqdm
 
@@ -122,7 +122,7 @@ def problems(folder: Path) -> Iterator[tuple[str, Problem]]:
 def main() -> None:
     """Compute and print."""
     chosen = options(__doc__).parse_args()
-    engine_for("sm_90", "rtl")
+    engine_for("sm_90")
     found: dict[str, list[Block]] = {fmt: [] for fmt in INSTRUCTIONS}
     with tempfile.TemporaryDirectory() as scratch, local_pool(os.cpu_count() or 1) as pool:
         work = [(fmt, p, index) for fmt, p in problems(Path(scratch)) for index in range(block_count(p))]

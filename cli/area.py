@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Error
-from ..pools import cores
+from ..infra.pools import cores
 from ..rtl.config import PRESETS
 from .arguments import integer
 from .configuration import read_configuration

@@ -16,13 +16,13 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..errors import Error, FileError
+from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.instructions import ARCHITECTURES
-from ..pools import Pool, WorkError, cluster_pool, cores, local_pool
-from ..sim.campaign import prepare, reproducer, run, unfinished
-from ..sim.campaign_state import Record, StateFolder, Totals, parameters
-from ..sim.register_file import write
-from ..sim.replay import as_number
-from ..sim.shards import DEFAULT_TILES, Plan, Shard
+from ..verify.campaign import prepare, reproducer, run, unfinished
+from ..verify.campaign_state import Record, StateFolder, Totals, parameters
+from ..verify.register_file import write
+from ..verify.replay import as_number
+from ..verify.shards import DEFAULT_TILES, Plan, Shard
 from .arguments import integer, seconds
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]

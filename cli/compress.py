@@ -143,7 +143,7 @@ def _packing_given(options: argparse.Namespace) -> bool:
 def _packing(options: argparse.Namespace) -> PackingOptions:
     return PackingOptions(
         instruction=parse(options.instruction) if options.instruction else None,
-        selector=options.selector or 0,
+        sparsity_selector=options.selector or 0,
         tile_k=PackingOptions.tile_k if options.tile_k is None else options.tile_k,
     )
 

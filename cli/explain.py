@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..api.operands import check_selector
 from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction, parse
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.tcgen05 import Opcode, instructions_of, parse_opcode
-from ..operands import check_selector
 from .explain_nibble import nibble_as_dict, nibble_text
 from .explain_text import explanation, numerics_as_dict, title
 
@@ -119,7 +119,7 @@ def _as_dict(
             "chunks": i.chunks,
             "rule": i.rule.name,
             "legal": sorted(i.rule.legal),
-            "selectors": i.selectors,
+            "selectors": i.sparsity_selectors,
             "selector": selector,
         }
     places: list[OperandPlacement] = []

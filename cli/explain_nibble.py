@@ -8,7 +8,7 @@ import numpy as np
 
 from ..golden.select import WHOLE_ELEMENT_NIBBLES, kept_rows
 from ..isa.instructions import Instruction, every_instruction
-from ..isa.metadata import GRANULARITIES, SELECTOR_OF_ARCHITECTURE, indices, nibble, reachable, swap_for_mux3
+from ..isa.metadata import GRANULARITIES, MUX_OF_ARCHITECTURE, indices, nibble, reachable, swap_for_mux3
 from ..isa.tcgen05 import every_opcode, instructions_of
 from ..tensors.sparsify import PRODUCERS
 
@@ -77,14 +77,14 @@ def _selected(value: int, granularity: str) -> str:
     return ", ".join(f"stored {slot},{slot + 1} <- k {size.logical}c+{rows[slot]},{rows[slot + 1]}" for slot in (0, 2))
 
 
-def _multiplexers(value: int, rule: str, selector: str) -> str:
+def _multiplexers(value: int, rule: str, mux: str) -> str:
     """Say which unit each of the two multiplexers reads."""
     i0, i1 = indices(value)
     slots = [0, 1]
-    swaps = selector == "mux3" and rule == "plain" and swap_for_mux3(value)
+    swaps = mux == "mux3" and rule == "plain" and swap_for_mux3(value)
     if swaps:
         i0, i1, slots = i1, i0, [1, 0]
-    delivered = reachable(value, rule, selector)
+    delivered = reachable(value, rule, mux)
     words = []
     for number, (index, slot) in enumerate(zip((i0, i1), slots, strict=True)):
         verb = "reads" if delivered[slot] else f"gives slot {slot} zero, unable to read"
@@ -117,7 +117,7 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
     -------
     dict
         ``nibble``, ``indices``, ``rules`` (one entry for each rule and granularity, with ``legal``, ``selects`` and
-        ``multiplexers`` by kind of selector), ``swapped`` (what the assembler makes of a plain one before 3:1
+        ``multiplexers`` by kind of mux), ``swapped`` (what the assembler makes of a plain one before 3:1
         multiplexers) and ``producers``.
 
     Notes
@@ -129,7 +129,7 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
     for (rule, granularity), users in _users().items():
         first = users[0].rule
         assert first is not None
-        builds = sorted({SELECTOR_OF_ARCHITECTURE[arch] for i in users for arch in i.architectures}, reverse=True)
+        builds = sorted({MUX_OF_ARCHITECTURE[arch] for i in users for arch in i.architectures}, reverse=True)
         rules.append(
             {
                 "rule": rule,
@@ -165,7 +165,7 @@ def nibble_text(value: int) -> str:
         lines.append(f"{entry['rule']:8} {entry['granularity']:5} {legal:6} {entry['selects']}")
     lines += ["", "used by"]
     lines += [f"{entry['rule']:8} {entry['granularity']:5} {entry['instructions']}" for entry in found["rules"]]
-    archs = {build: ", ".join(arch for arch, has in SELECTOR_OF_ARCHITECTURE.items() if has == build) for build in _MUX}
+    archs = {build: ", ".join(arch for arch, has in MUX_OF_ARCHITECTURE.items() if has == build) for build in _MUX}
     lines += [
         "",
         f"two 4:1 multiplexers ({archs['mux4']})",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
-from ..files import write_whole
+from ..infra.files import write_whole
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..synth.plot import check_plotting
@@ -238,7 +238,9 @@ def _heading(
     name = "B, turned" if place.operand == "b" else name_of(place)
     words = [name, f"{place.bits} bits each, in {place.memory.value}"]
     if place.operand == "metadata":
-        words.append(f"selector {selector} of {span(0, i.selectors - 1).replace(':', ' to ')}; bits of the nibble")
+        words.append(
+            f"selector {selector} of {span(0, i.sparsity_selectors - 1).replace(':', ' to ')}; bits of the nibble"
+        )
     elif place.memory is Memory.SHARED:
         words.append("packed, K-major, no swizzle; first byte of each 16")
     elif per_word > 1:

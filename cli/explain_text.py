@@ -123,7 +123,7 @@ def _heading(i: Instruction, selector: int) -> list[str]:
             if size.stored > 1
             else f"stored column s is chunk s, whose k are {size.logical}*s + 0 to {size.logical - 1}",
             *_wrapped(f"rule {rule.name} ({rule.source}), defined nibbles: {legal}", ""),
-            f"valid selectors f: {' '.join(map(str, range(i.selectors)))}; shown is f = {selector}",
+            f"valid selectors f: {' '.join(map(str, range(i.sparsity_selectors)))}; shown is f = {selector}",
         ]
     if i.scale_size and i.scale_format:
         lines.append(f"{i.scale_size} block scales of {i.scale_format.name} a row of A and a column of B")

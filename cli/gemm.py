@@ -14,19 +14,27 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
+from ..api.backends import BACKENDS
 from ..errors import Error, FileError, InstructionError, OperandError
+from ..gemm.folder import ProductFolder
+from ..gemm.operands import Choices, generate, prepare
+from ..gemm.product import (
+    Block,
+    Errors,
+    Problem,
+    Source,
+    block_count,
+    compute_block,
+    instruction_count,
+)
+from ..infra.pools import WorkError, cores, local_pool
 from ..isa.formats import FORMATS
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
 from ..isa.numerics import Method, numerics
-from ..operands import BACKENDS
-from ..pools import WorkError, cores, local_pool
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
-from ..sim.gemm import Block, Errors, Problem, Source, block_count, compute_block, instruction_count
-from ..sim.gemm_operands import Choices, generate, prepare
-from ..sim.gemm_state import ProductFolder
-from ..sim.timing import unit_steps
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
+from ..verify.timing import unit_steps
 from .arguments import integer
 from .gemm_plot import plot_errors
 from .progress import progress_bar
@@ -185,7 +193,7 @@ def _prepared(options: argparse.Namespace, instruction: Instruction, folder: Pro
 def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolder) -> None:
     count, waiting = block_count(problem), folder.blocks(block_count(problem))
     if "rtl" in problem.backends:  # compiled once, before the workers need it
-        from ..sim.engine import engine_for
+        from ..sim.engine.engine import engine_for
 
         engine_for(problem.arch, "rtl")
     tqdm.monitor_interval = 0  # its thread would be alive when workers are forked

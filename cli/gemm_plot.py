@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..sim.gemm import DECADES, Errors
+from ..gemm.product import DECADES, Errors
 from ..synth.plot import picture
 
 __all__ = ["plot_errors"]
@@ -23,7 +23,7 @@ def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
     Parameters
     ----------
     errors : mapping of str to Errors
-        As a :class:`~sptc.sim.gemm.Block` names them.
+        As a :class:`~sptc.gemm.product.Block` names them.
     path : Path
         An SVG file.
 

@@ -11,10 +11,10 @@ from tqdm import tqdm
 
 from ..errors import FileError
 from ..gpu.device import Device, device
+from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
-from ..pools import local_pool
-from ..sim.register_file import write
-from ..sim.shards import Plan, draw
+from ..verify.register_file import write
+from ..verify.shards import Plan, draw
 from .arguments import integer
 from .campaign import add_limits, common, conduct
 

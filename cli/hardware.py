@@ -13,7 +13,7 @@ from ..rtl.config import PRESETS, CoreConfig
 
 __all__ = ["add_parsers"]
 
-_TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
+_TOPS = ("unit", "row", "core", "warp", "wgmma", "tensor_memory")
 
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -34,7 +34,7 @@ def _presets(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({name: asdict(config) for name, config in PRESETS.items()}, indent=1))
         return 0
-    print(f"{'preset':13}  {'units':>5}  {'step':>5}  {'F':>8}  selector  {'latency':>7}  formats")
+    print(f"{'preset':13}  {'units':>5}  {'step':>5}  {'F':>8}  mux   {'latency':>7}  formats")
     for name, config in PRESETS.items():
         alignments = [config.alignment_bits]
         if config.fp8_alignment_bits != config.alignment_bits:
@@ -43,7 +43,7 @@ def _presets(options: argparse.Namespace) -> int:
             alignments.append(config.block_alignment_bits)
         print(
             f"{name:13}  {f'{config.rows}x{config.columns}':>5}  {f'{config.step_bytes} B':>5}  "
-            f"{'/'.join(map(str, alignments)):>8}  {config.selector:8}  {config.latency:>7}  {' '.join(config.formats)}"
+            f"{'/'.join(map(str, alignments)):>8}  {config.mux}  {config.latency:>7}  {' '.join(config.formats)}"
             f"{' with ' + ' '.join(config.scales) if config.scales else ''}"
         )
     return 0

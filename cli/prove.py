@@ -9,7 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import FileError
-from ..pools import cores, local_pool
+from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import integer, seconds
 

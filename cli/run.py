@@ -10,13 +10,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..api.backends import BACKENDS
+from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
-from ..operands import BACKENDS, METADATA_POLICIES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
-from ..sim.register_file import shipped
-from ..sim.replay import Outcome, as_number, replay
-from ..sim.timing import Cycles, measured, modelled
+from ..verify.register_file import shipped
+from ..verify.replay import Outcome, as_number, replay
+from ..verify.timing import Cycles, measured, modelled
 from .arguments import integer
 
 __all__ = ["add_parser"]
@@ -52,7 +53,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _with_waves(options: argparse.Namespace) -> list[Outcome]:
     """Replay one tile in Amaranth's simulator while it writes waves."""
-    from ..sim.engine import engine_for
+    from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..pools import cores
-from ..rtl.config import CUTS, PRESETS, SELECTORS, CoreConfig
+from ..infra.pools import cores
+from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
 from .arguments import integer
 from .progress import progress_bar
 
@@ -47,11 +47,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help=f"bytes of A a cycle, which the number of products follows from (default {CoreConfig.step_bytes})",
     )
     parser.add_argument(
-        "--selector",
+        "--mux",
         nargs="+",
-        choices=SELECTORS,
-        default=[CoreConfig.selector],
-        help=f"operand selectors (default {CoreConfig.selector})",
+        choices=MUXES,
+        default=[CoreConfig.mux],
+        help=f"operand multiplexers (default {CoreConfig.mux})",
     )
     parser.add_argument(
         "--cuts",
@@ -101,7 +101,7 @@ def _execute(options: argparse.Namespace) -> int:
         formats=tuple(dict.fromkeys(options.formats)),
         alignments=tuple(dict.fromkeys(options.alignment)),
         step_bytes=tuple(dict.fromkeys(options.step_bytes)),
-        selectors=tuple(dict.fromkeys(options.selector)),
+        muxes=tuple(dict.fromkeys(options.mux)),
         cuts=tuple(dict.fromkeys(options.cuts)),
         sparse=not options.dense,
     )

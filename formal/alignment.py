@@ -6,21 +6,23 @@ from amaranth.hdl import Cat, Const, Mux, Shape, Value, signed, unsigned
 
 from ..isa.formats import FORMATS
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
-from ..rtl.align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
+from ..rtl.align import AlignStage
+from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS, MaxExponent
+from ..rtl.cells.raw import EXPONENT_BITS, PRODUCT_EXPONENT_BITS
+from ..rtl.cells.shifter import AlignmentShifter
 from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig, Element
-from ..rtl.group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
-from ..rtl.products import Products
+from ..rtl.multiply import MultiplyStage
+from ..rtl.product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
-from ..rtl.slots import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, kept_bits
-from ..rtl.terms import Terms
+from ..rtl.slots import kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 from .harness import Harness
 from .operands import Definition, held
 from .properties import Parameters, Topic, anonymous
-from .rounding import ROOMS
+from .rounding import HEADROOMS
 
 __all__ = ["ALIGNMENT"]
 
@@ -52,18 +54,18 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
     exponents = [h.free(f"exponent{index}", shape) for index in range(count)]
     tree = h.add("tree", MaxExponent(count, shape))
     h.m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
-    largest = h.named("largest", tree.largest)
+    e_max = h.named("e_max", tree.e_max)
     for index, exponent in enumerate(exponents):
-        h.claim(f"bound{index}", largest >= exponent)
-    h.claim("attained", Cat(largest == exponent for exponent in exponents).any())
+        h.claim(f"bound{index}", e_max >= exponent)
+    h.claim("attained", Cat(e_max == exponent for exponent in exponents).any())
     h.cover("only_last", Cat(exponent < exponents[-1] for exponent in exponents[:-1]).all())
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """The shifters of the products, of the accumulator and of scaled groups: as :class:`Align` takes them."""
+    """The shifters of products, of the accumulator and of scaled groups: as :class:`AlignmentShifter` takes them."""
     widths = Widths(config)
     for slot in widths.slots[: widths.float_slots]:
-        yield 2 * slot.significand_bits, slot.padding, slot.distance_bits, slot.float_bits
+        yield 2 * slot.significand_bits, slot.padding, slot.shift_amount_bits, slot.float_bits
     if widths.floating:
         padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
         yield ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
@@ -73,25 +75,25 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
 
 
 @ALIGNMENT.property("shift", _shifters)
-def _shift(h: Harness, magnitude_bits: int, padding: int, distance_bits: int, reach: int | None) -> None:
+def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
     """A shifter truncates toward zero for every distance: each is compared with dropping so many bits by itself.
 
     What stands above its reach passes as it is; beyond the reach nothing of the rest is left.
     """
     align = h.add(
         "align",
-        Align(magnitude_bits, padding, distance_bits, reach),
+        AlignmentShifter(magnitude_bits, padding, shift_amount_bits, shifted_bits),
         magnitude=h.free("magnitude", magnitude_bits),
-        distance=h.free("distance", distance_bits),
+        shift_amount=h.free("shift_amount", shift_amount_bits),
     )
-    output, bits = h.named("output", align.output), align.reach
+    output, bits = h.named("output", align.output), align.shifted_bits
     padded = Cat(Const(0, max(padding, 0)), align.magnitude[max(-padding, 0) :])
-    for distance in range(bits):
-        wanted = Cat(padded[distance:bits], Const(0, distance))
-        h.claim(f"distance{distance}", (align.distance != distance) | (output[:bits] == wanted))
-        h.cover(f"distance{distance}", (align.distance == distance) & output[:bits].any())
-    h.claim("beyond", (align.distance < bits) | ~output[:bits].any())
-    h.cover("beyond", (align.distance >= bits) & align.magnitude.all())
+    for shift_amount in range(bits):
+        wanted = Cat(padded[shift_amount:bits], Const(0, shift_amount))
+        h.claim(f"distance{shift_amount}", (align.shift_amount != shift_amount) | (output[:bits] == wanted))
+        h.cover(f"distance{shift_amount}", (align.shift_amount == shift_amount) & output[:bits].any())
+    h.claim("beyond", (align.shift_amount < bits) | ~output[:bits].any())
+    h.cover("beyond", (align.shift_amount >= bits) & align.magnitude.all())
     if bits < len(output):
         h.claim("above", output[bits:] == padded[bits:])
 
@@ -100,7 +102,7 @@ def _kinds(config: CoreConfig) -> Iterator[Parameters]:
     """The elements of a datapath, those together that may be multiplied by each other."""
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
-        kinds.setdefault((element.container_bits, element.counts, element.packed_float), []).append(str(element))
+        kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
     if Widths(config).floating:
         for words in kinds.values():
             yield anonymous(config), tuple(words)
@@ -157,7 +159,7 @@ class _Stage:
 
     Attributes
     ----------
-    stage : Products
+    stage : MultiplyStage
         The stage.
     products : list of _Product
         Of the elements, as many as a step has.
@@ -172,7 +174,7 @@ class _Stage:
     """
 
     def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:
-        self.stage = stage = h.add("stage", Products(config))
+        self.stage = stage = h.add("stage", MultiplyStage(config))
         ports = {name: h.free(name, getattr(stage, name).shape()) for name in ("a", "b", "c", "scale_a", "scale_b")}
         codes = {name: h.free(f"code_{name}", ELEMENT_CODE_BITS) for name in "ab"}
         result, scale = h.free("result", ResultCode), h.free("scale", ScaleCode)
@@ -208,7 +210,7 @@ class _Stage:
         self.offset = h.named("offset", offset, _EXPONENT)
 
 
-@ALIGNMENT.property("largest", _kinds)
+@ALIGNMENT.property("e_max", _kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """The multiply stage finds the largest exponent of the products that are not zero, of the accumulator and e_zero.
 
@@ -238,25 +240,25 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     else:
         zero_exponent = Mux(half, zero_exponent_for(bits, half_result=True), zero_exponent_for(bits))
     floor, c_exponent = zero_exponent + offset, h.named("c_exponent", c.exponent + offset, _EXPONENT)
-    largest = h.named("largest", o.largest)
+    e_max = h.named("e_max", o.e_max)
     for index, product in enumerate(products):
-        h.claim(f"bound{index}", product.zero | (largest >= product.exponent))
-    h.claim("bound_c", c.zero | (largest >= c_exponent))
-    h.claim("bound_floor", largest >= floor)
-    of_products = _any(~product.zero & (largest == product.exponent) for product in products)
-    of_c, at_floor = ~c.zero & (largest == c_exponent), largest == floor
+        h.claim(f"bound{index}", product.zero | (e_max >= product.exponent))
+    h.claim("bound_c", c.zero | (e_max >= c_exponent))
+    h.claim("bound_floor", e_max >= floor)
+    of_products = _any(~product.zero & (e_max == product.exponent) for product in products)
+    of_c, at_floor = ~c.zero & (e_max == c_exponent), e_max == floor
     h.claim("attained", of_products | of_c | at_floor)
     some = _any(~product.zero for product in products)
-    h.claim("product_fits", ~some | ((largest >= 0) & (largest < 1 << PRODUCT_EXPONENT_BITS)))
-    h.claim("c_place", o.c_place == c_exponent - (widths.grid_bits - kept))
-    distance = largest - o.c_place
-    h.claim("c_fits", c.zero | ((distance >= 0) & (distance < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    h.claim("product_fits", ~some | ((e_max >= 0) & (e_max < 1 << PRODUCT_EXPONENT_BITS)))
+    h.claim("c_grid_exponent", o.c_grid_exponent == c_exponent - (widths.grid_bits - kept))
+    shift_amount = e_max - o.c_grid_exponent
+    h.claim("c_fits", c.zero | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
     minimum = Mux(half, *(fmt.minimum_exponent for fmt in _RESULTS))
-    room = largest - offset - kept + (widths.total_bits - 1) - minimum
-    h.claim("room", largest + o.to_room == room)
-    h.claim("room_fits", (room >= 0) & (room < ROOMS))
+    headroom = e_max - offset - kept + (widths.total_bits - 1) - minimum
+    h.claim("headroom", e_max + o.headroom_offset == headroom)
+    h.claim("room_fits", (headroom >= 0) & (headroom < HEADROOMS))
     if packed:
-        h.claim("group_fits", (largest >= -_GROUP_LIMIT) & (largest < _GROUP_LIMIT))
+        h.claim("group_fits", (e_max >= -_GROUP_LIMIT) & (e_max < _GROUP_LIMIT))
     h.claim("c_sign", o.c_sign == c.sign)
     nan = _any([*(product.nan for product in products), c.nan, running.scale_nan])
     h.claim("nan", o.nan == nan)
@@ -270,15 +272,15 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
         h.cover("infinite", ~nan & o.positive_inf & o.negative_inf)
 
 
-def _truncated(value: Value, place: int, distance: Value) -> Value:
-    """Return ``value * 2**(place - distance)`` without its fraction."""
+def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
+    """Return ``value * 2**(place - shift_amount)`` without its fraction."""
     padded = Cat(Const(0, place), value) if place >= 0 else value[-place:]
-    return Mux(distance >= len(padded), 0, padded >> distance.as_unsigned()[: len(padded).bit_length()])
+    return Mux(shift_amount >= len(padded), 0, padded >> shift_amount.as_unsigned()[: len(padded).bit_length()])
 
 
-def _group_of(h: Harness, config: CoreConfig, stage: Terms, index: int) -> Group:
+def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
     """Return one more group with what enters a group of the align stage."""
-    group, slots = h.add(f"group{index}", Group(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
+    group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
     h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
@@ -298,7 +300,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """
     widths, elements = Widths(config), [Element.parse(word) for word in words]
     element = elements[0]
-    stage = h.add("stage", Terms(config), c=h.free("c", signed(33)))
+    stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i, o, addends = stage.i, stage.o, stage.o.addends
     code, scale = h.free("code", ELEMENT_CODE_BITS), h.free("scale", ScaleCode)
     h.assume(_any(code == config.elements.index(other) for other in elements))
@@ -308,7 +310,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     for path, _, port in i.signature.flatten(i):
         if path[0] != "significands":
             h.m.d.comb += port.eq(h.free("_".join(map(str, path)), port.shape()))
-    floats, integer = not element.counts, element.format.is_integer
+    floats, integer = not element.fixed_point, element.format.is_integer
     for slot in widths.slots[: config.slots_of(element)]:
         below_four = unsigned(kept_bits(config, element) - slot.padding + 2)
         shape = below_four if floats else signed(2 * slot.significand_bits + 1)
@@ -316,15 +318,15 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
     groups = [_group_of(h, config, stage, index) for index in range(config.slots_of(element) // BLOCK_GROUP)]
     groups = groups if element.container_bits == 4 else []
-    largest: Value = i.largest
+    e_max: Value = i.e_max
     if element.packed_float:
-        h.assume((i.largest >= -_GROUP_LIMIT) & (i.largest < _GROUP_LIMIT))
+        h.assume((i.e_max >= -_GROUP_LIMIT) & (i.e_max < _GROUP_LIMIT))
         for index, group in enumerate(groups):
-            larger = group.counts & (group.exponent > largest)
-            largest = h.named(f"largest{index}", Mux(larger, group.exponent, largest), _EXPONENT)
+            larger = group.participates & (group.exponent > e_max)
+            e_max = h.named(f"largest{index}", Mux(larger, group.exponent, e_max), _EXPONENT)
         for index, group in enumerate(groups):
             place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-            kept = _truncated(group.magnitude, place, largest - group.exponent)
+            kept = _truncated(group.magnitude, place, e_max - group.exponent)
             found = addends.group_terms[index] + addends.group_increments[index]
             h.claim(f"group{index}", found == Mux(group.sign, -kept, kept))
     else:
@@ -341,9 +343,9 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
         if element.container_bits > 4 and slot.index < config.slots_of(element):
             exponent = i.exponents[slot.index] if slot.index < widths.float_slots else Const(2)
             if floats:
-                h.assume((product == 0) | ((exponent <= largest) & (largest < 1 << PRODUCT_EXPONENT_BITS)))
+                h.assume((product == 0) | ((exponent <= e_max) & (e_max < 1 << PRODUCT_EXPONENT_BITS)))
                 h.assume(exponent <= most)
-                kept = _truncated(product[: product.shape().width - 1], slot.padding, largest - exponent)
+                kept = _truncated(product[: product.shape().width - 1], slot.padding, e_max - exponent)
                 wanted = Mux(i.signs[slot.index], -kept, kept)
             else:
                 h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot.index])
@@ -353,11 +355,11 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
         h.claim("c", addends.c_term + addends.c_increment == stage.c << widths.integer_bits)
         h.cover("smallest", stage.c == -(1 << 32))
         return
-    distance = h.named("distance", largest - i.c_place)
-    h.assume((i.c_significand == 0) | ((distance >= 0) & (distance < 1 << ALIGNED_EXPONENT_BITS - 1)))
-    kept = _truncated(i.c_significand, widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, distance)
+    shift_amount = h.named("shift_amount", e_max - i.c_grid_exponent)
+    h.assume((i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    kept = _truncated(i.c_significand, widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, shift_amount)
     h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
-    h.claim("room", o.room == (largest + i.to_room)[:ALIGNED_EXPONENT_BITS])
+    h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[:ALIGNED_EXPONENT_BITS])
     h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in groups)]))
     h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
     h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)

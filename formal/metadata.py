@@ -6,19 +6,19 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
 from ..isa.metadata import UNITS_PER_CHUNK
 from ..rtl.config import CoreConfig
-from ..rtl.metadata import MetadataDecoder, RuleCode
+from ..rtl.metadata import NibbleDecoder, RuleCode
 from ..rtl.order import OrderedSelect
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
-from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_selector, exchanged_nibble
+from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_muxes, exchanged_nibble
 
 __all__ = ["METADATA"]
 
 METADATA = Topic("metadata")
 
 
-def _selectors(config: CoreConfig) -> Iterator[Parameters]:
-    yield (config.selector,)
+def _muxes(config: CoreConfig) -> Iterator[Parameters]:
+    yield (config.mux,)
 
 
 def _legal(nibble: Value, rule: RuleCode) -> Value:
@@ -33,11 +33,11 @@ def _legal(nibble: Value, rule: RuleCode) -> Value:
     }[rule]
 
 
-@METADATA.property("legal", _selectors)
-def _legality(h: Harness, selector: str) -> None:
+@METADATA.property("legal", _muxes)
+def _legality(h: Harness, mux: str) -> None:
     """The flag equals the rule's definition for all nibbles, a code of no rule defines none, and ordered is plain."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
-    decoder = h.add("decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+    decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     known: Value = Const(0)
     for code in RuleCode:
         runs = rule == code
@@ -46,42 +46,42 @@ def _legality(h: Harness, selector: str) -> None:
         h.cover(f"{code.name.lower()}_legal", runs & decoder.legal)
         h.cover(f"{code.name.lower()}_illegal", runs & ~decoder.legal)
     h.claim("unknown_rule", known | ~decoder.legal)
-    ordered = h.add("ordered", MetadataDecoder(selector), nibble=nibble, rule=RuleCode.ORDERED)
-    plain = h.add("plain", MetadataDecoder(selector), nibble=nibble, rule=RuleCode.PLAIN)
+    ordered = h.add("ordered", NibbleDecoder(mux), nibble=nibble, rule=RuleCode.ORDERED)
+    plain = h.add("plain", NibbleDecoder(mux), nibble=nibble, rule=RuleCode.PLAIN)
     h.claim("ordered_is_plain", ~ordered.legal | plain.legal)
 
 
-@METADATA.property("selects", _selectors)
-def _selects(h: Harness, selector: str) -> None:
+@METADATA.property("selects", _muxes)
+def _selects(h: Harness, mux: str) -> None:
     """Each select is one-hot at its index, and empty only for a unit that a 3:1 multiplexer does not reach.
 
     That happens to no nibble that the running rule defines; wgmma's aside, which no GPU with such multiplexers has.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
-    decoder = h.add("decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+    decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     indices = exchanged_nibble(h, decoder, nibble)
     for slot, (index, select) in enumerate(((decoder.index0, decoder.select0), (decoder.index1, decoder.select1))):
         h.named(f"select{slot}", select)
         one_hot = Cat(select == 1 << unit for unit in range(UNITS_PER_CHUNK)).any()
         h.claim(f"index{slot}", index == indices.word_select(slot, 2))
-        h.claim(f"one_hot{slot}", one_hot | ((select == 0) & (selector == "mux3")))
+        h.claim(f"one_hot{slot}", one_hot | ((select == 0) & (mux == "mux3")))
         h.claim(f"equal{slot}", ~one_hot | (select == Const(1, 4) << index))
-        unreachable = (index == UNREACHED[slot]) & (selector == "mux3")
+        unreachable = (index == UNREACHED[slot]) & (mux == "mux3")
         h.claim(f"reach{slot}", one_hot == ~unreachable)
-        foreign = (rule == RuleCode.WGMMA) & (selector == "mux3")
+        foreign = (rule == RuleCode.WGMMA) & (mux == "mux3")
         h.claim(f"defined{slot}", one_hot | ~decoder.legal | foreign)
         for unit in range(UNITS_PER_CHUNK):
-            if selector == "mux4" or unit != UNREACHED[slot]:
+            if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
     # The slots of a plain nibble trade places where their indices fall, but for (2, 1), which both multiplexers reach.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
-    plain = (rule == RuleCode.PLAIN) & (selector == "mux3")
+    plain = (rule == RuleCode.PLAIN) & (mux == "mux3")
     h.claim("exchange", (plain & (i0 == i1)) | (decoder.swap == (plain & falls)))
 
 
 def _exchange_builds(config: CoreConfig) -> Iterator[Parameters]:
-    if config.selector == "mux3":
+    if config.mux == "mux3":
         for bits in UNIT_BITS:
             yield (bits,)
 
@@ -96,8 +96,8 @@ def _exchange(h: Harness, unit_bits: int) -> None:
     stored = [h.free(f"stored{slot}", unit_bits) for slot in range(2)]
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     operands, swaps = [], []
-    for selector in ("mux4", "mux3"):
-        decoder, outputs = chunk_selector(h, selector, selector, nibble, RuleCode.PLAIN, units)
+    for mux in ("mux4", "mux3"):
+        decoder, outputs = chunk_muxes(h, mux, mux, nibble, RuleCode.PLAIN, units)
         operands.append(outputs)
         swaps.append(decoder.swap)
     h.assume(_legal(nibble, RuleCode.PLAIN))

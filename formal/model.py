@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendError
+from ..infra.yosys import run_yosys
 from ..rtl.convert import to_rtlil
-from ..yosys import run_yosys
 from .harness import Harness
 
 __all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]

@@ -7,11 +7,12 @@ from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 from amaranth.lib import wiring
 
 from ..isa.formats import FORMATS, Format, Specials
+from ..rtl.cells.raw import EXPONENT_BITS
+from ..rtl.cells.slot_multiplier import SlotMultiplier
 from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig, Element
-from ..rtl.multiply import Multiply
 from ..rtl.order import selected_byte
-from ..rtl.slots import EXPONENT_BITS, Slot, kept_bits
+from ..rtl.slots import Slot, kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
 from ..rtl.widths import Widths
 from .harness import Harness
@@ -77,7 +78,7 @@ def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> i
     """Return where an element begins in operand ``a``, or in operand ``b`` as it comes out of the selection."""
     first = index * element.container_bits
     if name == "b":
-        wide = element.container_bits >= 16
+        wide = element.wide
         first = 8 * selected_byte(config, first // 8, wide=wide) + first % 8
     return first + element.low_bit
 
@@ -116,9 +117,9 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
                 continue
             wanted = held(config, served, slot.index, name, operand)
             finite = ~(wanted.inf | wanted.nan)
-            if not served.counts:
+            if not served.fixed_point:
                 assert slot.point(served, "a") + slot.point(served, "b") == _place(slot, served)
-            place = 0 if served.counts else slot.point(served, name) - wanted.scale
+            place = 0 if served.fixed_point else slot.point(served, name) - wanted.scale
             h.claim(
                 label,
                 ~runs
@@ -193,7 +194,7 @@ def _multiply(h: Harness, significand: int) -> None:
 
     Infinity times zero is NaN; a NaN stays one; otherwise an infinity wins, and a zero is zero.
     """
-    multiply = h.add("multiply", Multiply(significand))
+    multiply = h.add("multiply", SlotMultiplier(significand))
     for name, port in (("a", multiply.a), ("b", multiply.b)):
         for member in ("sign", "exponent", "significand", "zero", "special", "inf", "nan"):
             value = getattr(port, member)
@@ -221,7 +222,7 @@ def _exact(h: Harness, significand: int) -> None:
     """
     shape = signed(significand + 1)
     a, b = h.free("a", shape), h.free("b", shape)
-    multiply = h.add("multiply", Multiply(significand))
+    multiply = h.add("multiply", SlotMultiplier(significand))
     h.m.d.comb += [multiply.a.significand.eq(a), multiply.b.significand.eq(b)]
     result, smallest = h.named("product", multiply.product.significand), -(1 << significand)
     h.claim("exact", ((a == smallest) & (b == smallest)) | (result == _rows(a, b)))
@@ -232,7 +233,7 @@ def _exact(h: Harness, significand: int) -> None:
 def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
     small = [element for element in config.elements if element.container_bits <= 8]
     for a, b in product(small, repeat=2):
-        if a.counts == b.counts and a.container_bits == b.container_bits:
+        if a.fixed_point == b.fixed_point and a.container_bits == b.container_bits:
             yield anonymous(config), str(a), str(b)
 
 
@@ -252,7 +253,7 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     inf = (left.inf | right.inf) & ~nan
     kinds = {slot.elements: slot for slot in reversed(Widths(config).slots) if elements[0] in slot.elements}
     for slot in kinds.values():
-        multiply = h.add(f"multiply{slot.index}", Multiply(slot.significand_bits))
+        multiply = h.add(f"multiply{slot.index}", SlotMultiplier(slot.significand_bits))
         for index, (name, port) in enumerate((("a", multiply.a), ("b", multiply.b))):
             operand = Cat(Const(0, _first_bit(config, elements[index], slot.index, name)), codes[index])
             unpack = _unpacked(h, slot, name, operand, numbers[index], traits[index])
@@ -260,7 +261,7 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
         found, suffix = multiply.product, slot.index
         for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):
             h.named(f"product{suffix}_{name}", getattr(found, name))
-        place = 0 if elements[0].counts else _place(slot, elements[0]) - left.scale - right.scale
+        place = 0 if elements[0].fixed_point else _place(slot, elements[0]) - left.scale - right.scale
         h.claim(f"nan{suffix}", found.nan == nan)
         h.claim(f"inf{suffix}", found.inf == inf)
         h.claim(f"sign{suffix}", nan | (found.sign == (left.sign_apart != right.sign_apart)))

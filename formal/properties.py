@@ -51,15 +51,17 @@ class Property:
     cycles: Callable[..., int]
     slow: bool
 
-    def __reduce__(self) -> tuple[Callable[[str], "Property"], tuple[str]]:
-        """Travel to other processes by name."""
-        return _named, (self.name,)
+    def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
+        """Travel to other processes by name; what builds it brings its module along."""
+        return _named, (self.build, self.name)
 
 
-def _named(name: str) -> Property:
-    from .catalogue import PROPERTIES
+#: What topics have entered, by name.
+_ENTERED: dict[str, Property] = {}
 
-    return next(item for item in PROPERTIES if item.name == name)
+
+def _named(build: Callable[..., None], name: str) -> Property:
+    return _ENTERED[name]
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class Topic(list[Property]):
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
             statement = " ".join((build.__doc__ or "").split())
-            self.append(Property(f"{self.name}.{name}", statement, build, parameters, engine, cycles, slow))
+            item = Property(f"{self.name}.{name}", statement, build, parameters, engine, cycles, slow)
+            _ENTERED[item.name] = item
+            self.append(item)
             return build
 
         return enter

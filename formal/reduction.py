@@ -7,17 +7,17 @@ from amaranth.hdl import Cat, Const, Fragment, Module, Mux, Signal, Value, signe
 
 from ..isa.formats import FORMATS
 from ..isa.numerics import BLOCK_GROUP
-from ..rtl.accumulate import Accumulate
-from ..rtl.adder import Adder
+from ..rtl.cells.adder import Adder
+from ..rtl.cells.carry_save_tree import CarrySaveTree
 from ..rtl.config import CoreConfig, Element
-from ..rtl.group import (
+from ..rtl.product_group import (
     GROUP_PRODUCT_BITS,
     GROUP_SUM_BITS,
     MAXIMUM_SCALED_GROUP,
     SCALED_GROUP_FRACTION_BITS,
-    Group,
+    ProductGroup,
 )
-from ..rtl.reduce import CarrySaveTree
+from ..rtl.reduce import ReduceStage
 from ..rtl.scale import GroupScale, ScaleCode
 from ..rtl.slots import kept_bits
 from ..rtl.widths import Widths
@@ -93,11 +93,11 @@ class _AnyRows(CarrySaveTree):
         return word, rest
 
 
-class _OpenStage(Opened, Accumulate):
+class _OpenStage(Opened, ReduceStage):
     """The reduce stage, whose tree and adder can be spoken of."""
 
 
-class _OpenGroup(Opened, Group):
+class _OpenGroup(Opened, ProductGroup):
     """A group, whose tree can be spoken of."""
 
 
@@ -226,9 +226,9 @@ def _group(h: Harness, config: CoreConfig) -> None:
     h.claim("exponent", group.exponent == scales.exponent)
     h.claim("nan", group.nan == scales.nan)
     some = Cat(term != 0 for term in terms).any()
-    h.claim("counts", group.counts == (some & (scales.significand != 0)))
-    h.cover("counts_though_zero", packed & group.counts & (total == 0))
-    h.cover("zero_scale", some & ~group.counts)
+    h.claim("participates", group.participates == (some & (scales.significand != 0)))
+    h.cover("counts_though_zero", packed & group.participates & (total == 0))
+    h.cover("zero_scale", some & ~group.participates)
 
 
 def _elements(config: CoreConfig) -> Iterator[Parameters]:
@@ -265,7 +265,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
         used["group_terms"] = slots // BLOCK_GROUP, MAXIMUM_SCALED_GROUP << padding
     elif element.container_bits == 4:
         used["group_sums"] = slots // BLOCK_GROUP, BLOCK_GROUP * product
-    elif element.counts:
+    elif element.fixed_point:
         used["terms"] = slots, product << widths.integer_bits
     else:
         used["terms"] = slots, product << kept_bits(config, element) - 2 * element.format.fraction_bits

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 
 from ..isa.formats import FORMATS, Format
-from ..rtl.align import ALIGNED_EXPONENT_BITS
+from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from ..rtl.config import CoreConfig
-from ..rtl.round import ResultCode, Round, smallest_normal
+from ..rtl.round import ResultCode, RoundStage
 from ..rtl.widths import Widths
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["ROOMS", "ROUNDING", "Rounded"]
+__all__ = ["HEADROOMS", "ROUNDING", "Rounded"]
 
 ROUNDING = Topic("rounding")
 _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
@@ -20,20 +20,18 @@ _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
 #: Rooms for which a rounding is proved: all but the last that its port can hold, which would overflow the exponent.
-ROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
+HEADROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
 
 
-def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Round:
+def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> RoundStage:
     """Instantiate the rounding of a configuration with free operands."""
     widths = Widths(config)
-    rounder = Round(widths.total_bits, widths.integer_bits, widths.results)
-    room = h.free("room", ALIGNED_EXPONENT_BITS)
+    rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results)
     return h.add(
         "round",
         rounder,
         total=h.free("total", signed(widths.total_bits)),
-        room=room,
-        smallest=smallest_normal(room, rounder.shifted_bits),
+        headroom=h.free("headroom", ALIGNED_EXPONENT_BITS),
         result=result,
         saturate=h.free("saturate"),
         nan=h.free("nan"),
@@ -159,10 +157,10 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
     """Return what the rounding of a configuration makes of free operands."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
-    h.assume(rounder.room < ROOMS)
+    h.assume(rounder.headroom < HEADROOMS)
     finite = ~(rounder.nan | rounder.positive_inf | rounder.negative_inf)
     output = h.named("output", rounder.output)
-    lowest = rounder.room + fmt.minimum_exponent - (rounder.total_bits - 1)
+    lowest = rounder.headroom + fmt.minimum_exponent - (rounder.total_bits - 1)
     rounded = Rounded(h, rounder.total, lowest, output, fmt, finite)
     h.cover("overflow", rounded.infinite)
     return rounded
@@ -172,8 +170,7 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
     """Truncated results: the largest float that is not above the exact sum, of its sign, +0 if that is zero.
 
-    For all sums, at full width, and all rooms above the smallest normal number; an infinity if and only if the sum is
-    2**128 or more.
+    For all sums, at full width, and all headrooms; an infinity if and only if the sum is 2**128 or more.
     """
     code = ResultCode.__members__[result]
     rounded = _rounded(h, config, code)
@@ -186,8 +183,7 @@ def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
 def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
     """f16 results: within half a unit in the last place of the exact sum, and even where exactly half.
 
-    For all sums, at full width, and all rooms above the smallest normal number; an infinity if and only if the sum is
-    65520 or more.
+    For all sums, at full width, and all headrooms; an infinity if and only if the sum is 65520 or more.
     """
     _rounded(h, config, ResultCode.__members__[result]).nearest()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from amaranth.hdl import Const, Mux, Value, signed
 
-from ..rtl.align import ALIGNED_EXPONENT_BITS
+from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig
 from ..rtl.scale import ExponentOffset, GroupScale, ScaleCode
@@ -33,7 +33,7 @@ def _offset(h: Harness, config: CoreConfig) -> None:
     wanted: Value = Const(0, _EXPONENT)
     for code in codes:
         for number, element in enumerate(config.elements):
-            if not element.counts:
+            if not element.fixed_point:
                 wanted = wanted + Mux(code == number, element.format.bias, 0)
     held = "ue8m0" in config.scales
     scaled = enable & held

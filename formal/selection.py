@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from amaranth.hdl import Array, Cat, Const, Mux, Value
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from ..rtl.cells.operand_mux import OperandMux
 from ..rtl.config import CoreConfig
-from ..rtl.metadata import MetadataDecoder, RuleCode
+from ..rtl.metadata import NibbleDecoder, RuleCode
 from ..rtl.order import OrderedSelect
-from ..rtl.select import Selector
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["SELECTION", "UNIT_BITS", "UNREACHED", "assume_held_width", "chunk_selector", "exchanged_nibble"]
+__all__ = ["SELECTION", "UNIT_BITS", "UNREACHED", "assume_held_width", "chunk_muxes", "exchanged_nibble"]
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
@@ -20,53 +20,53 @@ UNIT_BITS = (8, 16)
 UNREACHED = (3, 0)
 
 
-def _selectors(config: CoreConfig) -> Iterator[Parameters]:
+def _muxes(config: CoreConfig) -> Iterator[Parameters]:
     for bits in UNIT_BITS:
-        yield config.selector, bits
+        yield config.mux, bits
 
 
-def chunk_selector(
-    h: Harness, name: str, selector: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
-) -> tuple[MetadataDecoder, list[Value]]:
-    """Instantiate one chunk's decoder and selectors, and return the decoder and both outputs."""
-    decoder = h.add(f"{name}_decoder", MetadataDecoder(selector), nibble=nibble, rule=rule)
+def chunk_muxes(
+    h: Harness, name: str, mux: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
+) -> tuple[NibbleDecoder, list[Value]]:
+    """Instantiate one chunk's decoder and multiplexers, and return the decoder and both outputs."""
+    decoder = h.add(f"{name}_decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     outputs = []
     for slot, one_hot in enumerate((decoder.select0, decoder.select1)):
-        select = h.add(f"{name}_select{slot}", Selector(len(units[0])))
+        select = h.add(f"{name}_select{slot}", OperandMux(len(units[0])))
         h.m.d.comb += [port.eq(unit) for port, unit in zip(select.units, units, strict=True)]
         h.m.d.comb += [port.eq(bit) for port, bit in zip(select.select, one_hot, strict=True)]
         outputs.append(select.output)
     return decoder, outputs
 
 
-def exchanged_nibble(h: Harness, decoder: MetadataDecoder, nibble: Value) -> Value:
+def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
     """Return the nibble with its indices in the order in which the multiplexers get them."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
 def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:
     """Leave out the width of units that a configuration does not have."""
-    held = {element.container_bits >= 16 for element in config.elements}
+    held = {element.wide for element in config.elements}
     if len(held) == 1:
         h.assume(wide == held.pop())
 
 
-@SELECTION.property("units", _selectors)
-def _units(h: Harness, selector: str, unit_bits: int) -> None:
+@SELECTION.property("units", _muxes)
+def _units(h: Harness, mux: str, unit_bits: int) -> None:
     """The two outputs are the selected units, for all data, nibbles and rules; zero where a slot reaches none."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
-    decoder, outputs = chunk_selector(h, "chunk", selector, nibble, rule, units)
+    decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
     exchanged = exchanged_nibble(h, decoder, nibble)
     for slot, output in enumerate(outputs):
         index = exchanged.word_select(slot, 2)
-        reached = (index != UNREACHED[slot]) | (selector == "mux4")
+        reached = (index != UNREACHED[slot]) | (mux == "mux4")
         h.claim(f"slot{slot}", output == Mux(reached, Array(units)[index], 0))
         h.cover(f"slot{slot}", output != 0)
 
 
-@SELECTION.property("isolation", _selectors)
-def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
+@SELECTION.property("isolation", _muxes)
+def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
     """No unit that a slot's index does not name can influence that slot's output.
 
     Two copies with the same nibble and rule and otherwise free data, alike only in the unit that the index names.
@@ -74,7 +74,7 @@ def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     copies = [[h.free(f"{copy}{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)] for copy in ("left", "right")]
     (decoder, left), (_, right) = (
-        chunk_selector(h, f"copy{number}", selector, nibble, rule, units) for number, units in enumerate(copies)
+        chunk_muxes(h, f"copy{number}", mux, nibble, rule, units) for number, units in enumerate(copies)
     )
     exchanged = exchanged_nibble(h, decoder, nibble)
     for slot, (one, other) in enumerate(zip(left, right, strict=True)):
@@ -85,12 +85,12 @@ def _isolation(h: Harness, selector: str, unit_bits: int) -> None:
         h.cover(f"slot{slot}_differs", one != other)
 
 
-@SELECTION.property("tf32", lambda config: [(config.selector,)])
-def _tf32(h: Harness, selector: str) -> None:
+@SELECTION.property("tf32", lambda config: [(config.mux,)])
+def _tf32(h: Harness, mux: str) -> None:
     """Under the two nibbles that tf32 defines the outputs are the halves of one element, never of two."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
-    decoder, outputs = chunk_selector(h, "chunk", selector, nibble, RuleCode.TF32, units)
+    decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, RuleCode.TF32, units)
     element = Cat(outputs)
     first, second = Cat(*units[:2]), Cat(*units[2:])
     h.claim("whole", ~decoder.legal | (element == Mux(nibble[3] & nibble[1], second, first)))
@@ -109,19 +109,19 @@ def _step(h: Harness, config: CoreConfig) -> None:
     a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)
     wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
     select = h.add("select", OrderedSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
-    widths = {16 if element.container_bits >= 16 else 8 for element in config.elements}
+    widths = {16 if element.wide else 8 for element in config.elements}
     assume_held_width(h, config, wide)
     for unit_bits in sorted(widths):
         applies = wide == (unit_bits == 16)
         for chunk in range(bits // (2 * unit_bits)):
             name = f"{unit_bits}_{chunk}"
             nibble = nibbles.word_select(chunk, 4)
-            decoder = h.add(f"decoder{name}", MetadataDecoder(config.selector), nibble=nibble, rule=rule)
+            decoder = h.add(f"decoder{name}", NibbleDecoder(config.mux), nibble=nibble, rule=rule)
             swap = decoder.swap & sparse
             for slot in range(2):
                 index = Mux(decoder.swap, nibble.word_select(1 - slot, 2), nibble.word_select(slot, 2))
                 unit = b.word_select(4 * chunk + index, unit_bits)
-                if config.selector == "mux3":
+                if config.mux == "mux3":
                     unit = Mux(index == UNREACHED[slot], 0, unit)
                 place = 2 * chunk + slot
                 wanted = Mux(sparse, unit, b.word_select(place, unit_bits))

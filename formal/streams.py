@@ -13,11 +13,11 @@ from amaranth.lib import stream
 
 from ..rtl.config import CoreConfig
 from ..rtl.core import Core
-from ..rtl.dot_product import DotProduct
 from ..rtl.metadata import RuleCode
 from ..rtl.pipeline import delayed
 from ..rtl.round import ResultCode
 from ..rtl.step import control_layout
+from ..rtl.unit import Unit
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
@@ -29,8 +29,8 @@ CORE, WARP = Topic("core"), Topic("warp")
 _FEW_BLOCKS = 8
 
 
-class _Echo(DotProduct):
-    """Stands for a dot product: the accumulator comes back as the result."""
+class _Echo(Unit):
+    """Stands for a unit: the accumulator comes back as the result."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -127,7 +127,7 @@ def _arrays(config: CoreConfig) -> Iterator[Parameters]:
 def _bare(config: CoreConfig) -> CoreConfig:
     """Return a configuration of the same array and pipeline, the rest as small as it may be."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
-    return replace(config, name="array", selector="mux4", **small)
+    return replace(config, name="array", mux="mux4", **small)
 
 
 def _core_cycles(config: CoreConfig) -> int:

@@ -69,7 +69,7 @@ class _Source:
         """Return the number of a request's case: its block of rows or columns, and above it the selector."""
         if self.read == _SCALE_B:
             return Cat(request.panel)
-        return Cat(request.rows, request.selector) if self.wide else Cat(request.rows)
+        return Cat(request.rows, request.sparsity_selector) if self.wide else Cat(request.rows)
 
 
 def _sources(field: str) -> list[list[_Source]]:
@@ -79,8 +79,10 @@ def _sources(field: str) -> list[list[_Source]]:
         for form in _TWINS:
             of_tensor, twin = _instructions(form)
             layout = tensor_memory.layout_for(TENSOR_LANES, 1)
-            places = [tensor_memory.metadata_map(layout, of_tensor, s, 0) for s in range(of_tensor.selectors)]
-            metadata = [fragments.metadata_map(twin, selector) for selector in range(twin.selectors)]
+            places = [tensor_memory.metadata_map(layout, of_tensor, s, 0) for s in range(of_tensor.sparsity_selectors)]
+            metadata = [
+                fragments.metadata_map(twin, sparsity_selector) for sparsity_selector in range(twin.sparsity_selectors)
+            ]
             _enter(found, places, ROWS, [(where.lanes, where.low_bits) for where in metadata], form == "wide")
         return found
     operand, (_, twin) = field[-1], _instructions("narrow")

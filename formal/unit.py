@@ -9,12 +9,11 @@ from amaranth.hdl import Cat, Const, Mux, Value, signed
 from ..isa.formats import FORMATS
 from ..isa.metadata import swap_for_mux3
 from ..isa.numerics import zero_exponent_for
-from ..rtl.accumulate import Accumulate
 from ..rtl.config import CoreConfig, Element
-from ..rtl.dot_product import DotProduct
-from ..rtl.metadata import RuleCode
+from ..rtl.metadata import MetadataStage, RuleCode
+from ..rtl.reduce import ReduceStage
 from ..rtl.round import ResultCode
-from ..rtl.select import RowDecode
+from ..rtl.unit import Unit
 from .harness import Harness, Opened
 from .operands import Definition
 from .properties import Topic
@@ -35,28 +34,28 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
         step_bytes=4,
         alignment_bits=_ALIGNMENT_BITS,
         fp8_alignment_bits=_ALIGNMENT_BITS,
-        selector=config.selector,
+        mux=config.mux,
         cuts=(),
     )
 
 
-class _OpenDotProduct(Opened, DotProduct):
-    """A dot product, whose stages can be spoken of."""
+class _OpenUnit(Opened, Unit):
+    """A unit, whose stages can be spoken of."""
 
 
 class _Operands:
-    """A decoder and a dot product with free operands, and what each slot multiplies by the rules of the metadata."""
+    """A decoder and a unit with free operands, and what each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        dot_product = self.dot_product = h.add("dot_product", _OpenDotProduct(config), enable=1)
-        control, step = dot_product.step.control, dot_product.step
+        unit = self.unit = h.add("unit", _OpenUnit(config), enable=1)
+        control, step = unit.step.control, unit.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)
         self.c, self.codes = h.free("c", 32), [h.free(f"element_{name}", 4) for name in ("a", "b")]
         rule = h.free("rule", RuleCode)
         self.saturate, self.overflow = h.free("saturate"), h.free("overflow")
         h.assume(Cat(rule == code for code in rules).any())
-        decode = h.add("decode", RowDecode(config), a=a, nibbles=metadata, sparse=1, rule=rule)
+        decode = h.add("decode", MetadataStage(config), a=a, nibbles=metadata, sparse=1, rule=rule)
         h.m.d.comb += [
             step.a.eq(decode.stored),
             step.b.eq(b),
@@ -68,14 +67,14 @@ class _Operands:
             control.saturate.eq(self.saturate),
             step.overflow.eq(self.overflow),
         ]
-        self.output = h.named("output", dot_product.result.d)
-        if config.selector == "mux3":  # which does not reach every unit that an undefined nibble names
+        self.output = h.named("output", unit.result.d)
+        if config.mux == "mux3":  # which does not reach every unit that an undefined nibble names
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
             index = metadata.word_select(slot, 2)
             self.pairs.append((a.word_select(slot, 8), b.word_select(4 * (slot // 2) + index, 8)))
-        if config.selector == "mux3":
+        if config.mux == "mux3":
             self.pairs = [self._exchanged(slot, metadata, rule) for slot in range(config.step_bytes)]
         h.cover("any", self.output.any())
 
@@ -87,7 +86,7 @@ class _Operands:
         return Mux(swap, other_a, a), Mux(swap, other_b, b)
 
 
-def _claim_sum(h: Harness, stage: Accumulate) -> list[Value]:
+def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
     """Claim that the reduce stage adds up the accumulator and its terms, and return these.
 
     Bit by bit, since each bit of a sum is soon decided once those below it are. What is claimed here of the stages adds
@@ -136,12 +135,12 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
     special = c.inf | c.nan
-    stages = operands.dot_product.parts
+    stages = operands.unit.parts
     terms = _claim_sum(h, stages.reduce)
     for index, (term, part) in enumerate(zip(terms, parts, strict=True)):
         h.claim(f"term{index}", special | (term == part))
-    room = largest - config.alignment_bits + len(stages.round.total) - 1 - accumulator.minimum_exponent
-    h.claim("room", special | (stages.round.room == room))
+    headroom = largest - config.alignment_bits + len(stages.round.total) - 1 - accumulator.minimum_exponent
+    h.claim("headroom", special | (stages.round.headroom == headroom))
     h.claim("special", ~special | (operands.output == Mux(c.nan, 0x7FFF, operands.c[:16])))
     Rounded(h, total, largest - config.alignment_bits, operands.output, accumulator, ~special).nearest()
 
@@ -164,12 +163,12 @@ def _integer_step(h: Harness, config: CoreConfig) -> None:
             values.append(Mux(code == 0, signed_.significand, unsigned_.significand))
         parts.append(values[0] * values[1])
     total = h.named("total", sum(parts))
-    for index, (term, part) in enumerate(zip(_claim_sum(h, operands.dot_product.parts.reduce), parts, strict=True)):
-        h.claim(f"term{index}", term == part << operands.dot_product.widths.integer_bits)
+    for index, (term, part) in enumerate(zip(_claim_sum(h, operands.unit.parts.reduce), parts, strict=True)):
+        h.claim(f"term{index}", term == part << operands.unit.widths.integer_bits)
     h.assume(~operands.saturate & (total >= -(1 << 32)) & (total < 1 << 32))
-    overflow = h.named("overflow_out", operands.dot_product.result.overflow)
+    overflow = h.named("overflow_out", operands.unit.result.overflow)
     h.claim("wrapped", Cat(operands.output, operands.output[-1] ^ overflow).as_signed() == total)
-    clamping = h.add("clamping", DotProduct(config), enable=1, step=operands.dot_product.step)
+    clamping = h.add("clamping", Unit(config), enable=1, step=operands.unit.step)
     h.m.d.comb += clamping.step.control.saturate.eq(1)
     smallest, largest = -(1 << 31), (1 << 31) - 1
     clamped = Mux(total < smallest, smallest, Mux(total > largest, largest, total))

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
-from ..isa.metadata import SELECTOR_OF_ARCHITECTURE
+from ..isa.metadata import MUX_OF_ARCHITECTURE
 from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
+from ..isa.operands import MatrixOperands
 from .decode import decode, decode_scale, precision_for
 from .emulated import emulated_instruction, even_and_odd_pairs, widen
 from .fused import fused_step
@@ -28,25 +29,17 @@ class _Block:
 
     instruction: Instruction
     numerics: Numerics
-    selector: str
-    a: NDArray  # (tiles, rows, kept) codes
-    b: NDArray  # (tiles, k, n) codes
-    c: NDArray  # (tiles, rows, n) codes
-    nibbles: NDArray[np.uint8] | None  # (tiles, rows, chunks)
-    scale_a: NDArray[np.uint8] | None  # (tiles, rows, scales)
-    scale_b: NDArray[np.uint8] | None  # (tiles, n, scales)
+    mux: str
+    operands: MatrixOperands
+
+    @property
+    def nibbles(self) -> NDArray[np.uint8]:
+        """Metadata of a sparse instruction."""
+        assert self.operands.nibbles is not None
+        return self.operands.nibbles
 
 
-def multiply(
-    instruction: Instruction,
-    arch: str,
-    a: NDArray,
-    b: NDArray,
-    c: NDArray,
-    nibbles: NDArray[np.uint8] | None = None,
-    scale_a: NDArray[np.uint8] | None = None,
-    scale_b: NDArray[np.uint8] | None = None,
-) -> NDArray:
+def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
     """Return D = A B + C, bit for bit as a chain of the instruction computes it.
 
     Parameters
@@ -56,57 +49,36 @@ def multiply(
         the matrices are free.
     arch : str
         Architecture whose numerics apply.
-    a : ndarray of uint8, uint16 or uint32, shape (batch, m, stored K)
-        Stored elements of A, one a container (4-bit elements in the low half of a byte).
-    b : ndarray, same type, shape (batch, K, n)
-        B.
-    c : ndarray of uint16 or uint32, shape (batch, m, n)
-        Accumulator codes.
-    nibbles : ndarray of uint8, shape (batch, m, K / chunk width), optional
-        Metadata of a sparse instruction; every value is computed as the multiplexers do.
-    scale_a, scale_b : ndarray of uint8, shape (batch, m, K / span) and (batch, n, K / span), optional
-        Block scales.
+    operands : MatrixOperands
+        The matrices; every value of metadata is computed as the multiplexers do.
 
     Returns
     -------
-    ndarray, type and shape of `c`
+    ndarray, type and shape of `operands.c`
     """
     parameters = numerics(instruction, arch)
-    result = np.empty_like(c)
-    batch, m, n = c.shape
+    result = np.empty_like(operands.c)
+    batch, m, n = operands.c.shape
     tiles = max(1, _BLOCK_OUTPUTS // (m * n))
     rows = m if tiles > 1 else max(1, _BLOCK_OUTPUTS // n)
     compute = _integer_block if parameters.method is Method.INTEGER else _float_block
     for tile in range(0, batch, tiles):
         for row in range(0, m, rows):
-            of_rows = (slice(tile, tile + tiles), slice(row, row + rows))
-            of_tile = of_rows[0]
-            result[of_rows] = compute(
-                _Block(
-                    instruction,
-                    parameters,
-                    SELECTOR_OF_ARCHITECTURE[arch],
-                    a[of_rows],
-                    b[of_tile],
-                    c[of_rows],
-                    None if nibbles is None else nibbles[of_rows],
-                    None if scale_a is None else scale_a[of_rows],
-                    None if scale_b is None else scale_b[of_tile],
-                )
-            )
+            part = (slice(tile, tile + tiles), slice(row, row + rows))
+            block = _Block(instruction, parameters, MUX_OF_ARCHITECTURE[arch], operands.take(*part))
+            result[part] = compute(block)
     return result
 
 
 def _integer_block(block: _Block) -> NDArray:
     instruction = block.instruction
-    d = block.c.view(np.int32)
-    a = decode_integer(block.a, instruction.a)
-    b = decode_integer(block.b, instruction.b)
+    d = block.operands.c.view(np.int32)
+    a = decode_integer(block.operands.a, instruction.a)
+    b = decode_integer(block.operands.b, instruction.b)
     for start in range(0, b.shape[1], instruction.k):
         stored = start // 2 if instruction.sparse else start
         a_part = a[..., stored : stored + instruction.stored_k]
         if instruction.granularity:
-            assert block.nibbles is not None
             chunk = start // instruction.granularity.logical
             nibbles = block.nibbles[..., chunk : chunk + instruction.chunks]
             missing = _undelivered(block, nibbles)
@@ -121,20 +93,19 @@ def _undelivered(block: _Block, nibbles: NDArray[np.uint8]) -> NDArray[np.bool_]
     rule, granularity = block.instruction.rule, block.instruction.granularity
     assert rule
     assert granularity
-    return undelivered(nibbles, granularity, rule.name, block.selector)
+    return undelivered(nibbles, granularity, rule.name, block.mux)
 
 
 def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
     """Return, for every kept slot and row, the row of flattened B that it meets, and B to take it from."""
-    tiles, k, n = block.b.shape
+    tiles, k, n = block.operands.b.shape
     granularity = block.instruction.granularity
-    b = block.b
+    b = block.operands.b
     if granularity is None:
-        rows = np.broadcast_to(np.arange(k), (tiles, block.a.shape[1], k))
+        rows = np.broadcast_to(np.arange(k), (tiles, block.operands.a.shape[1], k))
     else:
-        assert block.nibbles is not None
         if granularity.stored == 1 and not np.isin(block.nibbles, WHOLE_ELEMENT_NIBBLES).all():
-            b = splice_candidates(b, block.selector)
+            b = splice_candidates(b, block.mux)
             rows = 16 * np.arange(block.nibbles.shape[-1]) + block.nibbles
         else:
             rows = kept_rows(block.nibbles, granularity)
@@ -148,9 +119,9 @@ def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
 
 def _float_block(block: _Block) -> NDArray:
     instruction, parameters = block.instruction, block.numerics
-    tiles, rows, n = block.c.shape
+    tiles, rows, n = block.operands.c.shape
     selected, b_codes = _selected_rows(block)
-    a_codes = np.ascontiguousarray(block.a.reshape(tiles * rows, -1).T)[..., None]
+    a_codes = np.ascontiguousarray(block.operands.a.reshape(tiles * rows, -1).T)[..., None]
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:
         a_codes, b_codes = widen(a_codes, a_format), widen(b_codes, b_format)
@@ -161,7 +132,7 @@ def _float_block(block: _Block) -> NDArray:
     if a.classes is not None or b.classes is not None:
         a, b = a.with_classes(), b.with_classes()
 
-    d = _decode_accumulator(block.c.reshape(tiles * rows, n))
+    d = _decode_accumulator(block.operands.c.reshape(tiles * rows, n))
     for start in range(0, len(selected), instruction.stored_k):
         slots = np.arange(start, start + instruction.stored_k)
         if parameters.method is Method.EMULATED:
@@ -181,7 +152,7 @@ def _float_block(block: _Block) -> NDArray:
                 d[np.isnan(significands[0])] = np.nan
             else:
                 d = fused_step(a_step, b_step, d, instruction.c, parameters, precision)
-    return _encode_accumulator(d, block.c.dtype).reshape(block.c.shape)
+    return _encode_accumulator(d, block.operands.c.dtype).reshape(block.operands.c.shape)
 
 
 def _group_scales(block: _Block, step: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -189,13 +160,13 @@ def _group_scales(block: _Block, step: NDArray[np.intp]) -> tuple[NDArray[np.flo
     instruction = block.instruction
     assert instruction.scale_format
     assert instruction.span
-    assert block.scale_a is not None
-    assert block.scale_b is not None
+    assert block.operands.scale_a is not None
+    assert block.operands.scale_b is not None
     logical = step[::BLOCK_GROUP] * (2 if instruction.sparse else 1)
     spans = logical // instruction.span
-    tiles, rows, n = block.c.shape
-    a_significand, a_exponent = decode_scale(block.scale_a[..., spans], instruction.scale_format)
-    b_significand, b_exponent = decode_scale(block.scale_b[..., spans], instruction.scale_format)
+    tiles, rows, n = block.operands.c.shape
+    a_significand, a_exponent = decode_scale(block.operands.scale_a[..., spans], instruction.scale_format)
+    b_significand, b_exponent = decode_scale(block.operands.scale_b[..., spans], instruction.scale_format)
     shape = (len(spans), tiles * rows, n)
     significands = a_significand[:, :, None] * b_significand[:, None]
     exponents = a_exponent[:, :, None] + b_exponent[:, None]

@@ -3,11 +3,22 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.fragments import Fragment, metadata_map, scale_map
+from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import Instruction
 from ..isa.memory import SharedMap
+from ..isa.metadata import join_nibbles, split_nibbles
+from ..isa.operands import HeldOperands, MatrixOperands
 
-__all__ = ["CONTAINERS", "gather_shared", "pack", "pack_nibbles", "unpack", "unpack_nibbles", "unpack_scales"]
+__all__ = [
+    "CONTAINERS",
+    "gather_shared",
+    "gather_warp",
+    "pack",
+    "pack_nibbles",
+    "unpack",
+    "unpack_nibbles",
+    "unpack_scales",
+]
 
 #: numpy type that holds one element, by container width in bits.
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
@@ -31,7 +42,7 @@ def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
     batch = len(registers)
     codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(CONTAINERS[fragment.element_bits])
     if fragment.element_bits == 4:
-        codes = np.stack([codes & 15, codes >> 4], -1).reshape(batch, -1)
+        codes = split_nibbles(codes)
     return codes.take(fragment.positions, axis=1)
 
 
@@ -53,25 +64,25 @@ def pack(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
     where = fragment.rows * fragment.shape[1] + fragment.columns
     codes = matrix.astype(CONTAINERS[fragment.element_bits], copy=False).reshape(batch, -1).take(where.ravel(), axis=1)
     if fragment.element_bits == 4:
-        codes = codes[:, ::2] | codes[:, 1::2] << 4
+        codes = join_nibbles(codes)
     return np.ascontiguousarray(codes).view("<u4").reshape(batch, fragment.rows.shape[0], fragment.registers)
 
 
-def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, selector: int) -> NDArray[np.uint8]:
+def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, sparsity_selector: int) -> NDArray[np.uint8]:
     """Gather the metadata nibbles, shape (batch, m, chunks), from e, shape (batch, threads)."""
-    where = metadata_map(instruction, selector)
+    where = metadata_map(instruction, sparsity_selector)
     octets = np.ascontiguousarray(e).view(np.uint8).take(4 * where.lanes + (where.low_bits >> 3), axis=1)
     return (octets >> (where.low_bits & 7).astype(np.uint8)) & np.uint8(15)
 
 
 def pack_nibbles(
-    nibbles: NDArray[np.uint8], instruction: Instruction, selector: int, others: NDArray[np.uint32]
+    nibbles: NDArray[np.uint8], instruction: Instruction, sparsity_selector: int, others: NDArray[np.uint32]
 ) -> NDArray[np.uint32]:
     """Put nibbles, shape (batch, m, chunks), into metadata registers, shape (batch, threads).
 
     Bits that hold no nibble are those of `others`.
     """
-    where = metadata_map(instruction, selector)
+    where = metadata_map(instruction, sparsity_selector)
     cleared, packed = np.zeros(instruction.threads, np.uint32), np.zeros_like(others)
     for row, chunk in np.ndindex(where.lanes.shape):
         lane, low_bit = where.lanes[row, chunk], np.uint32(where.low_bits[row, chunk])
@@ -110,3 +121,27 @@ def unpack_scales(
     """Gather the block scales of an operand, shape (batch, m or n, scales), from data, shape (batch, 32)."""
     where = scale_map(instruction, operand, byte_id, thread_id)
     return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + where.bytes, axis=1)
+
+
+def gather_warp(instruction: Instruction, held: HeldOperands) -> MatrixOperands:
+    """Gather the matrices of ``mma`` from the registers of a batch of warps. Operands are taken as valid.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma``.
+    held : HeldOperands
+        Registers, sparsity selector, and places of block scales.
+    """
+    arrays, immediates = held.arrays, held.immediates
+    byte_a, thread_a, byte_b, thread_b = immediates.scale_ids
+    scaled = instruction.scale_size is not None
+    return MatrixOperands(
+        unpack(arrays["a"], a_fragment(instruction)),
+        unpack(arrays["b"], b_fragment(instruction)),
+        unpack(arrays["c"], accumulator_fragment(instruction)),
+        unpack_nibbles(arrays["e"], instruction, immediates.sparsity_selector) if instruction.sparse else None,
+        unpack_scales(arrays["scale_a"], instruction, "a", byte_a, thread_a) if scaled else None,
+        unpack_scales(arrays["scale_b"], instruction, "b", byte_b, thread_b) if scaled else None,
+        held,
+    )

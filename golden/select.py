@@ -44,9 +44,7 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
     )
 
 
-def undelivered(
-    nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, selector: str
-) -> NDArray[np.bool_] | None:
+def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
     """Return which stored elements the multiplexers give no B operand, so that they meet zero.
 
     Parameters
@@ -55,7 +53,7 @@ def undelivered(
         Metadata of any granularity but 1:2.
     granularity : Granularity
         Structure of the sparsity.
-    rule, selector : str
+    rule, mux : str
         As for :func:`sptc.isa.metadata.reachable`.
 
     Returns
@@ -63,14 +61,14 @@ def undelivered(
     ndarray of bool, shape (..., chunks * granularity.stored), or None
         None if every element gets one.
     """
-    missing = ~np.array([reachable(nibble, rule, selector) for nibble in range(16)])
+    missing = ~np.array([reachable(nibble, rule, mux) for nibble in range(16)])
     if not missing.any():
         return None
     per_element = missing.repeat(granularity.stored // 2, axis=1).take(nibbles, axis=0)
     return per_element.reshape(*nibbles.shape[:-1], -1) if per_element.any() else None
 
 
-def splice_candidates(b: NDArray[np.uint32], selector: str) -> NDArray[np.uint32]:
+def splice_candidates(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
     """Return every element that a tf32 chunk can deliver, by nibble.
 
     The hardware reads half-slots: the low half of the selected B is half-slot i0 of the chunk, the high half is
@@ -80,7 +78,7 @@ def splice_candidates(b: NDArray[np.uint32], selector: str) -> NDArray[np.uint32
     ----------
     b : ndarray of uint32, shape (batch, k, n)
         tf32 containers.
-    selector : str
+    mux : str
         ``mux4`` or ``mux3``; a half that 3:1 multiplexers do not reach is zero.
 
     Returns
@@ -92,6 +90,6 @@ def splice_candidates(b: NDArray[np.uint32], selector: str) -> NDArray[np.uint32
     chunks = b.reshape(batch, k // 2, 2, n)
     halves = np.stack([chunks & 0xFFFF, chunks >> 16], 3).reshape(batch, k // 2, UNITS_PER_CHUNK, n)
     i0, i1 = indices(np.arange(16))
-    low, high = np.array([reachable(nibble, "tf32", selector) for nibble in range(16)]).T
+    low, high = np.array([reachable(nibble, "tf32", mux) for nibble in range(16)]).T
     spliced = halves[:, :, i0] * low[:, None] | (halves[:, :, i1] * high[:, None]) << np.uint32(16)
     return spliced.reshape(batch, -1, n)

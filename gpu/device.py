@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ..errors import BackendError
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, require_architecture
+from ..isa.operands import HeldOperands, Immediates
 from ..isa.variants import ARCHITECTURES
-from .ptx import ENTRY, Launch, kernel
+from .ptx import ENTRY, kernel
 
 __all__ = ["Device", "device", "execute"]
 
@@ -66,13 +67,7 @@ def device() -> Device:
     return Device(name, arch, f"{driver // 1000}.{driver % 1000 // 10}")
 
 
-def execute(
-    instruction: Instruction,
-    arch: str,
-    launch: Launch,
-    operands: dict[str, NDArray[Any]],
-    descriptors: tuple[int, int] = (0, 0),
-) -> Registers:
+def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
     """Execute an instruction once for every case.
 
     Parameters
@@ -81,14 +76,8 @@ def execute(
         Of family ``mma`` or ``wgmma``.
     arch : str
         Architecture asked for; it must be the GPU's.
-    launch : Launch
-        Immediate operands.
-    operands : dict of str to ndarray
-        ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and where the instruction has them ``e``,
-        ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the image (uint8, shape (cases,
-        bytes)).
-    descriptors : tuple of int
-        Of A and B in the image.
+    held : HeldOperands
+        Registers, image of shared memory, descriptors and immediate operands.
 
     Returns
     -------
@@ -103,34 +92,44 @@ def execute(
     InstructionError
         The GPU's architecture does not have the instruction.
     """
-    held = device()
-    require_architecture(instruction, held.arch)
-    if arch != held.arch:
-        raise BackendError(f"{arch} was asked for, but the GPU, {held.name}, is {held.arch}")
+    gpu = device()
+    require_architecture(instruction, gpu.arch)
+    if arch != gpu.arch:
+        raise BackendError(f"{arch} was asked for, but the GPU, {gpu.name}, is {gpu.arch}")
     cupy = _cupy()
-    arrays = {name: np.ascontiguousarray(array) for name, array in operands.items()}
-    cases, threads = len(arrays["c"]), instruction.threads
+    arrays = {name: np.ascontiguousarray(array) for name, array in held.arrays.items()}
     image_bytes = 0
     if instruction.family == "wgmma":
         arrays["b"], image_bytes = _words(arrays["b"])
     try:
-        function = _function(instruction, held.arch, launch)
+        function = _function(instruction, gpu.arch, held.immediates)
         if image_bytes:
             function.max_dynamic_shared_size_bytes = image_bytes
-        memory = {name: cupy.asarray(array) for name, array in arrays.items()}
-        d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
-        places = [memory[name].data.ptr if name in memory else 0 for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
-        pointers = [np.uint64(place) for place in (*places, d.data.ptr, *descriptors)]
-        ctas = -(-cases * threads // _CTA_THREADS)
-        function(
-            (ctas,), (_CTA_THREADS,), (*pointers, np.uint32(image_bytes), np.uint32(cases * threads)),
-            shared_mem=image_bytes,
-        )  # fmt: skip
-        result: Registers = cupy.asnumpy(d)
+        return _launch(cupy, function, instruction, arrays, held.descriptors, image_bytes)
     except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
         raise BackendError(
-            f"the GPU, {held.name} with CUDA {held.driver}, does not run {instruction} ({error})"
+            f"the GPU, {gpu.name} with CUDA {gpu.driver}, does not run {instruction} ({error})"
         ) from None
+
+
+def _launch(
+    cupy: Any,
+    function: Any,
+    instruction: Instruction,
+    arrays: dict[str, NDArray[Any]],
+    descriptors: tuple[int, int],
+    image_bytes: int,
+) -> Registers:
+    """Copy the operands to the GPU, run the kernel over all cases, and copy D back."""
+    cases, threads = len(arrays["c"]), instruction.threads
+    memory = {name: cupy.asarray(array) for name, array in arrays.items()}
+    d = cupy.empty((cases, threads, accumulator_fragment(instruction).registers), cupy.uint32)
+    places = [memory[name].data.ptr if name in memory else 0 for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
+    pointers = [np.uint64(place) for place in (*places, d.data.ptr, *descriptors)]
+    ctas = -(-cases * threads // _CTA_THREADS)
+    words = (*pointers, np.uint32(image_bytes), np.uint32(cases * threads))
+    function((ctas,), (_CTA_THREADS,), words, shared_mem=image_bytes)
+    result: Registers = cupy.asnumpy(d)
     return result
 
 
@@ -143,11 +142,11 @@ def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
 
 
 @lru_cache(maxsize=1024)
-def _function(instruction: Instruction, arch: str, launch: Launch) -> Any:
+def _function(instruction: Instruction, arch: str, immediates: Immediates) -> Any:
     """Return the loaded kernel; the driver assembles it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
-        path.write_text(kernel(instruction, arch, launch), encoding="ascii")
+        path.write_text(kernel(instruction, arch, immediates), encoding="ascii")
         function = _cupy().RawModule(path=str(path)).get_function(ENTRY)
         function.compile()
     return function

@@ -6,13 +6,13 @@ copied into shared memory, and descriptors moved to where that begins.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..isa.formats import FORMATS
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
+from ..isa.operands import Immediates
 
-__all__ = ["ENTRY", "Launch", "kernel", "target"]
+__all__ = ["ENTRY", "kernel", "target"]
 
 ENTRY = "run"
 #: The first version of PTX that knows the instructions, that of CUDA 12.8; and what it takes for the one that is newer.
@@ -23,38 +23,12 @@ _WORD_BYTES = 4
 _SPECIFIC = ("sm_90", "sm_100", "sm_120")
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What else decides an instruction, beside its operands.
-
-    Attributes
-    ----------
-    selector : int
-        Sparsity selector.
-    scale_ids : tuple of int
-        byte_a, thread_a, byte_b, thread_b of the block-scaled kinds.
-    a_in_registers : bool
-        Of ``wgmma``: A is held in registers, not in shared memory.
-    scale_d : bool
-        Of ``wgmma``: D is added.
-    imm_scale, imm_trans : tuple of int
-        Of ``wgmma``, of A and B, as in :func:`sptc.wgmma`.
-    """
-
-    selector: int = 0
-    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
-    a_in_registers: bool = True
-    scale_d: bool = True
-    imm_scale: tuple[int, int] = (1, 1)
-    imm_trans: tuple[int, int] = (0, 0)
-
-
 def target(arch: str) -> str:
     """Return the assembler's target for an architecture."""
     return f"{arch}a" if arch in _SPECIFIC else arch
 
 
-def kernel(instruction: Instruction, arch: str, launch: Launch) -> str:
+def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
     """Return the PTX of a kernel for one instruction.
 
     Parameters
@@ -63,7 +37,7 @@ def kernel(instruction: Instruction, arch: str, launch: Launch) -> str:
         Of family ``mma`` or ``wgmma``.
     arch : str
         Architecture that it is for.
-    launch : Launch
+    immediates : Immediates
         Its immediate operands.
 
     Returns
@@ -78,7 +52,7 @@ def kernel(instruction: Instruction, arch: str, launch: Launch) -> str:
     """
     newest = instruction.kind == "mxf4nvf4" and instruction.scale_format is FORMATS["ue8m0"]
     version = _NEWEST_VERSION if newest and instruction.scale_size == _NEWEST_SCALES else _VERSION
-    body = _warpgroup(instruction, launch) if instruction.family == "wgmma" else _warp(instruction, launch)
+    body = _warpgroup(instruction, immediates) if instruction.family == "wgmma" else _warp(instruction, immediates)
     shared = ".extern .shared .align 1024 .b8 image[];\n" if instruction.family == "wgmma" else ""
     return f"""\
 .version {version}
@@ -138,7 +112,7 @@ def _group(name: str, count: int) -> str:
     return f"{{{', '.join(f'%{name}{index}' for index in range(count))}}}"
 
 
-def _warp(instruction: Instruction, launch: Launch) -> Iterator[str]:
+def _warp(instruction: Instruction, immediates: Immediates) -> Iterator[str]:
     counts = {"a": a_fragment(instruction).registers, "b": b_fragment(instruction).registers}
     counts["c"] = accumulators = accumulator_fragment(instruction).registers
     counts |= {"e": 1} if instruction.sparse else {}
@@ -149,32 +123,32 @@ def _warp(instruction: Instruction, launch: Launch) -> Iterator[str]:
     yield f".reg .b32 %result<{accumulators}>;"
     operands = [_group("result", accumulators), *(_group(name, counts[name]) for name in ("a", "b", "c"))]
     if instruction.sparse:
-        operands += ["%e0", f"0x{launch.selector:x}"]
+        operands += ["%e0", f"0x{immediates.sparsity_selector:x}"]
     if instruction.scale_size:
-        byte_a, thread_a, byte_b, thread_b = launch.scale_ids
+        byte_a, thread_a, byte_b, thread_b = immediates.scale_ids
         operands += ["%scale_a0", f"{{{byte_a}, {thread_a}}}", "%scale_b0", f"{{{byte_b}, {thread_b}}}"]
     yield f"{instruction} {', '.join(operands)};"
     yield from _store("result", accumulators)
 
 
-def _warpgroup(instruction: Instruction, launch: Launch) -> Iterator[str]:
+def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str]:
     yield from _thread()
     accumulators = accumulator_fragment(instruction).registers
     yield from _load("c", accumulators)
     yield from _load("e", 1)
     a = "%descriptor_a"
-    if launch.a_in_registers:
+    if immediates.a_in_registers:
         count = a_fragment(instruction).registers
         yield from _load("a", count)
         a = _group("a", count)
     yield from _copy_image(instruction.threads)
-    yield from _descriptors(("b",) if launch.a_in_registers else ("a", "b"))
-    operands = [_group("c", accumulators), a, "%descriptor_b", "%e0", f"0x{launch.selector:x}", "%adds"]
+    yield from _descriptors(("b",) if immediates.a_in_registers else ("a", "b"))
+    operands = [_group("c", accumulators), a, "%descriptor_b", "%e0", f"0x{immediates.sparsity_selector:x}", "%adds"]
     if not instruction.a.is_integer:
-        operands += [str(scale) for scale in launch.imm_scale]
+        operands += [str(scale) for scale in immediates.imm_scale]
     if instruction.container_bits == 16:
-        operands += [str(trans) for trans in launch.imm_trans[launch.a_in_registers :]]
-    yield f"setp.ne.u32 %adds, {int(launch.scale_d)}, 0;"
+        operands += [str(trans) for trans in immediates.imm_trans[immediates.a_in_registers :]]
+    yield f"setp.ne.u32 %adds, {int(immediates.scale_d)}, 0;"
     yield "wgmma.fence.sync.aligned;"
     yield f"{instruction} {', '.join(operands)};"
     yield "wgmma.commit_group.sync.aligned;"

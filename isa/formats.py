@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["FORMATS", "Format", "Specials"]
+__all__ = ["FORMATS", "Format", "Specials", "low_bit"]
 
 
 class Specials(Enum):
@@ -131,3 +131,14 @@ FORMATS: dict[str, Format] = {
         Format(name="u4", signed=False, fraction_bits=4),
     )
 }
+
+
+def low_bit(fmt: Format, container_bits: int) -> int:
+    """Return where an element of A or B starts in its container; the bits around it are ignored.
+
+    Notes
+    -----
+    Source: PTX ISA 9.7.14.6.3. A lone e2m1 sits in bits 5:2 of a byte, six-bit types in bits 5:0, tf32 in the
+    top 19 bits of a word.
+    """
+    return 2 if container_bits == 8 and fmt.bits == 4 else fmt.ignored_low_bits

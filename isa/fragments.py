@@ -135,15 +135,15 @@ class MetadataMap:
 
 
 @lru_cache(maxsize=512)
-def metadata_map(instruction: Instruction, selector: int) -> MetadataMap:
+def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
     """Map the metadata operand of a sparse instruction.
 
     Parameters
     ----------
     instruction : Instruction
         A sparse one.
-    selector : int
-        Sparsity selector, below ``instruction.selectors``.
+    sparsity_selector : int
+        Sparsity selector, below ``instruction.sparsity_selectors``.
 
     Notes
     -----
@@ -154,11 +154,11 @@ def metadata_map(instruction: Instruction, selector: int) -> MetadataMap:
     chunk = np.arange(instruction.chunks).reshape(1, -1)
     warp, row_in_warp = row // 16, row % 16
     half = row_in_warp >> 3
-    if instruction.container_bits >= 16:
-        quad_lane = selector * (instruction.chunks // 4) + (chunk >> 2) + 0 * half
+    if instruction.wide:
+        quad_lane = sparsity_selector * (instruction.chunks // 4) + (chunk >> 2) + 0 * half
         low_bits = 16 * half + 4 * (chunk & 3)
     else:
-        quad_lane = 2 * selector + 2 * (chunk >> 3) + half
+        quad_lane = 2 * sparsity_selector + 2 * (chunk >> 3) + half
         low_bits = 4 * (chunk & 7) + 0 * half
     lanes = WARP_LANES * warp + 4 * (row_in_warp & 7) + quad_lane
     lanes.flags.writeable = low_bits.flags.writeable = False

@@ -9,7 +9,7 @@ from .tcgen05 import KINDS, Opcode, build_instruction
 __all__ = ["InstructionDescriptor", "decode_instruction_descriptor", "encode_instruction_descriptor"]
 
 #: Fields of the descriptor: low bit and width (PTX ISA, instruction descriptor; one table for each group of kinds).
-_PLAIN = {"selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
+_PLAIN = {"sparsity_selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
           "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
           "n": (17, 6), "m": (24, 5), "max_shift": (30, 2)}  # fmt: skip
 _SCALED = {"sparse": (2, 1), "scale_id_b": (4, 2), "a": (7, 3), "b": (10, 3),
@@ -26,7 +26,7 @@ class InstructionDescriptor:
     ----------
     instruction : Instruction
         Shape, types and saturation, with the kind and scale size of the opcode.
-    selector : int
+    sparsity_selector : int
         Sparsity selector.
     negate_a, negate_b : bool
         Flip the signs of the elements.
@@ -39,7 +39,7 @@ class InstructionDescriptor:
     """
 
     instruction: Instruction
-    selector: int = 0
+    sparsity_selector: int = 0
     negate_a: bool = False
     negate_b: bool = False
     transpose_a: bool = False
@@ -102,7 +102,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     )
     descriptor = InstructionDescriptor(
         instruction=instruction,
-        selector=fields.get("selector", 0),
+        sparsity_selector=fields.get("sparsity_selector", 0),
         **{name: bool(fields[name]) for name in ("negate_a", "negate_b", "transpose_a", "transpose_b")},
         scale_id_a=fields.get("scale_id_a", 0),
         scale_id_b=fields.get("scale_id_b", 0),
@@ -158,7 +158,7 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
         raise OperandError(f"{where} cannot hold {instruction}")
     _check(opcode, descriptor, where)
     values = {
-        "selector": descriptor.selector,
+        "sparsity_selector": descriptor.sparsity_selector,
         "sparse": 1,
         "saturate": instruction.satfinite,
         "d": kind.accumulators[code["d"]],
@@ -212,8 +212,10 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
         step = 16 * opcode.cta_group
         raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
     selectors = tuple(range(4)) if opcode.kind in ("f16", "tf32") else (0,)
-    if descriptor.selector not in selectors:
-        raise OperandError(f"the selector in {where} must be {_numbers(selectors)}, not {descriptor.selector!r}")
+    if descriptor.sparsity_selector not in selectors:
+        raise OperandError(
+            f"the selector in {where} must be {_numbers(selectors)}, not {descriptor.sparsity_selector!r}"
+        )
     scale_ids = tuple(range(0, 4, opcode.scale_size)) if opcode.scale_size else (0,)
     for name, value in (("A", descriptor.scale_id_a), ("B", descriptor.scale_id_b)):
         if value not in scale_ids:

@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import product
 
 from ..errors import InstructionError
-from .formats import FORMATS, Format
-from .metadata import GRANULARITIES, RULES, Granularity, Rule
+from .formats import FORMATS, Format, low_bit
+from .metadata import GRANULARITIES, RULES, Granularity, Rule, is_wide
 from .variants import ARCHITECTURES, VARIANTS, Variant
 
 __all__ = [
@@ -76,14 +76,22 @@ class Instruction:
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
-        """Return where an A or B element starts in its container; the bits around it are ignored.
+        """Return where an A or B element starts in its container; see :func:`sptc.isa.formats.low_bit`."""
+        return low_bit(fmt, self.container_bits)
+
+    @property
+    def wide(self) -> bool:
+        """Whether metadata selects units of 16 bits; see :func:`sptc.isa.metadata.is_wide`."""
+        return is_wide(self.container_bits)
+
+    def padded_unit(self, fmt: Format) -> int:
+        """Return how many elements of A or B lie in a padded unit of 16 bytes of shared memory; 0 if not padded.
 
         Notes
         -----
-        Source: PTX ISA 9.7.14.6.3. A lone e2m1 sits in bits 5:2 of a byte, six-bit types in bits 5:0, tf32 in the
-        top 19 bits of a word.
+        Source: PTX ISA, packing formats of ``tcgen05``: types of less than 8 bits are padded unless two fill a byte.
         """
-        return 2 if self.container_bits == 8 and fmt.bits == 4 else fmt.ignored_low_bits
+        return 16 if self.family == "tcgen05" and fmt.bits < 8 and "mxf4" not in self.kind else 0
 
     @property
     def granularity(self) -> Granularity | None:
@@ -119,7 +127,7 @@ class Instruction:
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property
-    def selectors(self) -> int:
+    def sparsity_selectors(self) -> int:
         """Number of valid sparsity selectors, counted from 0.
 
         Notes

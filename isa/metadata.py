@@ -1,7 +1,7 @@
 """Sparsity metadata: granularities, nibbles and the rules that make a nibble legal.
 
 A chunk of a row of A is four *units* of B; a nibble holds two 2-bit indices that pick two of them. Stored slot 0
-reads the unit ``i0 = nibble & 3``, slot 1 the unit ``i1 = nibble >> 2``. One such selector serves every granularity;
+reads the unit ``i0 = nibble & 3``, slot 1 the unit ``i1 = nibble >> 2``. One such multiplexer serves every granularity;
 only the size of a unit differs (measured on an H200 for all sixteen nibbles).
 """
 
@@ -9,22 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "GRANULARITIES",
+    "MUX_OF_ARCHITECTURE",
     "RULES",
-    "SELECTOR_OF_ARCHITECTURE",
     "UNITS_PER_CHUNK",
     "Granularity",
     "Rule",
     "indices",
+    "is_wide",
+    "join_nibbles",
     "nibble",
     "reachable",
+    "split_nibbles",
     "swap_for_mux3",
 ]
 
 UNITS_PER_CHUNK = 4
+#: Bits of the wider of the two units.
+_WIDE_UNIT_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,26 @@ def nibble(i0: int, i1: int) -> int:
     return i0 | i1 << 2
 
 
-def swap_for_mux3(value: int) -> bool:
-    """Whether a plain nibble's two slots trade places before a selector built from two 3:1 multiplexers.
+def is_wide(container_bits: int) -> bool:
+    """Whether metadata selects units of 16 bits of such elements; of smaller ones, units of 8 bits."""
+    return container_bits >= _WIDE_UNIT_BITS
 
-    Such a selector reads slot 0 from units 0 to 2 and slot 1 from units 1 to 3. Swapping the stored elements
+
+def split_nibbles(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the halves of bytes, lower first, as bytes: shape (..., n) to (..., 2n)."""
+    return np.stack([octets & np.uint8(15), octets >> np.uint8(4)], -1).reshape(*octets.shape[:-1], -1)
+
+
+def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return neighbours as halves of bytes, the inverse of :func:`split_nibbles`: shape (..., 2n) to (..., n)."""
+    joined: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] << np.uint8(4)
+    return joined
+
+
+def swap_for_mux3(value: int) -> bool:
+    """Whether a plain nibble's two slots trade places before a selection built from two 3:1 multiplexers.
+
+    Such a pair reads slot 0 from units 0 to 2 and slot 1 from units 1 to 3. Swapping the stored elements
     together with the indices turns the twelve plain nibbles into the seven that it can serve.
 
     Notes
@@ -102,8 +124,8 @@ def swap_for_mux3(value: int) -> bool:
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: Operand selector of each architecture: two 4:1 multiplexers, or two 3:1 ones.
-SELECTOR_OF_ARCHITECTURE = {
+#: Operand multiplexers of each architecture: two 4:1 multiplexers, or two 3:1 ones.
+MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
     "sm_89": "mux4",
@@ -113,13 +135,13 @@ SELECTOR_OF_ARCHITECTURE = {
 }
 
 
-def reachable(value: int, rule: str, selector: str) -> tuple[bool, bool]:
+def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
     """Return whether the multiplexers deliver a unit to stored slots 0 and 1; a slot without one meets zero.
 
     Every nibble that `rule` defines is delivered whole. With 3:1 multiplexers some undefined ones are not: slot 0
     does not reach unit 3, nor slot 1 unit 0. That is our inference from the seven nibbles of tcgen05, unmeasured.
     """
-    if selector == "mux4":
+    if mux == "mux4":
         return True, True
     i0, i1 = indices(value)
     if rule == "plain" and swap_for_mux3(value):

@@ -9,7 +9,19 @@ from enum import Enum
 
 from .instructions import Instruction, require_architecture
 
-__all__ = ["BLOCK_GROUP", "Evidence", "Method", "Numerics", "Rounding", "evidence", "numerics", "zero_exponent_for"]
+__all__ = [
+    "BLOCK_ALIGNMENT_BITS",
+    "BLOCK_GROUP",
+    "DATAPATHS",
+    "Datapath",
+    "Evidence",
+    "Method",
+    "Numerics",
+    "Rounding",
+    "evidence",
+    "numerics",
+    "zero_exponent_for",
+]
 
 #: Kept products that kinds mxf4 and mxf4nvf4 sum exactly before a block scale is applied.
 BLOCK_GROUP = 16
@@ -75,12 +87,37 @@ _MEASURED = "recorded on an NVIDIA H200 (sm_90a, driver 580.159, CUDA 13.0) on 2
 _DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis), multiplexer in front"
 _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 steps and an f32 addition"
 
-#: Bytes of stored A that a step takes.
-_STEP_BYTES = {"sm_80": 16, "sm_86": 16, "sm_89": 16, "sm_90": 32, "sm_100": 32, "sm_120": 32}
-#: Alignment bits of 16-bit and wider types.
-_ALIGNMENT_BITS = {"sm_80": 24, "sm_86": 24, "sm_89": 24, "sm_90": 25, "sm_100": 25, "sm_120": 25}
-_FP8_ALIGNMENT_BITS = 13
-_BLOCK_ALIGNMENT_BITS = 35
+
+@dataclass(frozen=True)
+class Datapath:
+    """What is the same for every instruction of an architecture.
+
+    Attributes
+    ----------
+    step_bytes : int
+        Bytes of stored A that a step takes, whatever their type.
+    alignment_bits : int
+        Bits kept below the largest exponent (F).
+    fp8_alignment_bits : int
+        The same for floats of 8 bits where they are native.
+    """
+
+    step_bytes: int
+    alignment_bits: int
+    fp8_alignment_bits: int
+
+
+#: The datapath of each architecture; those without native fp8 have no shorter alignment of it.
+DATAPATHS = {
+    "sm_80": Datapath(16, 24, 24),
+    "sm_86": Datapath(16, 24, 24),
+    "sm_89": Datapath(16, 24, 13),
+    "sm_90": Datapath(32, 25, 13),
+    "sm_100": Datapath(32, 25, 25),
+    "sm_120": Datapath(32, 25, 25),
+}
+#: Bits kept below the largest exponent of groups with block scales.
+BLOCK_ALIGNMENT_BITS = 35
 
 
 def zero_exponent_for(alignment_bits: int, *, half_result: bool = False, grouped: bool = False) -> int:
@@ -100,7 +137,8 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     measured = arch == "sm_90"
     evidence_of_row = Evidence.MEASURED if measured else Evidence.MODELLED
     source = _MEASURED if measured else _DENSE_MODEL
-    step = _STEP_BYTES[arch] * 8 // instruction.container_bits
+    datapath = DATAPATHS[arch]
+    step = datapath.step_bytes * 8 // instruction.container_bits
     if instruction.a.is_integer:
         return Numerics(
             method=Method.INTEGER, step=step, rounding=Rounding.EXACT, evidence=evidence_of_row, source=source
@@ -109,8 +147,8 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
         return Numerics(
             method=Method.GROUPED,
             step=step,
-            alignment_bits=_BLOCK_ALIGNMENT_BITS,
-            zero_exponent=zero_exponent_for(_BLOCK_ALIGNMENT_BITS, grouped=True),
+            alignment_bits=BLOCK_ALIGNMENT_BITS,
+            zero_exponent=zero_exponent_for(BLOCK_ALIGNMENT_BITS, grouped=True),
             rounding=Rounding.RZ_F32,
             evidence=evidence_of_row,
             source=source,
@@ -118,17 +156,17 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     half_result = instruction.d.name == "f16"
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
-    alignment_bits = _ALIGNMENT_BITS[arch]
+    alignment_bits = datapath.alignment_bits
     # e_zero follows the alignment of the datapath, not the shorter one of its fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         # Of sm_90 and sm_100, the warpgroup and tensor-memory instructions alone have fp8 in hardware.
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
             method = Method.EMULATED
-            step = _STEP_BYTES[arch] * 8 // 16
+            step = datapath.step_bytes * 8 // 16
             source = source if measured else _EMULATION
-        elif arch in ("sm_89", "sm_90"):
-            alignment_bits = _FP8_ALIGNMENT_BITS
+        elif datapath.fp8_alignment_bits < alignment_bits:
+            alignment_bits = datapath.fp8_alignment_bits
             rounding = rounding if half_result else Rounding.RZ_E8M13
     return Numerics(
         method=method,

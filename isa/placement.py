@@ -22,7 +22,6 @@ __all__ = ["Memory", "OperandPlacement", "Placements", "placements"]
 
 Index = NDArray[np.intp]
 
-_PADDED_UNIT = 16
 _PACKED_STRIDE = 8 * UNIT_BYTES
 
 
@@ -107,15 +106,15 @@ class Placements:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def placements(instruction: Instruction, selector: int = 0, opcode: Opcode | None = None) -> Placements:
+def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opcode | None = None) -> Placements:
     """Return where every operand of an instruction lies.
 
     Parameters
     ----------
     instruction : Instruction
         Any.
-    selector : int
-        Sparsity selector, below ``instruction.selectors``; 0 for a dense instruction.
+    sparsity_selector : int
+        Sparsity selector, below ``instruction.sparsity_selectors``; 0 for a dense instruction.
     opcode : Opcode, optional
         Qualifiers of ``tcgen05.mma.sp``, required for that family alone.
 
@@ -132,13 +131,13 @@ def placements(instruction: Instruction, selector: int = 0, opcode: Opcode | Non
         The family is tcgen05 and there is no opcode.
     """
     if instruction.family != "tcgen05":
-        return Placements(tuple(_in_registers(instruction, selector)))
+        return Placements(tuple(_in_registers(instruction, sparsity_selector)))
     if opcode is None:
         raise ValueError(f"the places of {instruction} depend on its opcode, which is missing")
-    return _in_tensor_memory(instruction, selector, opcode)
+    return _in_tensor_memory(instruction, sparsity_selector, opcode)
 
 
-def _in_registers(i: Instruction, selector: int) -> list[OperandPlacement]:
+def _in_registers(i: Instruction, sparsity_selector: int) -> list[OperandPlacement]:
     warpgroup = i.family == "wgmma"
     warp = "16*w + " if warpgroup else ""
     elements = 32 // i.container_bits
@@ -148,7 +147,7 @@ def _in_registers(i: Instruction, selector: int) -> list[OperandPlacement]:
     if warpgroup:
         found.append(_shared("a", i, a_indices, i.m))
     if i.sparse:
-        found.append(_metadata(i, selector, "32*(row//16) + " if warpgroup else ""))
+        found.append(_metadata(i, sparsity_selector, "32*(row//16) + " if warpgroup else ""))
     if warpgroup:
         found.append(_shared("b", i, ("k", "n"), i.n))
     else:
@@ -186,9 +185,9 @@ def _of_fragment(
     )
 
 
-def _metadata(i: Instruction, selector: int, warp: str) -> OperandPlacement:
-    where = metadata_map(i, selector)
-    if i.container_bits >= 16:
+def _metadata(i: Instruction, sparsity_selector: int, warp: str) -> OperandPlacement:
+    where = metadata_map(i, sparsity_selector)
+    if i.wide:
         quad_lane = "f" if i.chunks == 4 else f"{i.chunks // 4}*f + (chunk >> 2)"
         low_bit = "16*(row >> 3 & 1) + 4*(chunk & 3)"
     else:
@@ -205,7 +204,7 @@ def _metadata(i: Instruction, selector: int, warp: str) -> OperandPlacement:
         value_low_bit=0,
         value_bits=4,
         formulas={"lane": f"{warp}4*(row & 7) + {quad_lane}", "low bit": low_bit},
-        notes=("the bits of other lanes are ignored",) if i.selectors > 1 else (),
+        notes=("the bits of other lanes are ignored",) if i.sparsity_selectors > 1 else (),
     )
 
 
@@ -232,9 +231,9 @@ def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: i
 def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, ctas: int = 1) -> OperandPlacement:
     """Place an operand as its descriptor wants it when nothing is left between its core matrices."""
     fmt, k = (i.a, i.stored_k) if operand == "a" else (i.b, i.k)
-    padded = i.family == "tcgen05" and fmt.bits < 8 and "mxf4" not in i.kind
+    padded = i.padded_unit(fmt)
     bits = fmt.container_bits
-    per_unit = _PADDED_UNIT if padded else 8 * UNIT_BYTES // bits
+    per_unit = padded or 8 * UNIT_BYTES // bits
     leading = mn // 8 * _PACKED_STRIDE
     packed = SharedDescriptor(0, leading, _PACKED_STRIDE, 0, SWIZZLES["none"])
     where = shared_map(packed, mn, k, bits, unit_elements=per_unit)
@@ -270,17 +269,17 @@ def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, cta
     )
 
 
-def _in_tensor_memory(i: Instruction, selector: int, opcode: Opcode) -> Placements:
+def _in_tensor_memory(i: Instruction, sparsity_selector: int, opcode: Opcode) -> Placements:
     layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
     lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
     per_word = 32 // i.container_bits
     of_a = lane, f"stored//{per_word}", f"{i.container_bits}*(stored % {per_word})"
     of_metadata = "row", "chunk//8", "4*(chunk % 8)"
-    if i.container_bits >= 16:
+    if i.wide:
         of_metadata = "row//16*16 + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
     makers = {
         "a": (("row", "stored"), partial(a_map, layout, i, 0), of_a),
-        "metadata": (("row", "chunk"), partial(tensor_metadata_map, layout, i, selector, 0), of_metadata),
+        "metadata": (("row", "chunk"), partial(tensor_metadata_map, layout, i, sparsity_selector, 0), of_metadata),
         "d": (("row", "n"), partial(accumulator_map, layout, i.n, i.d.bits, 0), _of_accumulator(layout, i.n, lane)),
     }
     if i.scale_size:

@@ -263,7 +263,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
 
 @lru_cache(maxsize=256)
-def metadata_map(layout: Layout, instruction: Instruction, selector: int, address: int) -> TensorMap:
+def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: int, address: int) -> TensorMap:
     """Map the sparsity metadata: the nibbles of the rows in one CTA.
 
     Parameters
@@ -272,7 +272,7 @@ def metadata_map(layout: Layout, instruction: Instruction, selector: int, addres
         Layout of D.
     instruction : Instruction
         Instruction.
-    selector : int
+    sparsity_selector : int
         Sparsity selector.
     address : int
         Base address.
@@ -300,19 +300,19 @@ def metadata_map(layout: Layout, instruction: Instruction, selector: int, addres
             f"{instruction} is not covered: no public source states where layout {layout.name}, 64 rows in a CTA, "
             f"has its metadata"
         )
-    if selector >= instruction.selectors:
+    if sparsity_selector >= instruction.sparsity_selectors:
         raise OperandError(
-            f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.selectors)))}: "
-            f"no public source states which columns {selector} picks"
+            f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.sparsity_selectors)))}: "
+            f"no public source states which columns {sparsity_selector} picks"
         )
     if column % 2:
         raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")
     row, chunk = np.arange(layout.rows)[:, None], np.arange(instruction.chunks)[None, :]
     copies = tuple(range(0, LANES, layout.rows))
-    if instruction.container_bits >= 16:
+    if instruction.wide:
         lanes = row // 16 * 16 + chunk // 4 * 8 + row % 8
         low_bits = row % 16 // 8 * 16 + chunk % 4 * 4
-        return _tensor_map("e", lane + lanes, column + selector, low_bits, 4, copies)
+        return _tensor_map("e", lane + lanes, column + sparsity_selector, low_bits, 4, copies)
     return _tensor_map("e", lane + row, column + chunk // 8, chunk % 8 * 4, 4, copies)
 
 

@@ -1,113 +1,211 @@
-"""Alignment: the largest exponent of a step, and shifters that truncate toward zero."""
+"""The align stage: every product and the accumulator in units of one grid, and the sums of groups."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["ALIGNED_EXPONENT_BITS", "NO_EXPONENT", "Align", "MaxExponent"]
+from ..isa.numerics import BLOCK_GROUP
+from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
+from .cells.raw import PRODUCT_EXPONENT_BITS
+from .cells.shifter import AlignmentShifter
+from .codes import is_one_of
+from .config import CoreConfig
+from .multiply import products_signature
+from .product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
+from .reduce import addends_signature
+from .slots import Slot
+from .step import control_layout
+from .unpack import ACCUMULATOR_SIGNIFICAND_BITS
+from .widths import Widths
 
-#: Signed width of exponents once biases and block scales have entered.
-ALIGNED_EXPONENT_BITS = 11
-#: Below every real exponent: that of a term that does not count.
-NO_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
+__all__ = ["AlignStage", "aligned_signature"]
 
-
-class MaxExponent(wiring.Component):
-    """The largest of several exponents, as a balanced tree. Combinational.
-
-    Parameters
-    ----------
-    count : int
-        Exponents.
-    shape : shape-like
-        Of an exponent.
-
-    Members
-    -------
-    exponents : In(shape).array(count)
-        Exponents; terms that do not count carry the least one there is.
-    largest : Out(shape)
-        Their maximum.
-
-    Notes
-    -----
-    Source: E = max(product exponents, exp(c), e_zero), measured on an H200.
-    """
-
-    def __init__(self, count: int, shape: ShapeLike) -> None:
-        self.count = count
-        self.shape = shape
-        super().__init__({"exponents": In(shape).array(count), "largest": Out(shape)})
-
-    def elaborate(self, platform: object) -> Module:
-        """Build the tree, one named signal a node."""
-        m = Module()
-        level = [self.exponents[i] for i in range(self.count)]
-        while len(level) > 1:
-            following = []
-            for left, right in zip(level[::2], level[1::2], strict=False):
-                winner = Signal(self.shape)
-                m.d.comb += winner.eq(Mux(right > left, right, left))
-                following.append(winner)
-            level = following + level[len(level) // 2 * 2 :]
-        m.d.comb += self.largest.eq(level[0])
-        return m
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+#: Exponent of a product of integers, see raw_signature.
+_INTEGER_EXPONENT = 2
 
 
-class Align(wiring.Component):
-    """Shift a magnitude right, dropping what falls off: truncation toward zero. Combinational.
-
-    ``output = floor(magnitude * 2**(padding - distance))``, as long as `magnitude` reaches no bit from `reach` on; what
-    stands there is not shifted.
-
-    Parameters
-    ----------
-    magnitude_bits : int
-        Width of the input.
-    padding : int
-        Bits of the output below the input's last bit; negative drops bits before the shift.
-    distance_bits : int
-        Width of the distance.
-    reach : int, optional
-        Low bits of the output that are shifted; all by default.
+def aligned_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what the align stage hands on, as its producer sees it.
 
     Members
     -------
-    magnitude : In(magnitude_bits)
-        Unsigned significand.
-    distance : In(distance_bits)
-        Exponents below the largest.
-    output : Out(magnitude_bits + padding)
-        The shifted magnitude.
+    addends : Out(addends_signature(config))
+        What is to be added.
+    headroom : Out(11)
+        Exponents between the sum's sign bit and the smallest normal number of the result.
+    nan, positive_inf, negative_inf : Out(1)
+        Special values that decide the result.
+    """
+    members: dict[str, wiring.Member] = {"addends": Out(addends_signature(config))}
+    if Widths(config).floating:
+        members |= {
+            "headroom": Out(ALIGNED_EXPONENT_BITS),
+            "nan": Out(1),
+            "positive_inf": Out(1),
+            "negative_inf": Out(1),
+        }
+    return wiring.Signature(members)
+
+
+class AlignStage(wiring.Component):
+    """Align every product and the accumulator to the largest exponent, and sum up the groups. Combinational.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Members
+    -------
+    control : In(control_layout())
+        What to do.
+    i : In(products_signature(config))
+        From the multiply stage.
+    c : In(33)
+        Accumulator; its sign extended, or what it is beyond 32 bits.
+    scale_a, scale_b : In(32)
+        Block scales of groups.
+    o : Out(aligned_signature(config))
+        What the reduce stage adds.
 
     Notes
     -----
-    Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
+    Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
+    (measured on an H200); groups and their scales after published models (modelled).
     """
 
-    def __init__(self, magnitude_bits: int, padding: int, distance_bits: int, reach: int | None = None) -> None:
-        self.magnitude_bits = magnitude_bits
-        self.padding = padding
-        self.distance_bits = distance_bits
-        self.output_bits = magnitude_bits + padding
-        self.reach = self.output_bits if reach is None else min(reach, self.output_bits)
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
         super().__init__(
             {
-                "magnitude": In(magnitude_bits),
-                "distance": In(distance_bits),
-                "output": Out(self.output_bits),
+                "control": In(control_layout()),
+                "i": In(products_signature(config)),
+                "c": In(signed(33)),
+                "scale_a": In(32),
+                "scale_b": In(32),
+                "o": Out(aligned_signature(config)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the shifter."""
+        """Build the shifters and the groups."""
         m = Module()
-        if self.padding >= 0:
-            padded: Value = Cat(Const(0, self.padding), self.magnitude)
+        config, addends = self.config, self.o.addends
+        integer = is_one_of(
+            config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
+        )
+        groups = self._groups(m)
+        m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
+        e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
+        self._align_products(m, integer, e_max)
+        if self.widths.floating:
+            self._align_c(m, integer, e_max)
         else:
-            padded = self.magnitude[-self.padding :]
-        amount_bits = max(1, (self.reach - 1).bit_length())
-        amount, beyond = self.distance[:amount_bits], self.distance[amount_bits:].any()
-        shifted = Mux(beyond, 0, padded[: self.reach] >> amount)[: self.reach]
-        m.d.comb += self.output.eq(Cat(shifted, padded[self.reach :]))
+            m.d.comb += addends.c_term.eq(self.c)
         return m
+
+    def _groups(self, m: Module) -> list[ProductGroup]:
+        """Sum the 4-bit products in groups of 16."""
+        groups = []
+        for index in range(self.widths.groups):
+            m.submodules[f"group{index}"] = group = ProductGroup(self.config)
+            for position in range(BLOCK_GROUP):
+                slot = index * BLOCK_GROUP + position
+                m.d.comb += group.products[position].eq(self.i.significands[slot])
+                if self.widths.packed:
+                    m.d.comb += group.signs[position].eq(self.i.signs[slot])
+            if self.config.scales:
+                m.d.comb += [
+                    group.scale.eq(self.control.scale),
+                    group.scale_a.eq(self.scale_a.word_select(index, 8)),
+                    group.scale_b.eq(self.scale_b.word_select(index, 8)),
+                ]
+            groups.append(group)
+        return groups
+
+    def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
+        """Return the largest exponent, that of groups included, and align them to it; pass on the special values."""
+        packed = is_one_of(self.config, self.control.a, self.widths.packed)
+        e_max, nan = self.i.e_max, self.i.nan
+        if groups:
+            m.submodules.e_max = tree = MaxExponent(len(groups) + 1, _EXPONENT)
+            exponents = [*(Mux(packed & group.participates, group.exponent, LEAST_EXPONENT) for group in groups), e_max]
+            m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
+            e_max = tree.e_max
+            nan = nan | (packed & Cat(group.nan for group in groups).any())
+        padding = self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        for index, group in enumerate(groups):
+            m.submodules[f"align_group{index}"] = align = AlignmentShifter(
+                SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1
+            )
+            negative = packed & group.sign
+            m.d.comb += [
+                align.magnitude.eq(Mux(packed, group.magnitude, 0)),
+                align.shift_amount.eq(e_max - group.exponent),
+                self.o.addends.group_terms[index].eq(_complement(align.output, negative)),
+                self.o.addends.group_increments[index].eq(negative),
+            ]
+        m.d.comb += [
+            self.o.headroom.eq(e_max + self.i.headroom_offset),
+            self.o.nan.eq(nan),
+            self.o.positive_inf.eq(self.i.positive_inf),
+            self.o.negative_inf.eq(self.i.negative_inf),
+        ]
+        return e_max
+
+    def _align_products(self, m: Module, integer: Value, e_max: Value) -> None:
+        # Integers are not shifted: with this for the largest exponent, they are no distance below it.
+        of_products = Mux(integer, _INTEGER_EXPONENT, e_max[:PRODUCT_EXPONENT_BITS])
+        narrow = is_one_of(self.config, self.control.a, self.widths.narrow)
+        saturated = {}
+        for bits in sorted({slot.shift_amount_bits for slot in self.widths.slots if slot.floats}):
+            saturated[bits] = Signal(bits, name=f"largest_{bits}")
+            m.d.comb += saturated[bits].eq(of_products[:bits] | of_products[bits:].any().replicate(bits))
+        for slot in self.widths.slots[: self.config.term_slots]:
+            significand = self.i.significands[slot.index][: 2 * slot.significand_bits + 1].as_signed()
+            if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
+                significand = Mux(narrow, 0, significand)
+            integer_term = Cat(Const(0, slot.padding - slot.integer_shift), significand).as_signed()
+            term = self.o.addends.terms[slot.index]
+            if not slot.floats:
+                m.d.comb += term.eq(integer_term)
+                continue
+            aligned = self._align_product(m, slot, significand[:-1], saturated[slot.shift_amount_bits])
+            negative = self.i.signs[slot.index] & ~narrow
+            m.d.comb += self.o.addends.increments[slot.index].eq(negative)
+            if slot.integer_shift:
+                m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
+            else:
+                m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
+
+    def _align_product(self, m: Module, slot: Slot, magnitude: Value, e_max: Value) -> Value:
+        m.submodules[f"align{slot.index}"] = align = AlignmentShifter(
+            len(magnitude), slot.padding, slot.shift_amount_bits, slot.float_bits
+        )
+        m.d.comb += [
+            align.magnitude.eq(magnitude),
+            align.shift_amount.eq(e_max - self.i.exponents[slot.index]),
+        ]
+        return align.output
+
+    def _align_c(self, m: Module, integer: Value, e_max: Value) -> None:
+        padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+        m.submodules.align_c = align = AlignmentShifter(
+            ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1
+        )
+        negative = self.i.c_sign & ~integer
+        m.d.comb += [
+            align.magnitude.eq(self.i.c_significand),
+            align.shift_amount.eq(e_max - self.i.c_grid_exponent),
+            self.o.addends.c_increment.eq(negative),
+            self.o.addends.c_term.eq(
+                Mux(integer, self.c << self.widths.integer_bits, _complement(align.output, negative))
+            ),
+        ]
+
+
+def _complement(magnitude: Value, negative: Value) -> Value:
+    """Return a magnitude, or its complement, with a sign bit."""
+    return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()

@@ -7,13 +7,13 @@ from amaranth.hdl import Cat, Const, Module, Value
 
 from .config import CoreConfig, Element
 
-__all__ = ["ELEMENT_CODE_BITS", "case", "runs", "runs_wide"]
+__all__ = ["ELEMENT_CODE_BITS", "case", "is_one_of", "is_wide"]
 
 #: Width of the control field that names an element of the configuration by its place there.
 ELEMENT_CODE_BITS = 4
 
 
-def runs(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
+def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
     """Return whether a code names one of `elements`; a code that names none may be taken for any."""
     if len(elements) == len(config.elements):
         return Const(1)
@@ -21,9 +21,9 @@ def runs(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
     return Cat(code == wanted for wanted in codes).any() if codes else Const(0)
 
 
-def runs_wide(config: CoreConfig, code: Value) -> Value:
+def is_wide(config: CoreConfig, code: Value) -> Value:
     """Return whether a code names an element of 16 bits or more: its chunks are of units twice as wide."""
-    return runs(config, code, [element for element in config.elements if element.container_bits >= 16])
+    return is_one_of(config, code, [element for element in config.elements if element.wide])
 
 
 def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:

@@ -1,18 +1,23 @@
 """What a datapath holds: a frozen configuration, validated, and the presets."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from ..errors import Error
-from ..isa.formats import FORMATS, Format
+from ..isa.formats import FORMATS, Format, low_bit
 from ..isa.instructions import Instruction
+from ..isa.metadata import MUX_OF_ARCHITECTURE, is_wide
+from ..isa.numerics import BLOCK_ALIGNMENT_BITS, DATAPATHS
 
 __all__ = [
     "BLOCK_SCALES",
     "CUTS",
+    "MUXES",
     "PRESETS",
     "PRESET_OF_ARCHITECTURE",
-    "SELECTORS",
+    "WARP_COLUMNS",
+    "WARP_ROWS",
     "ConfigError",
     "CoreConfig",
     "Element",
@@ -20,11 +25,12 @@ __all__ = [
 
 #: Places where a pipeline register may stand, in the order that data meets them.
 CUTS = ("select", "multiply", "align", "reduce", "round")
-#: Operand selectors: two 4:1 multiplexers, or two 3:1 ones.
-SELECTORS = ("mux4", "mux3")
+#: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
+MUXES = ("mux4", "mux3")
 #: Block scale formats.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-_CONTAINERS = (4, 8, 16, 32)
+#: Outputs of a warp.
+WARP_ROWS, WARP_COLUMNS = 16, 8
 
 
 class ConfigError(Error):
@@ -65,7 +71,7 @@ class Element:
         return self.container_bits == 4 and not self.format.is_integer
 
     @property
-    def counts(self) -> bool:
+    def fixed_point(self) -> bool:
         """Whether its significand is an integer: true integers, and packed e2m1 in units of one half."""
         return self.format.is_integer or self.packed_float
 
@@ -81,7 +87,12 @@ class Element:
     @property
     def low_bit(self) -> int:
         """Where it starts in its container."""
-        return 2 if self.container_bits == 8 and self.format.bits == 4 else self.format.ignored_low_bits
+        return low_bit(self.format, self.container_bits)
+
+    @property
+    def wide(self) -> bool:
+        """Whether metadata selects units of 16 bits; see :func:`sptc.isa.metadata.is_wide`."""
+        return is_wide(self.container_bits)
 
     def __str__(self) -> str:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
@@ -107,7 +118,7 @@ class CoreConfig:
         The same for 8-bit floats, where it is less.
     block_alignment_bits : int
         The same for packed e2m1.
-    selector : str
+    mux : str
         ``mux4`` or ``mux3``.
     rows, columns : int
         Units of the array.
@@ -123,8 +134,8 @@ class CoreConfig:
     step_bytes: int = 32
     alignment_bits: int = 25
     fp8_alignment_bits: int = 25
-    block_alignment_bits: int = 35
-    selector: str = "mux4"
+    block_alignment_bits: int = BLOCK_ALIGNMENT_BITS
+    mux: str = "mux4"
     rows: int = 4
     columns: int = 4
     cuts: tuple[str, ...] = CUTS
@@ -145,7 +156,7 @@ class CoreConfig:
             value = getattr(self, field)
             need(isinstance(value, int) and value > 0, field, "a positive integer")
         need(self.step_bytes % 4 == 0, "step_bytes", "a multiple of 4")
-        need(self.selector in SELECTORS, "selector", " or ".join(map(repr, SELECTORS)))
+        need(self.mux in MUXES, "mux", " or ".join(map(repr, MUXES)))
         in_order = isinstance(self.cuts, tuple) and tuple(cut for cut in CUTS if cut in self.cuts) == self.cuts
         need(in_order, "cuts", f"a subset of {CUTS} in that order")
         packed = any(element.packed_float for element in elements)
@@ -171,7 +182,7 @@ class CoreConfig:
             "at least alignment_bits",
         )
         widest = max(element.significand_bits for element in elements)
-        has_float = any(not element.counts for element in elements)
+        has_float = any(not element.fixed_point for element in elements)
         need(
             not has_float or self.alignment_bits >= 2 * (widest - 1),
             "alignment_bits",
@@ -208,9 +219,19 @@ class CoreConfig:
         return self.step_bytes // 2
 
     @property
+    def always_wide(self) -> bool:
+        """Whether all elements are wide."""
+        return all(element.wide for element in self.elements)
+
+    @property
+    def warp_blocks(self) -> int:
+        """Blocks of rows x columns outputs that the 16 x 8 of a warp are cut into: cycles of one step of K."""
+        return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
+
+    @property
     def interleaved(self) -> bool:
-        """Whether units take narrow chunks of B byte by byte in turns, so that one selector serves both widths."""
-        return self.sparse and len({element.container_bits >= 16 for element in self.elements}) > 1
+        """Whether units take narrow chunks of B byte by byte in turns, so that one multiplexer serves both widths."""
+        return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
     def latency(self) -> int:
@@ -243,41 +264,22 @@ class CoreConfig:
 _FP8_AND_SMALLER = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 _BLACKWELL = ("f16", "bf16", "tf32", "s8", "u8", *_FP8_AND_SMALLER, "e2m1/4")
 
+
+def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> CoreConfig:
+    """Return a datapath with the step and the alignment of an architecture."""
+    return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
+
+
 #: Datapaths by name. `hopper` has the throughput measured on an H200: m16n8k32 f16 every eight cycles.
 PRESETS: dict[str, CoreConfig] = {
     config.name: config
     for config in (
-        CoreConfig(
-            name="ampere",
-            formats=("f16", "bf16", "tf32", "s8", "u8", "s4", "u4"),
-            step_bytes=16,
-            alignment_bits=24,
-            fp8_alignment_bits=24,
-        ),
-        CoreConfig(
-            name="ada",
-            formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4"),
-            step_bytes=16,
-            alignment_bits=24,
-            fp8_alignment_bits=13,
-        ),
-        CoreConfig(
-            name="hopper",
-            formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"),
-            fp8_alignment_bits=13,
-        ),
-        CoreConfig(name="blackwell", formats=_BLACKWELL, scales=BLOCK_SCALES, selector="mux3"),
-        CoreConfig(name="rtx-blackwell", formats=_BLACKWELL, scales=BLOCK_SCALES, selector="mux3"),
-        CoreConfig(
-            name="tiny",
-            formats=("f16", "s8"),
-            step_bytes=16,
-            alignment_bits=24,
-            fp8_alignment_bits=24,
-            rows=1,
-            columns=2,
-            cuts=("multiply", "reduce"),
-        ),
+        _preset("ampere", "sm_80", ("f16", "bf16", "tf32", "s8", "u8", "s4", "u4")),
+        _preset("ada", "sm_89", ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")),
+        _preset("hopper", "sm_90", ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")),
+        _preset("blackwell", "sm_100", _BLACKWELL, scales=BLOCK_SCALES),
+        _preset("rtx-blackwell", "sm_120", _BLACKWELL, scales=BLOCK_SCALES),
+        _preset("tiny", "sm_80", ("f16", "s8"), rows=1, columns=2, cuts=("multiply", "reduce")),
     )
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import Elaboratable, Value
 
-from ..collector import uncollected
+from ..infra.collector import uncollected
 
 __all__ = ["to_rtlil", "to_verilog"]
 
@@ -25,7 +25,7 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
     ports : sequence of Value, optional
         By default those of a component's signature.
     platform : object
-        What components are elaborated for; with :data:`~sptc.rtl.booth.OPERATORS` a multiplier is one operator.
+        What components are elaborated for: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     """
     with uncollected():
         return str(rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=False))

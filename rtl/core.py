@@ -1,4 +1,4 @@
-"""An array of dot products behind streams."""
+"""An array of units behind streams."""
 
 from itertools import product
 
@@ -6,13 +6,13 @@ from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .codes import runs_wide
+from .codes import is_wide
 from .config import CoreConfig
-from .dot_product import DotProduct
+from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
 from .pipeline import delayed
-from .select import RowDecode
 from .step import control_layout
+from .unit import Unit
 
 __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
@@ -25,7 +25,7 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.StructLayo
     control : control_layout()
         What to do, for all units.
     a, metadata, scale_a : array of rows
-        Operands of each row, as in :func:`~sptc.rtl.step.step_layout`.
+        Operands of each row, as in :func:`~sptc.rtl.step.row_step_layout`.
     b, scale_b : array of columns
         Operands of each column.
     c, overflow : array of rows * columns, and as many bits
@@ -73,7 +73,7 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.Str
 
 
 class Core(wiring.Component):
-    """Rows x columns of dot products that share operands, as a stream processor.
+    """Rows x columns of units that share operands, as a stream processor.
 
     What all of a row or of a column have in common stands once before them: the order of their operands, and the
     decoder of a row's metadata.
@@ -89,7 +89,7 @@ class Core(wiring.Component):
         Of a tag that accompanies each tile to its result.
 
     unit_class : type
-        What is repeated: :class:`~sptc.rtl.dot_product.DotProduct`, or a component with its ports that stands for it.
+        What is repeated: :class:`~sptc.rtl.unit.Unit`, or a component with its ports that stands for it.
 
     Members
     -------
@@ -99,7 +99,7 @@ class Core(wiring.Component):
         Results.
     """
 
-    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[DotProduct] = DotProduct) -> None:
+    def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[Unit] = Unit) -> None:
         self.config = config
         self.unit_class = unit_class
         self.tag_shape = tag_shape
@@ -116,7 +116,7 @@ class Core(wiring.Component):
         config = self.config
         advance = Signal()
         tile, result = self.i.payload, self.o.payload
-        wide = runs_wide(config, tile.control.a)
+        wide = is_wide(config, tile.control.a)
         rows = [self._row(m, row, wide) for row in range(config.rows)] if config.sparse else []
         columns = [self._column(m, column, wide) for column in range(config.columns)]
         for output, (row, column) in enumerate(product(range(config.rows), range(config.columns))):
@@ -153,11 +153,11 @@ class Core(wiring.Component):
             m.d.sync += occupied.eq(Cat(self.i.valid, occupied)[: config.latency])
         return m
 
-    def _row(self, m: Module, row: int, wide: Value) -> RowDecode:
+    def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
         """Put the metadata of a row in order and decode it."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
-        m.submodules[f"decode_row_{row}"] = decode = RowDecode(self.config)
+        m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)
         m.d.comb += [
             order.natural.eq(tile.metadata[row]),
             order.wide.eq(wide),

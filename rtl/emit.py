@@ -1,4 +1,4 @@
-"""Verilog of a unit, of what holds many dot products and of what feeds them; those are emitted once for all."""
+"""Verilog of a unit, of a row, of what holds many units and of what feeds them; a unit is emitted once for all."""
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 from amaranth.lib import wiring
@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from .config import CoreConfig
 from .convert import to_rtlil, to_verilog
 from .core import Core
-from .dot_product import DotProduct
+from .row import Row
 from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
@@ -15,7 +15,7 @@ from .wgmma import WgmmaWarp
 __all__ = ["TOPS", "emit", "unit_instance", "unit_of"]
 
 #: What can be emitted.
-TOPS = ("unit", "core", "warp", "wgmma", "tensor_memory")
+TOPS = ("unit", "row", "core", "warp", "wgmma", "tensor_memory")
 
 
 def emit(
@@ -37,18 +37,18 @@ def emit(
     top : str
         One of :data:`TOPS`.
     name : str
-        Name of the top module; that of an array's dot product is :func:`unit_of` it.
+        Name of the top module; that of an array's unit is :func:`unit_of` it.
     tag_shape : shape-like
         Of the tag that a core carries with each tile.
     language : str
         ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
     platform : object
-        What components are elaborated for; with :data:`~sptc.rtl.booth.OPERATORS` a multiplier is one operator.
+        What components are elaborated for: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     with_unit : bool
-        A core or a warp comes with the module of its dot product.
+        A core or a warp comes with the module of its unit.
     """
-    if top == "unit":
-        return _convert(Unit(config), name, language, platform)
+    if top in ("unit", "row"):
+        return _convert({"unit": Unit, "row": Row}[top](config), name, language, platform)
     if top == "tensor_memory":
         return _convert(TensorMemoryReader(), name, language, platform)
     component: Core | Warp | WgmmaWarp
@@ -57,13 +57,13 @@ def emit(
     else:
         component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=unit_instance(name))
     text = _convert(component, name, language, platform)
-    return f"{text}\n{_convert(DotProduct(config), unit_of(name), language, platform)}" if with_unit else text
+    return f"{text}\n{_convert(Unit(config), unit_of(name), language, platform)}" if with_unit else text
 
 
-def unit_instance(name: str) -> type[DotProduct]:
-    """Return a dot product that is the module :func:`unit_of` a top: Amaranth would emit one for each place."""
+def unit_instance(name: str) -> type[Unit]:
+    """Return a unit that is the module :func:`unit_of` a top: Amaranth would emit one for each place."""
 
-    class UnitInstance(DotProduct):
+    class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:
             m = Module()
             clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal(), "i_enable": self.enable}
@@ -76,7 +76,7 @@ def unit_instance(name: str) -> type[DotProduct]:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the dot product's module below a top module."""
+    """Return the name of the unit's module below a top module."""
     return f"{name}_unit"
 
 

@@ -1,13 +1,16 @@
-"""Metadata decode: a nibble to the selects of two multiplexers, and whether the running instruction defines it."""
+"""Metadata decode: nibbles to the selects of multiplexers, and whether the running instruction defines them."""
 
-from amaranth.hdl import Cat, Module, Mux, Value
-from amaranth.lib import enum, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa import metadata as isa
-from .config import SELECTORS
+from .config import MUXES, CoreConfig
 
-__all__ = ["MetadataDecoder", "RuleCode"]
+__all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
+
+#: Units of a chunk that meet stored elements.
+KEPT_UNITS = 2
 
 
 class RuleCode(enum.Enum, shape=3):
@@ -20,7 +23,7 @@ class RuleCode(enum.Enum, shape=3):
     TCGEN05 = 4
 
 
-class MetadataDecoder(wiring.Component):
+class NibbleDecoder(wiring.Component):
     """Decode one nibble. Combinational.
 
     ``i0 = nibble & 3`` selects the unit of stored slot 0, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build slot
@@ -29,7 +32,7 @@ class MetadataDecoder(wiring.Component):
 
     Parameters
     ----------
-    selector : str
+    mux : str
         ``mux4`` or ``mux3``.
 
     Members
@@ -53,10 +56,10 @@ class MetadataDecoder(wiring.Component):
     code that the CUDA 13.0 assembler emits for sm_100a and sm_120a (the exchange; 3:1 multiplexers are our inference).
     """
 
-    def __init__(self, selector: str) -> None:
-        if selector not in SELECTORS:
-            raise ValueError(f"selector must be {' or '.join(map(repr, SELECTORS))}, not {selector!r}")
-        self.selector = selector
+    def __init__(self, mux: str) -> None:
+        if mux not in MUXES:
+            raise ValueError(f"mux must be {' or '.join(map(repr, MUXES))}, not {mux!r}")
+        self.mux = mux
         super().__init__(
             {
                 "nibble": In(4),
@@ -75,14 +78,14 @@ class MetadataDecoder(wiring.Component):
         m = Module()
         n = self.nibble
         i0, i1 = n[:2], n[2:]
-        if self.selector == "mux3":
+        if self.mux == "mux3":
             plain = self.rule == RuleCode.PLAIN
             m.d.comb += self.swap.eq(plain & ((n[0] & ~n[3]) | (n[1] & ~n[2])))
         m.d.comb += [
             self.index0.eq(Mux(self.swap, i1, i0)),
             self.index1.eq(Mux(self.swap, i0, i1)),
         ]
-        reach0, reach1 = (0b0111, 0b1110) if self.selector == "mux3" else (0b1111, 0b1111)
+        reach0, reach1 = (0b0111, 0b1110) if self.mux == "mux3" else (0b1111, 0b1111)
         m.d.comb += [
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
@@ -99,6 +102,99 @@ class MetadataDecoder(wiring.Component):
         ]
         m.d.comb += self.legal.eq(Cat(legal).any())
         return m
+
+
+def selects_layout(config: CoreConfig) -> data.ArrayLayout:
+    """Return the decoded metadata of a row's step: of each lane that selects, for either stored slot one unit of four.
+
+    A lane is a chunk of 8-bit units; of a datapath of wide elements alone, one of 16-bit units. One-hot, or no unit.
+    """
+    lanes = config.chunks // 2 if config.always_wide else config.chunks
+    return data.ArrayLayout(data.ArrayLayout(isa.UNITS_PER_CHUNK, KEPT_UNITS), lanes)
+
+
+class MetadataStage(wiring.Component):
+    """Decode the metadata of a row's step; all units of the row select by it. Combinational.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Step size, multiplexers, and which unit widths its formats need.
+
+    Members
+    -------
+    a : In(8 * step_bytes)
+        Stored elements of A.
+    nibbles : In(4 * chunks)
+        Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; that of dense steps is
+        :data:`~sptc.rtl.order.DENSE_NIBBLE`.
+    wide : In(1)
+        Elements take 16 bits or more.
+    sparse : In(1)
+        The step selects.
+    rule : In(RuleCode)
+        Rule that legality is reported under.
+    stored : Out(8 * step_bytes)
+        A; in a ``mux3`` build with the elements exchanged where the multiplexers exchange their operands.
+    selects : Out(selects_layout(config))
+        The unit that each stored slot meets.
+    illegal : Out(chunks)
+        Chunks whose nibble the rule does not define; none for dense steps.
+
+    Notes
+    -----
+    Source: what a row of A meets depends on nothing but its metadata (measured on an H200).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        bits = 8 * config.step_bytes
+        super().__init__(
+            {
+                "a": In(bits),
+                "nibbles": In(4 * config.chunks),
+                "wide": In(1),
+                "sparse": In(1),
+                "rule": In(RuleCode),
+                "stored": Out(bits),
+                "selects": Out(selects_layout(config)),
+                "illegal": Out(config.chunks),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the decoders, and in a ``mux3`` build the exchange."""
+        m = Module()
+        config = self.config
+        wide = self.wide if config.interleaved else Const(config.always_wide)
+        decoders = []
+        for lane, select in enumerate(self.selects):
+            m.submodules[f"metadata{lane}"] = decoder = NibbleDecoder(config.mux)
+            m.d.comb += [
+                decoder.nibble.eq(self.nibbles.word_select(lane, 4)),
+                decoder.rule.eq(self.rule),
+                select[0].eq(decoder.select0),
+                select[1].eq(decoder.select1),
+            ]
+            decoders.append(decoder)
+        # A chunk of wide elements is two lanes, with one nibble.
+        by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
+        flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
+        m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))
+        if config.mux == "mux3":
+            exchanged = {width: self._exchanged(by_chunk[width], 16 if width else 8) for width in by_chunk}
+            m.d.comb += self.stored.eq(Mux(wide, exchanged[True], exchanged[False]))
+        else:
+            m.d.comb += self.stored.eq(self.a)
+        return m
+
+    def _exchanged(self, decoders: list[NibbleDecoder], bits: int) -> Value:
+        """Return A with the two units of a chunk exchanged where its decoder says so."""
+        pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
+        return Cat(
+            Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)
+            for decoder, pair in zip(decoders, pairs, strict=False)
+        )
 
 
 def _one_hot(index: Value) -> Value:

@@ -1,90 +1,215 @@
-"""Exact products of unpacked operands."""
+"""The multiply stage: exact products of every slot, and the largest exponent of the step."""
 
-from amaranth.hdl import Module, signed
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, PureInterface
 
-from .booth import BoothMultiplier
-from .slots import PRODUCT_EXPONENT_BITS
-from .unpack import raw_signature
+from ..isa.formats import FORMATS
+from ..isa.numerics import zero_exponent_for
+from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
+from .cells.raw import PRODUCT_EXPONENT_BITS
+from .cells.slot_multiplier import SlotMultiplier
+from .codes import is_one_of
+from .config import CoreConfig
+from .round import ResultCode
+from .scale import ExponentOffset, ScaleCode
+from .slots import kept_bits
+from .step import control_layout
+from .unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
+from .widths import Widths
 
-__all__ = ["Multiply", "product_signature"]
+__all__ = ["MultiplyStage", "products_signature"]
+
+_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
-def product_signature(significand: int) -> wiring.Signature:
-    """Return a product of two operands with significands of `significand` bits, as its producer sees it.
+def products_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what the multiply stage hands on, as its producer sees it.
 
     Members
     -------
-    sign : Out(1)
-        Set for negative products of floats; an integer has its sign in the significand.
-    exponent : Out(9)
-        Sum of the biased exponents.
-    significand : Out(signed(2 * significand + 1))
-        Exact product, not normalised, with as many bits below the binary point as both operands have together.
-    zero, special, inf, nan : Out(1)
-        What the product is; `special` is Inf or NaN, and `zero` says nothing of a NaN.
+    signs : Out(1).array(slots)
+        Of products of floats.
+    exponents : Out(9).array(float slots)
+        Sums of biased exponents; zero where the product does not count, two for integers.
+    significands : Out(signed(2 * Slot.significand_bits + 1)).array(slots)
+        Exact products of significands, sign-extended to the widest.
+    c_sign, c_significand : Out(1), Out(24)
+        The accumulator as a float.
+    c_grid_exponent : Out(signed(11))
+        Exponent below which the running format drops what the format that keeps most would still keep.
+    e_max : Out(signed(11))
+        Largest exponent of the products, the accumulator and e_zero, biased like a product.
+    headroom_offset : Out(signed(11))
+        What leads from it to the exponents between the sum's sign bit and the smallest normal number.
+    nan, positive_inf, negative_inf : Out(1)
+        Special values that decide the result.
     """
-    return wiring.Signature(
-        {
-            "sign": Out(1),
-            "exponent": Out(PRODUCT_EXPONENT_BITS),
-            "significand": Out(signed(2 * significand + 1)),
-            "zero": Out(1),
-            "special": Out(1),
-            "inf": Out(1),
-            "nan": Out(1),
+    widths = Widths(config)
+    significand_bits = 2 * widths.significand_bits + 1
+    members: dict[str, wiring.Member] = {"significands": Out(signed(significand_bits)).array(config.slots)}
+    if widths.floating:
+        members |= {
+            "signs": Out(1).array(config.slots),
+            "exponents": Out(PRODUCT_EXPONENT_BITS).array(widths.float_slots),
         }
-    )
+        members |= {"c_sign": Out(1), "c_significand": Out(ACCUMULATOR_SIGNIFICAND_BITS)}
+        members |= {name: Out(_EXPONENT) for name in ("c_grid_exponent", "e_max", "headroom_offset")}
+        members |= {name: Out(1) for name in ("nan", "positive_inf", "negative_inf")}
+    return wiring.Signature(members)
 
 
-class Multiply(wiring.Component):
-    """Multiply two operands exactly. Combinational.
-
-    ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot. It recodes `a`, which comes first: `b` is still to be selected.
+class MultiplyStage(wiring.Component):
+    """Unpack and multiply the operands of every slot, and find the largest exponent. Combinational.
 
     Parameters
     ----------
-    significand : int
-        Width of the operands' significands, without the sign.
+    config : CoreConfig
+        The datapath.
 
     Members
     -------
-    a, b : In(raw_signature(significand))
-        Operands.
-    product : Out(product_signature(significand))
-        Their product.
+    control : In(control_layout())
+        What to do.
+    a, b : In(8 * step_bytes)
+        Stored elements and the operands that meet them.
+    c : In(32)
+        Accumulator.
+    scale_a, scale_b : In(8)
+        Block scales of the step.
+    o : Out(products_signature(config))
+        What the align stage needs.
 
     Notes
     -----
-    Source: products are exact and not normalised (measured on an H200).
+    Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
+    infinities: measured on an H200. Block scales: published models (modelled).
     """
 
-    def __init__(self, significand: int) -> None:
-        self.significand = significand
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
+        bits = 8 * config.step_bytes
         super().__init__(
             {
-                "a": In(raw_signature(significand)),
-                "b": In(raw_signature(significand)),
-                "product": Out(product_signature(significand)),
+                "control": In(control_layout()),
+                "a": In(bits),
+                "b": In(bits),
+                "c": In(32),
+                "scale_a": In(8),
+                "scale_b": In(8),
+                "o": Out(products_signature(config)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplier."""
+        """Build the slots and what they share."""
         m = Module()
-        m.submodules.multiplier = multiplier = BoothMultiplier(self.significand + 1)
-        a, b, product = self.a, self.b, self.product
-        m.d.comb += [
-            product.sign.eq(a.sign ^ b.sign),
-            product.exponent.eq(a.exponent + b.exponent),
-            multiplier.a.eq(b.significand),
-            multiplier.b.eq(a.significand),
-            product.significand.eq(multiplier.product),
-            product.special.eq(a.special | b.special),
-            product.nan.eq((a.special & (a.nan | b.zero)) | (b.special & (b.nan | a.zero))),
-            product.inf.eq(product.special & ~product.nan),
-            product.zero.eq(a.zero | b.zero),
-        ]
+        products = self._multiply(m)
+        m.d.comb += [port.eq(p.significand) for port, p in zip(self.o.significands, products, strict=True)]
+        if self.widths.floating:
+            m.d.comb += [port.eq(product.sign) for port, product in zip(self.o.signs, products, strict=True)]
+            self._find_exponent(m, products[: self.widths.float_slots])
         return m
+
+    def _multiply(self, m: Module) -> list[PureInterface]:
+        products, traits = [], {}
+        for name, code in (("a", self.control.a), ("b", self.control.b)):
+            m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.config)
+            m.d.comb += decoder.element.eq(code)
+            traits[name] = decoder.traits
+        for slot in self.widths.slots:
+            m.submodules[f"multiply{slot.index}"] = multiply = SlotMultiplier(slot.significand_bits)
+            for name, port in (("a", multiply.a), ("b", multiply.b)):
+                m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(slot, name)
+                m.d.comb += [
+                    unpack.operand.eq(getattr(self, name)),
+                    unpack.element.eq(getattr(self.control, name)),
+                    unpack.traits.eq(traits[name]),
+                ]
+                wiring.connect(m, unpack.raw, port)
+            products.append(multiply.product)
+        return products
+
+    def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
+        """Find the largest exponent, and the special values."""
+        config, control = self.config, self.control
+        packed = is_one_of(config, control.a, self.widths.packed)
+        half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
+        m.submodules.accumulator = accumulator = UnpackAccumulator()
+        m.submodules.offset = offset = ExponentOffset(config)
+        m.d.comb += [
+            accumulator.word.eq(self.c),
+            accumulator.half.eq(half),
+            offset.a.eq(control.a),
+            offset.b.eq(control.b),
+            offset.enable.eq((control.scale == ScaleCode.UE8M0) & ~packed),
+            offset.scale_a.eq(self.scale_a),
+            offset.scale_b.eq(self.scale_b),
+        ]
+        c_exponent = Signal(_EXPONENT)
+        m.d.comb += c_exponent.eq(accumulator.exponent + offset.offset)
+        candidates = [
+            Mux(accumulator.zero, LEAST_EXPONENT, c_exponent),
+            self._zero_exponent(half, packed) + offset.offset,
+        ]
+        exponents = list(self.o.exponents)
+        for port, product in zip(exponents, floats, strict=True):
+            m.d.comb += port.eq(Mux(product.zero | packed, 0, product.exponent))
+        floor = e_max = self._largest(m, "floor", candidates, _EXPONENT)
+        if floats:
+            of_products = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
+            any_product = ~(Cat(product.zero for product in floats).all() | packed)
+            # The high bits of the floor are there early; only the low ones wait for the products.
+            low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
+            above = (floor < 0) | (~beyond & (of_products > low))
+            e_max = Mux(any_product & above, of_products, floor)
+        dropped = self._dropped_bits()
+        top = self.widths.total_bits - 1 - self.widths.grid_bits
+        headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
+        m.d.comb += [
+            self.o.c_sign.eq(accumulator.sign),
+            self.o.c_significand.eq(accumulator.significand),
+            self.o.c_grid_exponent.eq(c_exponent - dropped),
+            self.o.e_max.eq(e_max),
+            self.o.headroom_offset.eq(dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"])),
+            # Of a NaN product the sign does not matter, since NaN wins anyway.
+            self.o.nan.eq(_any([product.nan for product in floats]) | accumulator.nan | offset.nan),
+            self.o.positive_inf.eq(
+                _any([product.special & ~product.sign for product in floats]) | (accumulator.inf & ~accumulator.sign)
+            ),
+            self.o.negative_inf.eq(
+                _any([product.special & product.sign for product in floats]) | (accumulator.inf & accumulator.sign)
+            ),
+        ]
+
+    def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> Value:
+        m.submodules[name] = tree = MaxExponent(len(exponents), shape)
+        m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
+        return tree.e_max
+
+    def _dropped_bits(self) -> Value:
+        """Return how many bits less the running format keeps than the one that keeps most."""
+        bits: Value = Const(0)
+        for element in self.widths.floats:
+            if dropped := self.widths.grid_bits - kept_bits(self.config, element):
+                bits = bits | Mux(is_one_of(self.config, self.control.a, [element]), dropped, 0)
+        return bits
+
+    def _zero_exponent(self, half: Value, packed: Value) -> Value:
+        """Return e_zero of the running step."""
+        bits = self.config.alignment_bits
+        value: Value = Const(zero_exponent_for(bits), _EXPONENT)
+        if ResultCode.F16 in self.widths.results:
+            value = Mux(half, zero_exponent_for(bits, half_result=True), value)
+        if self.widths.packed:
+            value = Mux(packed, zero_exponent_for(self.config.block_alignment_bits, grouped=True), value)
+        return value
+
+
+def _any(bits: list[Value]) -> Value:
+    return reduce(or_, bits, Const(0))

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
 from .config import CoreConfig
-from .metadata import RuleCode
-from .select import OperandSelect, RowDecode
+from .metadata import MetadataStage, RuleCode
+from .select import SelectStage
 
 __all__ = [
     "DENSE_NIBBLE",
@@ -195,8 +195,8 @@ class OrderedSelect(wiring.Component):
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)
-        m.submodules.decode = decode = RowDecode(self.config)
-        m.submodules.select = select = OperandSelect(self.config)
+        m.submodules.decode = decode = MetadataStage(self.config)
+        m.submodules.select = select = SelectStage(self.config)
         wide, narrow = (
             Cat(
                 select.selected.word_select(selected_byte(self.config, byte, wide=width), 8)

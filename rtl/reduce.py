@@ -1,99 +1,100 @@
-"""Exact sums of many signed terms: rows of carry-save adders."""
+"""The reduce stage: every aligned term and the accumulator, in one exact sum."""
 
-from collections.abc import Sequence
-
-from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .booth import OPERATORS
+from .cells.adder import Adder
+from .cells.carry_save_tree import CarrySaveTree
+from .config import CoreConfig
+from .product_group import GROUP_SUM_BITS
+from .widths import Widths
 
-__all__ = ["CarrySaveTree", "sum_bits"]
+__all__ = ["ReduceStage", "addends_signature"]
 
 
-def sum_bits(term_bits: int, count: int) -> int:
-    """Return the signed width that holds the sum of `count` signed terms of `term_bits`."""
-    return term_bits + (count - 1).bit_length()
-
-
-class CarrySaveTree(wiring.Component):
-    """Bring signed terms, and a bit for each, to two words with the same sum. Combinational.
-
-    ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
-    magnitude is its complement and one: the one is an increment, and takes the free lowest bit of a carry word.
-    Elaborated for :data:`~sptc.rtl.booth.OPERATORS` the first word is the sum.
-
-    Parameters
-    ----------
-    term_bits : sequence of int
-        Signed width of each term.
-    total_bits : int
-        Width of the words; :func:`sum_bits` says which holds every sum.
+def addends_signature(config: CoreConfig) -> wiring.Signature:
+    """Return what a step adds, as its producer sees it. Ones are added where terms stand as complement.
 
     Members
     -------
-    term0, term1, ... : In(signed(term_bits[i]))
-        Terms.
-    increments : In(count)
-        Ones.
-    word0, word1, carry : Out(total_bits), Out(total_bits), Out(1)
-        Their sum in carry-save form.
+    terms : Out(signed(Widths.term_bits)).array(config.term_slots)
+        Aligned products in units of the grid, integers in units of ``2**integer_bits``, sign-extended to the widest.
+    increments : Out(1).array(config.term_slots)
+        A one for each of them.
+    group_sums : Out(signed(13)).array(groups)
+        Exact sums of 16 products of 4-bit elements.
+    group_terms, group_increments : Out(signed(Widths.group_term_bits)).array(groups), Out(groups)
+        Scaled groups of packed e2m1 in units of the grid, and a one for each.
+    c_term, c_increment : Out(signed(Widths.total_bits)), Out(1)
+        The aligned accumulator, and a one for it.
+    """
+    widths = Widths(config)
+    return wiring.Signature(
+        {
+            "terms": Out(signed(widths.term_bits)).array(config.term_slots),
+            "increments": Out(1).array(config.term_slots),
+            "group_sums": Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups),
+            "group_terms": Out(signed(widths.group_term_bits)).array(widths.scaled_groups),
+            "group_increments": Out(widths.scaled_groups),
+            "c_term": Out(signed(widths.total_bits)),
+            "c_increment": Out(1),
+        }
+    )
+
+
+class ReduceStage(wiring.Component):
+    """Add every aligned term and the accumulator: the reduce stage. Combinational.
+
+    ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
+    the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Formats and step size; logic of what it lacks is not built.
+
+    Members
+    -------
+    i : In(addends_signature(config))
+        What to add.
+    integer_groups : In(1)
+        The 4-bit elements are integers.
+    total : Out(signed(Widths.total_bits))
+        The exact sum.
 
     Notes
     -----
-    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
-    cannot matter.
+    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
     """
 
-    def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
-        self.term_bits = tuple(term_bits)
-        self.total_bits = total_bits
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.widths = Widths(config)
         super().__init__(
             {
-                **{f"term{index}": In(signed(bits)) for index, bits in enumerate(self.term_bits)},
-                "increments": In(len(self.term_bits)),
-                "word0": Out(total_bits),
-                "word1": Out(total_bits),
-                "carry": Out(1),
+                "i": In(addends_signature(config)),
+                "integer_groups": In(1),
+                "total": Out(signed(self.widths.total_bits)),
             }
         )
 
-    @property
-    def terms(self) -> list[Value]:
-        """The terms."""
-        return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
-
     def elaborate(self, platform: object) -> Module:
-        """Build the rows of adders, those of the shortest words first."""
+        """Build the tree and the adder."""
         m = Module()
-        # A sign counts below zero: it enters inverted, and the constant makes it good; none needs to be extended.
-        words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
-        constant = -sum(1 << bits - 1 for bits in self.term_bits)
-        words.append(Const(constant % (1 << self.total_bits), self.total_bits))
-        if platform == OPERATORS:
-            m.d.comb += self.word0.eq(sum([*words, *self.increments]))
-            return m
-        increments = list(self.increments)
-        while len(words) > 2:
-            following: list[Value] = []
-            for first, second, third in zip(words[::3], words[1::3], words[2::3], strict=False):
-                lowest = increments.pop() if increments else Const(0, 1)
-                following += self._row(m, first, second, third, lowest)
-            words = [*following, *words[len(words) // 3 * 3 :]]
+        i = self.i
+        low = Const(0, self.widths.integer_bits)
+        terms = [term[: slot.term_bits].as_signed() for slot, term in zip(self.widths.slots, i.terms, strict=False)]
+        group_sums = [Cat(low, Mux(self.integer_groups, total, 0)).as_signed() for total in i.group_sums]
+        addends = [*terms, *group_sums, *i.group_terms, i.c_term]
+        m.submodules.tree = tree = CarrySaveTree([len(term) for term in addends], self.widths.total_bits)
+        m.submodules.adder = adder = Adder(self.widths.total_bits)
+        m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
         m.d.comb += [
-            self.word0.eq(words[0]),
-            self.word1.eq(words[1]),
-            # The rows are one less than the increments.
-            self.carry.eq(Cat(increments)),
+            tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),
+            adder.word0.eq(tree.word0),
+            adder.word1.eq(tree.word1),
+            adder.carry.eq(tree.carry),
+            self.total.eq(adder.total),
         ]
         return m
-
-    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        """Return the sum bits of three words and their carries above a lowest bit."""
-        bits = max(len(first), len(second), len(third))
-        total, carry = Signal(bits), Signal(min(bits + 1, self.total_bits))
-        m.d.comb += [
-            total.eq(first ^ second ^ third),
-            carry.eq(Cat(lowest, (first & second) | (third & (first | second)))),
-        ]
-        return total, carry

@@ -7,11 +7,11 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS
-from .adder import Adder
-from .align import ALIGNED_EXPONENT_BITS
-from .leading_zeros import LeadingZeros
+from .cells.adder import Adder
+from .cells.leading_zeros import LeadingZeros
+from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 
-__all__ = ["ResultCode", "Round", "shifted_bits", "smallest_normal"]
+__all__ = ["ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
@@ -29,17 +29,12 @@ class ResultCode(enum.Enum, shape=2):
     S32 = 3  #: integer, wrapped or clamped
 
 
-def shifted_bits(total_bits: int) -> int:
+def normalised_bits(total_bits: int) -> int:
     """Return the width that a sum is normalised in; below it one bit at least, so that -1 has one when complemented."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
-def smallest_normal(room: Value, bits: int) -> Value:
-    """Return a one where the smallest normal number has its leading bit, if that is among so many bits of a sum."""
-    return Cat(room == bits - 1 - place for place in range(bits))
-
-
-class Round(wiring.Component):
+class RoundStage(wiring.Component):
     """Round an exact sum once. Combinational.
 
     The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
@@ -58,10 +53,8 @@ class Round(wiring.Component):
     -------
     total : In(signed(total_bits))
         Exact sum.
-    room : In(11)
+    headroom : In(11)
         Places that the sum can be shifted left until its sign bit has the weight of the smallest normal number.
-    smallest : In(shifted_bits(total_bits))
-        ``smallest_normal(room, shifted_bits(total_bits))``, which is known before the sum.
     result : In(ResultCode)
         Format.
     saturate : In(1)
@@ -82,12 +75,11 @@ class Round(wiring.Component):
         self.total_bits = total_bits
         self.integer_bits = integer_bits
         self.results = frozenset(results)
-        self.shifted_bits = shifted_bits(total_bits)
+        self.normalised_bits = normalised_bits(total_bits)
         super().__init__(
             {
                 "total": In(signed(total_bits)),
-                "room": In(ALIGNED_EXPONENT_BITS),
-                "smallest": In(self.shifted_bits),
+                "headroom": In(ALIGNED_EXPONENT_BITS),
                 "result": In(ResultCode),
                 "saturate": In(1),
                 "nan": In(1),
@@ -122,27 +114,35 @@ class Round(wiring.Component):
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = self.result == ResultCode.F16 if halves and singles else Const(halves)
         negative = self.total[-1]
-        bits = self.shifted_bits
+        bits = self.normalised_bits
         total = Cat(Const(0, bits - self.total_bits), self.total)
 
-        # Bits that differ from their upper neighbour show where the sum begins, whatever its sign; a bit in the place
-        # of the smallest normal number keeps the shift from going further.
-        begins = (total ^ Cat(total[1:], negative)) | self.smallest
+        # Bits that differ from their upper neighbour show the leading digit of a sum of any sign; a bit where the
+        # smallest normal number has its leading one keeps the shift from going further.
+        smallest_normal = Signal(bits)
+        m.d.comb += smallest_normal.eq(Cat(self.headroom == bits - 1 - place for place in range(bits)))
+        leading_digits = (total ^ Cat(total[1:], negative)) | smallest_normal
         m.submodules.leading = leading = LeadingZeros(bits)
-        shift, shifted = leading.count, Signal(bits)
-        m.d.comb += [leading.word.eq(begins), shifted.eq(total << shift)]
+        shift_amount, shifted = leading.count, Signal(bits)
+        m.d.comb += [leading.word.eq(leading_digits), shifted.eq(total << shift_amount)]
         magnitude = Signal(bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))
         field = Signal(ALIGNED_EXPONENT_BITS)
-        m.d.comb += field.eq(Mux(magnitude[-1], self.room + 1 - shift, 0))
+        m.d.comb += field.eq(Mux(magnitude[-1], self.headroom + 1 - shift_amount, 0))
         # What a negative sum lacks of its magnitude is one in the last place: it counts where only zeros are dropped.
-        increment = negative & ~shifted[: -1 - _F32.fraction_bits].any()
+        truncated = negative & ~shifted[: -1 - _F32.fraction_bits].any()
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
+        increment = Signal()
+        m.d.comb += increment.eq(truncated)
         if halves:
-            guard, sticky = shifted[-2 - _F16.fraction_bits], shifted[: -2 - _F16.fraction_bits].any()
-            odd = magnitude[-1 - _F16.fraction_bits]
+            guard, sticky, odd = Signal(), Signal(), Signal()
+            m.d.comb += [
+                guard.eq(shifted[-2 - _F16.fraction_bits]),
+                sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),
+                odd.eq(magnitude[-1 - _F16.fraction_bits]),
+            ]
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
-            increment = Mux(half, up, increment)
+            m.d.comb += increment.eq(Mux(half, up, truncated))
             # Ones below the last place of an f16 carry the increment there.
             fraction = fraction | half.replicate(_HALF_PLACE)
         m.submodules.increment = adder = Adder(_F32.bits - 1)

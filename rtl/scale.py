@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .align import ALIGNED_EXPONENT_BITS
-from .codes import ELEMENT_CODE_BITS, runs
+from .cells.max_exponent import ALIGNED_EXPONENT_BITS
+from .codes import ELEMENT_CODE_BITS, is_one_of
 from .config import CoreConfig
 
 __all__ = ["GROUP_SCALE_FRACTION_BITS", "ExponentOffset", "GroupScale", "ScaleCode"]
@@ -69,9 +69,9 @@ class ExponentOffset(wiring.Component):
 
     def _bias(self, m: Module, element: Value) -> Value:
         value: Value = Const(0, 8)
-        for bias in {e.format.bias for e in self.config.elements if not e.counts}:
-            biased = [e for e in self.config.elements if not e.counts and e.format.bias == bias]
-            value = value | Mux(runs(self.config, element, biased), Const(bias, 8), 0)
+        for bias in {e.format.bias for e in self.config.elements if not e.fixed_point}:
+            biased = [e for e in self.config.elements if not e.fixed_point and e.format.bias == bias]
+            value = value | Mux(is_one_of(self.config, element, biased), Const(bias, 8), 0)
         return value
 
     def elaborate(self, platform: object) -> Module:

@@ -2,14 +2,10 @@
 
 from functools import cached_property
 
+from .cells.raw import PRODUCT_EXPONENT_BITS
 from .config import CoreConfig, Element
 
-__all__ = ["EXPONENT_BITS", "PRODUCT_EXPONENT_BITS", "Slot", "kept_bits"]
-
-#: Width of a biased exponent, that of the widest formats.
-EXPONENT_BITS = 8
-#: Width of the sum of two.
-PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
+__all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
@@ -42,7 +38,7 @@ class Slot:
         self.config = config
         self.index = index
         self.elements = config.elements_of_slot(index)
-        self.floats = tuple(element for element in self.elements if not element.counts)
+        self.floats = tuple(element for element in self.elements if not element.fixed_point)
 
     @cached_property
     def padding(self) -> int:
@@ -64,7 +60,7 @@ class Slot:
     @cached_property
     def significand_bits(self) -> int:
         """Width of a significand without the sign of an integer."""
-        integers = [element.significand_bits for element in self.elements if element.counts]
+        integers = [element.significand_bits for element in self.elements if element.fixed_point]
         return max([*integers, *(self.point(element, "b") + 1 for element in self.floats)])
 
     @property
@@ -73,7 +69,7 @@ class Slot:
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
 
     @property
-    def distance_bits(self) -> int:
+    def shift_amount_bits(self) -> int:
         """Width in which the largest exponent may saturate: what is farther than it can say is shifted out."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)

@@ -1,16 +1,15 @@
-"""What a unit and its dot product take and give each cycle."""
+"""What a row and its unit take and give each cycle."""
 
 from amaranth.hdl import ShapeLike
 from amaranth.lib import data
 
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .metadata import RuleCode
+from .metadata import RuleCode, selects_layout
 from .round import ResultCode
 from .scale import ScaleCode
-from .select import selects_layout
 
-__all__ = ["control_layout", "decoded_step_layout", "result_layout", "step_layout", "sum_layout"]
+__all__ = ["control_layout", "row_result_layout", "row_step_layout", "unit_result_layout", "unit_step_layout"]
 
 
 def control_layout() -> data.StructLayout:
@@ -25,7 +24,7 @@ def control_layout() -> data.StructLayout:
     saturate : 1
         Clamp an integer result.
     sparse : 1
-        B is selected by metadata; to a unit dense steps look alike, see :func:`step_layout`.
+        B is selected by metadata; to a row dense steps look alike, see :func:`row_step_layout`.
     rule : RuleCode
         Rule that the metadata is held against.
     scale : ScaleCode
@@ -44,7 +43,7 @@ def control_layout() -> data.StructLayout:
     )
 
 
-def step_layout(config: CoreConfig) -> data.StructLayout:
+def row_step_layout(config: CoreConfig) -> data.StructLayout:
     """Return the layout of what a unit takes each cycle.
 
     Fields
@@ -69,17 +68,17 @@ def step_layout(config: CoreConfig) -> data.StructLayout:
     return _step_layout(config, {"metadata": 4 * config.chunks})
 
 
-def decoded_step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a dot product takes each cycle: a step of which the row is decoded.
+def unit_step_layout(config: CoreConfig) -> data.StructLayout:
+    """Return the layout of what a unit takes each cycle: a step of which the row is decoded.
 
     Fields
     ------
     a : 8 * step_bytes
-        What :class:`~sptc.rtl.select.RowDecode` says is stored.
+        What :class:`~sptc.rtl.metadata.MetadataStage` says is stored.
     selects : selects_layout(config)
         In place of metadata; not there where the datapath does not select.
     b, c, scale_a, scale_b, control, overflow
-        As in :func:`step_layout`.
+        As in :func:`row_step_layout`.
     """
     return _step_layout(config, {"selects": selects_layout(config)} if config.sparse else {})
 
@@ -99,21 +98,21 @@ def _step_layout(config: CoreConfig, selection: dict[str, ShapeLike]) -> data.St
     )
 
 
-def result_layout(config: CoreConfig) -> data.StructLayout:
+def row_result_layout(config: CoreConfig) -> data.StructLayout:
     """Return the layout of a unit's result.
 
     Fields
     ------
     d, overflow : 32, 1
-        As in :func:`sum_layout`.
+        As in :func:`unit_result_layout`.
     illegal : chunks
         Chunks whose nibble the rule does not define. It never changes `d`.
     """
-    return data.StructLayout({**dict(sum_layout().members), "illegal": config.chunks})
+    return data.StructLayout({**dict(unit_result_layout().members), "illegal": config.chunks})
 
 
-def sum_layout() -> data.StructLayout:
-    """Return the layout of a dot product's result.
+def unit_result_layout() -> data.StructLayout:
+    """Return the layout of a unit's result.
 
     Fields
     ------

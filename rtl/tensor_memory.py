@@ -49,8 +49,8 @@ def tensor_request_layout() -> data.StructLayout:
         First column of the metadata.
     wide : 1
         Elements of 16 or 32 bits, eight chunks a row; otherwise there are sixteen.
-    selector : 1
-        Sparsity selector of a wide instruction.
+    sparsity_selector : 1
+        Sparsity sparsity_selector of a wide instruction.
     rows : 3
         Which sixteen of the 128 rows.
     panel : 5
@@ -64,7 +64,7 @@ def tensor_request_layout() -> data.StructLayout:
         {
             "metadata_column": COLUMN_BITS,
             "wide": 1,
-            "selector": 1,
+            "sparsity_selector": 1,
             "rows": range(_ROW_BLOCKS),
             "panel": 5,
             "scaled": 1,
@@ -149,7 +149,7 @@ class TensorMemoryReader(wiring.Component):
         with m.Switch(part):
             with m.Case(_Part.METADATA):
                 m.d.comb += [
-                    memory.column.eq(request.metadata_column + (request.wide & request.selector)),
+                    memory.column.eq(request.metadata_column + (request.wide & request.sparsity_selector)),
                     last.eq(request.wide & ~request.scaled),
                     following.eq(Mux(request.wide, _Part.SCALE_A, _Part.MORE_METADATA)),
                 ]

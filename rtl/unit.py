@@ -1,74 +1,121 @@
-"""One dot product behind the decoder of its row: a step of stored A, B, metadata and accumulator in, a result out."""
+"""A dot product of one row and one column: a decoded step and an accumulator in, a rounded result out."""
 
-from amaranth.hdl import Module
+from typing import TypeVar
+
+from amaranth.hdl import Cat, Module, Value, ValueLike
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, PureInterface
 
-from .codes import runs_wide
+from .align import AlignStage
+from .codes import is_one_of
 from .config import CoreConfig
-from .dot_product import DotProduct
+from .multiply import MultiplyStage
 from .pipeline import delayed
-from .select import RowDecode
-from .step import result_layout, step_layout
+from .reduce import ReduceStage
+from .round import RoundStage
+from .select import SelectStage
+from .step import unit_result_layout, unit_step_layout
+from .widths import Widths
 
 __all__ = ["Unit"]
 
+_T = TypeVar("_T", bound=ValueLike)
+#: What the align stage hands to the rounding, past the sum.
+_ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
+
 
 class Unit(wiring.Component):
-    """A row of an array that has one column: the decoder of metadata, the dot product, and the flags beside it.
+    """What an array repeats: five stages, with a register behind each that the configuration cuts at.
 
-    ``d = round(c + sum of products of the kept slots)``. Latency ``config.latency`` cycles, one step each cycle, no
-    handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
+    ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, selector and pipeline cuts. Logic of formats that it lacks is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it lacks is not built.
 
     Members
     -------
-    step : In(step_layout(config))
+    step : In(unit_step_layout(config))
         Operands and control.
     enable : In(1)
         The pipeline advances.
-    result : Out(result_layout(config))
+    result : Out(unit_result_layout())
         The step of `config.latency` enabled cycles ago.
 
     Notes
     -----
-    Source: as of its parts.
+    Source: measured on an H200; block-scaled kinds after published models (modelled).
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
+        self.widths = Widths(config)
         super().__init__(
-            {"step": In(step_layout(config)), "enable": In(1, init=1), "result": Out(result_layout(config))}
+            {"step": In(unit_step_layout(config)), "enable": In(1, init=1), "result": Out(unit_result_layout())}
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the parts."""
+        """Build the stages and the registers between them."""
         m = Module()
-        config, step = self.config, self.step
-        m.submodules.dot_product = dot_product = DotProduct(config)
-        names = ("b", "c", "scale_a", "scale_b", "control", "overflow")
+        config, step, control = self.config, self.step, self.step.control
+        b: Value = step.b[: 8 * config.step_bytes]
+        if config.sparse:
+            m.submodules.select = select = SelectStage(config)
+            m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
+            b = select.selected
+        c = Cat(step.c, step.c[-1] ^ step.overflow)
+        control, a, b, c, scale_a, scale_b = (
+            self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)
+        )
+        m.submodules.multiply = multiply = MultiplyStage(config)
         m.d.comb += [
-            *(dot_product.step[name].eq(step[name]) for name in names),
-            dot_product.enable.eq(self.enable),
-            self.result.d.eq(dot_product.result.d),
-            self.result.overflow.eq(dot_product.result.overflow),
+            multiply.control.eq(control),
+            multiply.a.eq(a),
+            multiply.b.eq(b),
+            multiply.c.eq(c),
+            multiply.scale_a.eq(scale_a),
+            multiply.scale_b.eq(scale_b),
         ]
-        if not config.sparse:
-            m.d.comb += dot_product.step.a.eq(step.a)
-            return m
-        m.submodules.decode = decode = RowDecode(config)
+        control, c, scale_a, scale_b = (self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b))
+        m.submodules.align = align = AlignStage(config)
+        self._connect(m, "multiply", multiply.o, align.i)
         m.d.comb += [
-            decode.a.eq(step.a),
-            decode.nibbles.eq(step.metadata),
-            decode.wide.eq(runs_wide(config, step.control.a)),
-            decode.sparse.eq(step.control.sparse),
-            decode.rule.eq(step.control.rule),
-            dot_product.step.a.eq(decode.stored),
-            dot_product.step.selects.eq(decode.selects),
-            self.result.illegal.eq(delayed(m, decode.illegal, config.latency, self.enable, "illegal")),
+            align.control.eq(control),
+            align.c.eq(c),
+            align.scale_a.eq(scale_a),
+            align.scale_b.eq(scale_b),
+        ]
+        control = self._cut(m, "align", control)
+        m.submodules.reduce = accumulate = ReduceStage(config)
+        self._connect(m, "align", align.o.addends, accumulate.i)
+        integers = [element for element in self.widths.narrow if element.format.is_integer]
+        m.d.comb += accumulate.integer_groups.eq(is_one_of(config, control.a, integers))
+
+        m.submodules.round = rounder = RoundStage(self.widths.total_bits, self.widths.integer_bits, self.widths.results)
+        control = self._cut(m, "reduce", control)
+        m.d.comb += [
+            rounder.result.eq(control.result),
+            rounder.saturate.eq(control.saturate),
+            rounder.total.eq(self._cut(m, "reduce", accumulate.total)),
+        ]
+        if self.widths.floating:
+            aligned = {name: self._cut(m, "align", getattr(align.o, name)) for name in _ROUNDED}
+            for name, value in aligned.items():
+                m.d.comb += getattr(rounder, name).eq(self._cut(m, "reduce", value))
+        m.d.comb += [
+            self.result.d.eq(self._cut(m, "round", rounder.output)),
+            self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),
         ]
         return m
+
+    def _cut(self, m: Module, name: str, value: _T) -> _T:
+        """Return `value` registered if the configuration cuts there."""
+        return delayed(m, value, int(name in self.config.cuts), self.enable, name)
+
+    def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
+        """Connect what a stage hands on to the next, behind a cut."""
+        pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
+        for (_, _, value), (_, _, port) in pairs:
+            m.d.comb += port.eq(self._cut(m, cut, value))

@@ -5,17 +5,17 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS, Format, Specials
+from .cells.raw import EXPONENT_BITS, raw_signature
 from .codes import ELEMENT_CODE_BITS, case
 from .config import CoreConfig, Element
 from .order import selected_byte
-from .slots import EXPONENT_BITS, Slot, kept_bits
+from .slots import Slot, kept_bits
 
 __all__ = [
     "ACCUMULATOR_SIGNIFICAND_BITS",
     "FormatDecoder",
     "Unpack",
     "UnpackAccumulator",
-    "raw_signature",
     "traits_layout",
 ]
 
@@ -23,34 +23,6 @@ __all__ = [
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
 #: Width of an accumulator's significand, that of f32.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
-
-
-def raw_signature(significand: int) -> wiring.Signature:
-    """Return the raw form of an unpacked operand, as its producer sees it.
-
-    Members
-    -------
-    sign : Out(1)
-        Set for negative floats; an integer has its sign in the significand.
-    exponent : Out(8)
-        Biased by the format's own bias; 1 for subnormals and integers.
-    significand : Out(signed(significand + 1))
-        Floats, hidden bit included, with the binary point where :class:`~sptc.rtl.slots.Slot` puts it; integers with
-        it after the bottom bit. Of no meaning for Inf and NaN, which decide the result by themselves.
-    zero, special, inf, nan : Out(1)
-        What the operand is; none set for an ordinary number. `special` is Inf or NaN.
-    """
-    return wiring.Signature(
-        {
-            "sign": Out(1),
-            "exponent": Out(EXPONENT_BITS),
-            "significand": Out(signed(significand + 1)),
-            "zero": Out(1),
-            "special": Out(1),
-            "inf": Out(1),
-            "nan": Out(1),
-        }
-    )
 
 
 def traits_layout() -> data.StructLayout:
@@ -102,7 +74,7 @@ class FormatDecoder(wiring.Component):
             for element in self.config.elements:
                 fmt = element.format
                 with case(m, self.config, element):
-                    if element.counts:
+                    if element.fixed_point:
                         continue
                     m.d.comb += self.traits.shorter.eq(kept_bits(self.config, element) < self.config.alignment_bits)
                     if fmt.specials is Specials.NONE:
@@ -197,7 +169,7 @@ class Unpack(wiring.Component):
         first = self.slot.index * element.container_bits
         if self.operand_name == "a":
             return first
-        wide = element.container_bits >= 16
+        wide = element.wide
         return 8 * selected_byte(self.slot.config, first // 8, wide=wide) + first % 8
 
     def _find_specials(self, m: Module, magnitude: Value, exponent: Value, some_fraction: Value) -> None:

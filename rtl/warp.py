@@ -6,11 +6,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .config import ConfigError, CoreConfig
+from .codes import is_wide
+from .config import WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
 from .core import Core
-from .dot_product import DotProduct
 from .round import ResultCode
 from .step import control_layout
+from .unit import Unit
 
 __all__ = [
     "COLUMNS",
@@ -23,7 +24,8 @@ __all__ = [
     "warp_result_layout",
 ]
 
-ROWS, COLUMNS, LANES, REGISTERS, CHUNKS = 16, 8, 32, 4, 16
+ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
+LANES, REGISTERS, CHUNKS = 32, 4, 16
 #: Bytes of a row of A that one register of each lane of a quad holds.
 _SEGMENT_BYTES = 16
 #: What a block's result must know of its instruction by the time it leaves the core.
@@ -51,8 +53,8 @@ def warp_operands_layout() -> data.StructLayout:
         Formats, rule and result.
     long : 1
         A takes four registers, not two.
-    selector : 2
-        Sparsity selector.
+    sparsity_selector : 2
+        Sparsity sparsity_selector.
     scale_size : ScaleSizeCode
         Block scales of a row.
     byte_a, thread_a, byte_b, thread_b : 2, 1, 2, 2
@@ -70,7 +72,7 @@ def warp_operands_layout() -> data.StructLayout:
             "scale_b": lanes,
             "control": control_layout(),
             "long": 1,
-            "selector": 2,
+            "sparsity_selector": 2,
             "scale_size": ScaleSizeCode,
             "byte_a": 2,
             "thread_a": 1,
@@ -121,7 +123,7 @@ class Warp(wiring.Component):
         Results, in order.
     """
 
-    def __init__(self, config: CoreConfig, unit_class: type[DotProduct] = DotProduct) -> None:
+    def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
         if ROWS % config.rows or COLUMNS % config.columns:
             raise ConfigError(
                 f"rows and columns must divide {ROWS} and {COLUMNS} to serve a warp, "
@@ -140,7 +142,7 @@ class Warp(wiring.Component):
     @property
     def blocks(self) -> int:
         """Blocks of outputs, that is cycles of one step of K."""
-        return self.row_blocks * self.column_blocks
+        return self.config.warp_blocks
 
     def elaborate(self, platform: object) -> Module:
         """Build the operand buffer, the gathering, the issue and the collection."""
@@ -177,7 +179,7 @@ class Warp(wiring.Component):
         tag = core.i.payload.tag
         m.d.comb += [
             tag.half.eq(held.control.result == ResultCode.F16),
-            tag.wide.eq(self._is_wide(held.control.a)),
+            tag.wide.eq(is_wide(config, held.control.a)),
             tag.step.eq(step),
             tag.last.eq(last_block & (step == last_step)),
         ]
@@ -281,20 +283,16 @@ class Warp(wiring.Component):
         quad = [held.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
-        f = held.selector
+        f = held.sparsity_selector
         unused = Const(0x44444444, 32)
         wide_long = Cat(half_words[Cat(Const(0, 1), f[0])], half_words[Cat(Const(1, 1), f[0])])
         wide = Mux(held.long, wide_long, Cat(half_words[f], unused[:16]))
         narrow_short = Cat(Array(quad)[Cat(Const(upper, 1), f[0])], unused)
         narrow = Mux(held.long, Cat(quad[upper], quad[2 + upper]), narrow_short)
-        is_wide = self._is_wide(held.control.a)
+        wide_element = is_wide(self.config, held.control.a)
         if self.config.step_bytes == _SEGMENT_BYTES:
-            return Mux(is_wide, Mux(step, wide[16:], wide[:16]), Mux(step, narrow[32:], narrow[:32]))
-        return Mux(is_wide, wide, narrow)
-
-    def _is_wide(self, element: Value) -> Value:
-        codes = [code for code, e in enumerate(self.config.elements) if e.container_bits >= 16]
-        return Cat(element == code for code in codes).any() if codes else Const(0)
+            return Mux(wide_element, Mux(step, wide[16:], wide[:16]), Mux(step, narrow[32:], narrow[:32]))
+        return Mux(wide_element, wide, narrow)
 
     def _scales(self, held: data.View, operand: str, index: int) -> Value:
         """Return one scale byte for each group of 16 products of a row of A or a column of B."""

@@ -7,13 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import CoreConfig
-from .dot_product import DotProduct
-from .fetch import (
-    PanelFetcher,
-    descriptor_layout,
-    shared_memory_signature,
-)
+from .fetch import PanelFetcher, descriptor_layout, shared_memory_signature
 from .step import control_layout
+from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_result_layout
 
 __all__ = ["WgmmaWarp", "accumulator_layout", "wgmma_layout"]
@@ -54,8 +50,8 @@ def wgmma_layout() -> data.StructLayout:
         Which 16 rows of the 64.
     last_panel : 5
         N / 8 - 1.
-    selector : 2
-        Sparsity selector.
+    sparsity_selector : 2
+        Sparsity sparsity_selector.
     """
     return data.StructLayout(
         {
@@ -71,7 +67,7 @@ def wgmma_layout() -> data.StructLayout:
             "add": 1,
             "warp": 2,
             "last_panel": _PANEL_NUMBER_BITS,
-            "selector": 2,
+            "sparsity_selector": 2,
         }
     )
 
@@ -111,7 +107,7 @@ class WgmmaWarp(wiring.Component):
     def __init__(
         self,
         config: CoreConfig,
-        unit_class: type[DotProduct] = DotProduct,
+        unit_class: type[Unit] = Unit,
         warp_class: type[Warp] = Warp,
         fetcher_class: type[PanelFetcher] = PanelFetcher,
     ) -> None:
@@ -210,7 +206,7 @@ class WgmmaWarp(wiring.Component):
         m.d.comb += [
             operands.control.eq(held.control),
             operands.long.eq(1),
-            operands.selector.eq(held.selector),
+            operands.sparsity_selector.eq(held.sparsity_selector),
             operands.e.eq(held.e),
             operands.a.eq(Cat(a) ^ Mux(held.negated, signs, 0)),
             operands.b.eq(Cat(b)),

@@ -5,7 +5,7 @@ from functools import cached_property
 from ..isa.formats import FORMATS
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from .config import CoreConfig
-from .group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
+from .product_group import MAXIMUM_SCALED_GROUP, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
 from .round import ResultCode
 from .slots import Slot, kept_bits
 
@@ -36,7 +36,7 @@ class Widths:
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        self.floats = [element for element in config.elements if not element.counts]
+        self.floats = [element for element in config.elements if not element.fixed_point]
         self.packed = [element for element in config.elements if element.packed_float]
         self.narrow = [element for element in config.elements if element.container_bits == 4]
         self.fp8_is_shorter = config.fp8_alignment_bits < config.alignment_bits and any(

@@ -9,12 +9,12 @@ from amaranth import UnusedElaboratable
 from amaranth.hdl import Module, Signal
 
 from ..errors import Error
-from ..rtl.booth import OPERATORS
+from ..rtl.cells.platforms import OPERATORS
 from ..rtl.config import CoreConfig
 from ..rtl.convert import to_rtlil
-from ..rtl.dot_product import DotProduct
 from ..rtl.emit import emit, unit_of
-from ..rtl.step import decoded_step_layout, sum_layout
+from ..rtl.step import unit_result_layout, unit_step_layout
+from ..rtl.unit import Unit
 
 __all__ = ["TOP", "Netlist", "around_units", "modules", "stages", "unit"]
 
@@ -60,13 +60,13 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
         Arithmetic as operators, for a technology that has its own.
     """
     name, platform = "unit" if config.sparse else "dense unit", OPERATORS if operators else None
-    dot_product = DotProduct(config)
+    whole = Unit(config)
     if not combinational:
-        return Netlist(name, to_rtlil(dot_product, TOP, platform=platform))
+        return Netlist(name, to_rtlil(whole, TOP, platform=platform))
     m = Module()
-    m.submodules.unit = dot_product
-    step, result = Signal(decoded_step_layout(config)), Signal(sum_layout())
-    m.d.comb += [dot_product.step.eq(step), dot_product.enable.eq(1), result.eq(dot_product.result)]
+    m.submodules.unit = whole
+    step, result = Signal(unit_step_layout(config)), Signal(unit_result_layout())
+    m.d.comb += [whole.step.eq(step), whole.enable.eq(1), result.eq(whole.result)]
     ports = [step.as_value(), result.as_value()]
     return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=platform))
 
@@ -97,9 +97,9 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
         if failure:
             gc.collect()  # the component refers to itself, and would be missed later
             raise Error(failure)
-    sizes = {"clk": 1, "rst": 1, "enable": 1, "step": decoded_step_layout(config).size}
+    sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
     ports = [f"  wire width {size} input {place} \\{name}\n" for place, (name, size) in enumerate(sizes.items())]
-    ports.append(f"  wire width {sum_layout().size} output {len(ports)} \\result\n")
+    ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")
     return Netlist(f"{top} without units", text + "\n" + _black_box(unit_of(TOP), "".join(ports)))
 
 

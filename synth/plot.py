@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendError
-from ..files import write_whole
+from ..infra.files import write_whole
 from .area import Survey
 from .recipe import Recipe
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from .. import __version__
 from ..errors import FileError
-from ..files import cache_folder, write_whole
-from ..pools import Pool, local_pool
-from ..yosys import run_yosys
+from ..infra.files import cache_folder, write_whole
+from ..infra.pools import Pool, local_pool
+from ..infra.yosys import run_yosys
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe
 
@@ -134,7 +134,7 @@ def measure_all(
     BackendError
         As :func:`measure`.
     PoolError
-        As :meth:`~sptc.pools.Pool.collect`.
+        As :meth:`~sptc.infra.pools.Pool.collect`.
     """
     keys = {name: _fingerprint(*request) for name, request in wanted.items()}
     distinct = {key: wanted[name] for name, key in keys.items()}

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from ..errors import Error
-from ..pools import cluster_pool, local_pool
+from ..infra.pools import cluster_pool, local_pool
 from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig
 from .netlist import unit
 from .price import Measurement, in_pool, measure
@@ -29,7 +29,7 @@ class Place:
         Bits kept below the largest exponent, of 8-bit floats too.
     step_bytes : int
         Bytes of A a cycle, which the number of products follows from.
-    selector : str
+    mux : str
         ``mux4`` or ``mux3``.
     cuts : tuple of str
         Pipeline registers.
@@ -38,7 +38,7 @@ class Place:
     formats: tuple[str, ...]
     alignment_bits: int
     step_bytes: int
-    selector: str
+    mux: str
     cuts: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Place:
             "formats": ",".join(self.formats),
             "alignment": f"F={self.alignment_bits}",
             "step": f"{self.step_bytes} B",
-            "selector": self.selector,
+            "mux": self.mux,
             "cuts": ",".join(self.cuts) or "none",
         }
 
@@ -62,7 +62,7 @@ class Grid:
 
     Attributes
     ----------
-    formats, alignments, step_bytes, selectors, cuts : sequence
+    formats, alignments, step_bytes, muxes, cuts : sequence
         Of the axes.
     sparse : bool
         Whether the units have selection by metadata.
@@ -71,7 +71,7 @@ class Grid:
     formats: Sequence[tuple[str, ...]]
     alignments: Sequence[int]
     step_bytes: Sequence[int]
-    selectors: Sequence[str]
+    muxes: Sequence[str]
     cuts: Sequence[tuple[str, ...]]
     sparse: bool = True
 
@@ -115,7 +115,7 @@ class Point:
 
 def points(grid: Grid) -> list[Point]:
     """Return the points of a grid, the last axis running fastest."""
-    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.selectors, grid.cuts)
+    axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts)
     return [_point(Place(*values), grid.sparse) for values in product(*axes)]
 
 
@@ -129,7 +129,7 @@ def _point(place: Place, sparse: bool) -> Point:
             alignment_bits=place.alignment_bits,
             fp8_alignment_bits=place.alignment_bits,
             block_alignment_bits=max(CoreConfig.block_alignment_bits, place.alignment_bits),
-            selector=place.selector,
+            mux=place.mux,
             rows=1,
             columns=1,
             cuts=place.cuts,

@@ -7,7 +7,15 @@ from typing import Any
 
 from .plot import axis_of, scatter
 from .recipe import Recipe
-from .report import about, columns, headers, heading, measured_as_dict, seconds, values
+from .report import (
+    about,
+    columns,
+    headers,
+    heading,
+    measured_as_dict,
+    seconds,
+    values,
+)
 from .sweep import Point
 
 __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
@@ -16,12 +24,12 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 def sweep_table(found: Sequence[Point], recipe: Recipe) -> str:
     """Return a line for each point, in their order; of a range of products, the widest format's number comes first."""
     timed = recipe.longest == "delay"
-    rows = [["formats", "selector", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
+    rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
     for point in found:
         place, measurement = point.place, point.measurement
         words = place.words
-        row = [words["formats"], place.selector, words["cuts"], str(place.alignment_bits), str(place.step_bytes)]
+        row = [words["formats"], place.mux, words["cuts"], str(place.alignment_bits), str(place.step_bytes)]
         row += values(recipe, measurement.amounts, measurement.longest) if measurement else values(recipe, {})
         row += [_range(point.products, 0), *([_range(point.products_per_ns, 2)] if timed else [])]
         rows.append([*row, seconds(measurement) if measurement else "-"])

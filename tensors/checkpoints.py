@@ -83,7 +83,7 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         if options.instruction is None:
             bits = element_bits(compressed.stored.dtype, compressed.granularity)
             options = replace(options, instruction=default_instruction(bits, quantised.format if quantised else None))
-        text |= {"instruction": str(options.instruction), "selector": str(options.selector)}
+        text |= {"instruction": str(options.instruction), "selector": str(options.sparsity_selector)}
     elif name == "cutlass3-sm90":
         text |= {"tile_k": str(options.tile_k)}
     arrays = SOFTWARE_FORMATS[name].pack(compressed, options)
@@ -181,7 +181,7 @@ def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
 def _options(text: dict[str, str]) -> PackingOptions:
     return PackingOptions(
         instruction=parse(text["instruction"]) if "instruction" in text else None,
-        selector=int(text.get("selector", 0)),
+        sparsity_selector=int(text.get("selector", 0)),
         tile_k=int(text.get("tile_k", 128)),
     )
 

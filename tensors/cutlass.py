@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
+from ..isa.metadata import join_nibbles, split_nibbles
 
 __all__ = ["Atom", "atom_sm90", "atom_sm100", "from_atoms", "interleaved_positions", "to_atoms"]
 
@@ -164,7 +165,7 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
     blocks = whole.reshape(down, atom.rows, across, atom.chunks).transpose(2, 0, 1, 3)
     placed = np.empty((across * down, atom.positions.size), np.uint8)
     placed[:, atom.positions.ravel()] = blocks.reshape(across * down, -1)
-    return (placed[:, ::2] | placed[:, 1::2] << 4).ravel()
+    return join_nibbles(placed).ravel()
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
@@ -191,7 +192,7 @@ def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) ->
             f"whole atoms, not {octets.size}"
         )
     flat = octets.reshape(across * down, -1)
-    placed = np.stack([flat & 15, flat >> 4], -1).reshape(across * down, -1)
+    placed = split_nibbles(flat)
     blocks = placed[:, atom.positions.ravel()].reshape(across, down, atom.rows, atom.chunks)
     whole = blocks.transpose(1, 2, 0, 3).reshape(down * atom.rows, across * atom.chunks)
     return np.ascontiguousarray(whole[:rows, :chunks])

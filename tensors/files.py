@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError
-from ..files import write_whole
+from ..infra.files import write_whole
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "named_dtype", "open_tensors", "read_matrix", "write_tensors"]
 

@@ -11,7 +11,7 @@ from ..golden import registers
 from ..isa.formats import Format
 from ..isa.fragments import a_fragment
 from ..isa.instructions import Instruction, parse
-from ..isa.metadata import Granularity, indices
+from ..isa.metadata import Granularity, indices, join_nibbles, split_nibbles
 from .compressed import Compressed, NibbleError
 from .cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
 
@@ -37,14 +37,14 @@ class PackingOptions:
     ----------
     instruction : Instruction or None
         Of ``ptx``: whose registers; by default the largest ``mma.sp`` of the element width.
-    selector : int
+    sparsity_selector : int
         Of ``ptx``: sparsity selector.
     tile_k : int
         Of ``cutlass3-sm90``: the kernel's K tile, or 128 if that is less.
     """
 
     instruction: Instruction | None = None
-    selector: int = 0
+    sparsity_selector: int = 0
     tile_k: int = 128
 
 
@@ -119,7 +119,7 @@ def _values(stored: NDArray, bits: int) -> NDArray:
     if bits != 4:
         return stored
     codes = _codes(stored, bits)
-    return codes[:, ::2] | codes[:, 1::2] << 4
+    return join_nibbles(codes)
 
 
 def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
@@ -130,7 +130,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
     if values.dtype.itemsize != 1:
         raise OperandError(f"4:8 values must be bytes of two elements, not {values.dtype.name}")
     octets = np.ascontiguousarray(values).view(np.uint8)
-    return np.stack([octets & 15, octets >> 4], -1).reshape(len(octets), -1)
+    return split_nibbles(octets)
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
@@ -149,7 +149,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
         raise OperandError(
             f"metadata in words of {word_bits} bits needs a multiple of {per_word} chunks a row, not {nibbles.shape[1]}"
         )
-    octets = np.ascontiguousarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+    octets = np.ascontiguousarray(join_nibbles(nibbles))
     return octets.view(f"<u{word_bits // 8}")
 
 
@@ -161,7 +161,7 @@ def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
             f"not {words.size} {words.dtype.name}"
         )
     octets = np.ascontiguousarray(words).reshape(rows, -1).view(np.uint8)
-    return np.stack([octets & 15, octets >> 4], -1).reshape(rows, chunks)
+    return split_nibbles(octets).reshape(rows, chunks)
 
 
 def _word_bits(bits: int) -> int:
@@ -228,8 +228,8 @@ def _instruction(bits: int, granularity: Granularity, options: PackingOptions) -
     i = options.instruction or default_instruction(bits)
     if i.granularity != granularity or i.container_bits != bits or i.family == "tcgen05":
         raise OperandError(f"{i} does not hold {granularity.name} elements of {bits} bits in registers")
-    if not 0 <= options.selector < i.selectors:
-        raise OperandError(f"the selector of {i} must be below {i.selectors}, not {options.selector}")
+    if not 0 <= options.sparsity_selector < i.sparsity_selectors:
+        raise OperandError(f"the selector of {i} must be below {i.sparsity_selectors}, not {options.sparsity_selector}")
     return i
 
 
@@ -248,7 +248,7 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.pack(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
-    e = registers.pack_nibbles(tiles(compressed.nibbles), i, options.selector, others)
+    e = registers.pack_nibbles(tiles(compressed.nibbles), i, options.sparsity_selector, others)
     return {"a": a.reshape(down, across, i.threads, -1), "e": e.reshape(down, across, i.threads)}
 
 
@@ -273,7 +273,7 @@ def _unpack_ptx(arrays: Mapping[str, NDArray], granularity: Granularity, options
     if i.container_bits == 8:
         codes = codes >> i.low_bit(i.a) & np.uint8((1 << i.a.bits) - 1)
     nibbles = registers.unpack_nibbles(
-        np.ascontiguousarray(e).view(np.uint32).reshape(-1, i.threads), i, options.selector
+        np.ascontiguousarray(e).view(np.uint32).reshape(-1, i.threads), i, options.sparsity_selector
     )
     return Compressed(matrix(codes), matrix(nibbles), granularity)
 
@@ -311,7 +311,7 @@ def _unpack_bitmask(arrays: Mapping[str, NDArray], granularity: Granularity, opt
             f"shape {tuple(shape.tolist())}"
         )
     octets = np.ascontiguousarray(mask).view(np.uint8)
-    halves = np.stack([octets & 15, octets >> 4], -1).reshape(rows, -1)[:, : columns // 4]
+    halves = split_nibbles(octets).reshape(rows, -1)[:, : columns // 4]
     of_mask = np.full(16, 0xFF, np.uint8)
     for low in range(4):
         for high in range(low + 1, 4):

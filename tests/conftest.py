@@ -16,8 +16,8 @@ from sptc.isa.instructions import parse
 from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
-from sptc.sim.register_file import RegisterFile
-from sptc.sim.tensor_memory_file import TensorMemoryFile
+from sptc.verify.register_file import RegisterFile
+from sptc.verify.tensor_memory_file import TensorMemoryFile
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,7 +100,7 @@ def _recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
                 a, b, c, d, e = (archive[f"{key}|{operand}"] for operand in "ABCDE")
                 file = RegisterFile(
                     instruction=instruction,
-                    selector=int(selector),
+                    sparsity_selector=int(selector),
                     a=a,
                     b=b,
                     c=c,
@@ -151,3 +151,19 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
 def tensor_memory_file() -> Callable[..., Any]:
     """Make register files of tcgen05 with random bits, whose D is what the model computes."""
     return _tensor_memory_file
+
+
+@pytest.fixture
+def faulty_push() -> Callable[..., NDArray[np.uint64]]:
+    """Hardware that flips a bit where the first element of A is negative and the accumulator ends in 101."""
+    from sptc.sim.engine.engine import Engine
+    from sptc.sim.engine.steps import step_words
+
+    push = Engine.push
+
+    def pushed(engine: Engine, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        words = step_words(engine.config)
+        hit = (steps[:, words.a.start] & 0x8000 != 0) & (steps[:, words.c.start] & 7 == 5)
+        return push(engine, steps) ^ hit.astype(np.uint64) << np.uint64(4)
+
+    return pushed

@@ -10,7 +10,7 @@ import pytest
 import sptc
 from sptc.cli import main
 from sptc.rtl.config import PRESETS
-from sptc.sim.verilate import verilator_root
+from sptc.sim.engine.verilate import verilator_root
 
 ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"

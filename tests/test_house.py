@@ -9,9 +9,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ("isa", "golden", "tensors", "rtl", "gpu", "sim", "formal", "synth", "cli")
 STANDARD = set(sys.stdlib_module_names)
-LONGEST = 500
+#: What each room may import, of ours and of others; a room inside another is named with a slash.
+MAY_IMPORT = {
+    "infra": "errors numpy tqdm",
+    "isa": "errors numpy",
+    "golden": "isa errors numpy",
+    "rtl/cells": "amaranth",
+    "rtl": "rtl/cells isa infra errors amaranth",
+    "gpu": "isa errors numpy",
+    "tensors": "golden isa infra errors numpy ml_dtypes safetensors",
+    "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth",
+    "sim/coverage": "sim/engine golden rtl isa infra errors numpy amaranth",
+    "sim/benches": "sim/coverage sim/engine golden rtl/cells rtl isa infra errors numpy amaranth cocotb cocotb_tools",
+    "sim/faults": "sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy amaranth",
+    "sim": "",
+    "api": "sim/engine gpu golden isa errors numpy",
+    "verify": "api sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy __version__",
+    "formal": "rtl/cells rtl isa infra errors numpy amaranth vcd",
+    "synth": "rtl/cells rtl isa infra errors amaranth __version__",
+    "gemm": "api golden isa tensors infra errors numpy",
+    "cli": "verify formal synth gemm tensors api sim/benches sim/coverage sim/engine gpu golden rtl isa infra errors "
+    "numpy tqdm matplotlib __version__",
+    "": "api isa errors cli",
+}
+ROOMS = tuple(room for room in MAY_IMPORT if room)
+LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 450, 60, 8
+#: Functions of the contract, which have the operands of an instruction one by one.
+PUBLIC_FUNCTIONS = {"mma", "wgmma", "tcgen05_mma"}
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -49,23 +74,31 @@ def imports_of(path: Path) -> set[str]:
     return imports(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
 
 
-def floor(name: str) -> str:
-    """Return what an import is charged to: `sptc.isa.formats.Format` to `sptc.isa`, `numpy.typing` to `numpy`."""
-    parts = name.split(".")
-    return ".".join(parts[:2]) if parts[0] == "sptc" else parts[0]
+def room_of(parts: list[str]) -> str:
+    """Return the innermost room that a path below the root lies in."""
+    inner = "/".join(parts[:2])
+    return inner if inner in MAY_IMPORT else parts[0] if parts[0] in MAY_IMPORT else ""
 
 
-def floors_of(folder: str) -> dict[str, set[str]]:
-    """Return what each file of a floor imports, without the standard library and its own floor."""
-    own = STANDARD | {f"sptc.{folder}"}
-    return {
-        path.relative_to(ROOT).as_posix(): {floor(name) for name in imports_of(path)} - own
-        for path in python_files(ROOT / folder)
-    }
+def charged(name: str) -> str:
+    """Return what an import is charged to: `sptc.sim.engine.steps.x` to `sim/engine`, `numpy.typing` to `numpy`."""
+    first, *parts = name.split(".")
+    if first != "sptc":
+        return first
+    return (parts and room_of(parts)) or (parts[0] if parts else "")
 
 
-def strangers(folder: str, allowed: set[str]) -> dict[str, set[str]]:
-    return {path: names - allowed for path, names in floors_of(folder).items() if names - allowed}
+def files_of(room: str) -> list[Path]:
+    """Return the files of a room, without those of the rooms inside it."""
+    files = python_files(ROOT / room) if room else sorted(ROOT.glob("*.py"))
+    return [path for path in files if room_of([*path.relative_to(ROOT).parts[:-1], ""]) == room]
+
+
+def strangers(room: str) -> dict[str, set[str]]:
+    """Return what the files of a room import that they may not."""
+    allowed = {*STANDARD, room, *MAY_IMPORT[room].split()}
+    found = {path.relative_to(ROOT).as_posix(): {charged(name) for name in imports_of(path)} for path in files_of(room)}
+    return {path: names - allowed for path, names in found.items() if names - allowed}
 
 
 def test_the_reader_of_imports_sees_every_form() -> None:
@@ -87,75 +120,57 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     }
     assert imports("from .main import main", "sptc.cli", is_package=True) == {"sptc.cli.main.main"}
     assert imports("from .errors import Error", "sptc", is_package=True) == {"sptc.errors.Error"}
-    assert imports("from . import golden", "sptc.operations", is_package=False) == {"sptc.golden"}
-    assert [floor(name) for name in ("sptc.isa.formats.Format", "numpy.typing", "sptc.errors")] == [
-        "sptc.isa",
-        "numpy",
-        "sptc.errors",
-    ]
+    assert imports("from . import cuda", "sptc.api.warp", is_package=False) == {"sptc.api.cuda"}
+    names = ("sptc.isa.formats.Format", "sptc.sim.engine.steps", "sptc.sim.nothing", "numpy.typing", "sptc.errors")
+    assert [charged(name) for name in names] == ["isa", "sim/engine", "sim", "numpy", "errors"]
 
 
-def test_the_floors_are_there() -> None:
-    for name in ("isa", "golden", "sim", "formal", "synth", "cli"):
-        assert len(floors_of(name)) > 1
+def test_every_file_stands_in_a_room() -> None:
+    inside = {path for room in MAY_IMPORT for path in files_of(room)}
+    outside = {path.relative_to(ROOT).parts[0] for path in python_files(ROOT) if path not in inside}
+    assert outside == {"tests", "benchmarks", "fusesoc"}
+    assert all(len(files_of(room)) > 1 for room in ROOMS if room != "sim")
+    assert {path.name for path in files_of("")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
-def test_isa_stands_on_nothing() -> None:
-    """Index maps are numpy arrays; nothing of ours computes below, and no hardware language."""
-    assert strangers("isa", {"sptc.errors", "numpy"}) == {}
+def test_no_room_stands_above_itself() -> None:
+    """The rule is an order: each room may import only rooms of which none may import it."""
+    below = {room: {name for name in words.split() if name in ROOMS} for room, words in MAY_IMPORT.items()}
+    while free := {room for room, names in below.items() if not names}:
+        below = {room: names - free for room, names in below.items() if room not in free}
+    assert below == {}
 
 
-def test_golden_stands_on_isa_alone() -> None:
-    assert strangers("golden", {"sptc.isa", "sptc.errors", "numpy"}) == {}
+@pytest.mark.parametrize("room", MAY_IMPORT, ids=lambda room: room or "root")
+def test_who_may_import_whom(room: str) -> None:
+    assert strangers(room) == {}
 
 
-def test_the_gpu_knows_only_instructions() -> None:
-    """It is the third answer, and CuPy is imported when it is asked."""
-    assert strangers("gpu", {"sptc.isa", "sptc.errors", "numpy"}) == {}
-
-
-def test_tensors_stand_on_golden() -> None:
-    """They need no hardware, and no simulator."""
-    own = {"sptc.isa", "sptc.golden", "sptc.errors", "sptc.files"}
-    assert strangers("tensors", own | {"numpy", "ml_dtypes", "safetensors"}) == {}
-
-
-def test_two_independent_answers() -> None:
-    """The hardware never sees the golden model, nor the golden model the hardware."""
-    assert not [path for path, names in floors_of("rtl").items() if "sptc.golden" in names]
-    assert not [path for path, names in floors_of("golden").items() if names & {"sptc.rtl", "amaranth"}]
-
-
-def test_proofs_speak_of_the_hardware_alone() -> None:
-    """A property states what is right in its own words: neither the golden model nor a bench says it for it."""
-    allowed = {"sptc.isa", "sptc.rtl", "sptc.errors", "sptc.yosys", "amaranth", "numpy", "vcd"}
-    assert strangers("formal", allowed) == {}
-
-
-def test_synthesis_speaks_of_the_hardware_alone() -> None:
-    """It needs no simulator and no expected result."""
-    own = {"sptc.isa", "sptc.rtl", "sptc.errors", "sptc.files", "sptc.pools", "sptc.yosys", "sptc.__version__"}
-    assert strangers("synth", own | {"amaranth"}) == {}
-
-
-def test_nothing_imports_the_command_line() -> None:
-    """Apart from itself and `python -m sptc`."""
-    for path in python_files(ROOT):
-        place = path.relative_to(ROOT)
-        if place.parts[0] not in ("cli", "tests") and place.name != "__main__.py":
-            assert "sptc.cli" not in {floor(name) for name in imports_of(path)}, place.as_posix()
+def test_no_file_imports_itself_in_a_circle() -> None:
+    """Imports inside functions aside, which break one where a type needs it."""
+    graph: dict[str, set[str]] = {}
+    modules = {module_name(path) for room in MAY_IMPORT for path in files_of(room)}
+    for room in MAY_IMPORT:
+        for path in files_of(room):
+            names = imports_of(path)
+            found = {name if name in modules else name.rpartition(".")[0] for name in names} & modules
+            graph[module_name(path)] = found - {module_name(path)}
+    while free := {name for name, below in graph.items() if not below & graph.keys()}:
+        graph = {name: below for name, below in graph.items() if name not in free}
+    assert graph == {}
 
 
 def test_nothing_imports_a_test() -> None:
     for path in python_files(ROOT):
         if path.relative_to(ROOT).parts[0] != "tests":
             names = imports_of(path)
-            assert not {floor(name) for name in names} & {"sptc.tests", "tests", "pytest", "hypothesis"}, path.name
+            assert not {name.split(".")[0] for name in names} & {"tests", "pytest", "hypothesis"}, path.name
+            assert not any(name.startswith("sptc.tests") for name in names), path.name
 
 
 def test_the_package_imports_itself_relatively() -> None:
     """Readers, type checkers and tools can follow a relative import whatever the folder is called."""
-    inside = [*ROOT.glob("*.py"), *(path for name in FLOORS for path in python_files(ROOT / name))]
+    inside = [path for room in MAY_IMPORT for path in files_of(room)]
     for path in inside:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
@@ -177,13 +192,36 @@ def test_no_file_is_too_long() -> None:
         path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
         for path in python_files(ROOT)
     }
-    assert "operations.py" in lengths
-    assert {path: length for path, length in lengths.items() if length > LONGEST} == {}
+    assert "api/warp.py" in lengths
+    assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
-PUBLIC = [path for name in FLOORS for path in python_files(ROOT / name)] + [
-    path for path in ROOT.glob("*.py") if not path.name.startswith("__")
-]
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    arguments = function.args
+    names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    variadic = [name for name in (arguments.vararg, arguments.kwarg) if name]
+    return len(names) + len(variadic) - (bool(names) and names[0].arg in ("self", "cls"))
+
+
+def test_no_function_is_too_long_or_takes_too_much() -> None:
+    """Docstrings of the public contract count as lines, so its functions are measured without them."""
+    found = []
+    for path in python_files(ROOT):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                place = f"{path.relative_to(ROOT).as_posix()}:{node.name}"
+                if node.name in PUBLIC_FUNCTIONS and path.parent.name == "api":
+                    text = node.body[0]
+                    lines -= (text.end_lineno or 0) - text.lineno + 1
+                elif _parameters(node) > MOST_PARAMETERS:
+                    found.append(f"{place} takes {_parameters(node)}")
+                if lines > LONGEST_FUNCTION:
+                    found.append(f"{place} has {lines} lines")
+    assert found == []
+
+
+PUBLIC = [path for room in ROOMS for path in files_of(room)] + [ROOT / "errors.py"]
 
 
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -23,10 +23,13 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(PYPROJECT)
 BESIDES = {"tests", "build", "dist"}
 FLOORS = {
+    "api",
     "cli",
     "formal",
+    "gemm",
     "golden",
     "gpu",
+    "infra",
     "isa",
     "recordings",
     "rtl",
@@ -35,6 +38,7 @@ FLOORS = {
     "tensors",
     "tests",
     "benchmarks",
+    "verify",
 }
 
 

@@ -13,21 +13,29 @@ from ...golden.decode import decode_scale
 from ...golden.rounding import round_sum
 from ...isa.formats import FORMATS
 from ...isa.numerics import BLOCK_GROUP, Rounding, zero_exponent_for
-from ...rtl.accumulate import Accumulate
-from ...rtl.adder import Adder
-from ...rtl.align import ALIGNED_EXPONENT_BITS, Align, MaxExponent
+from ...rtl.cells.adder import Adder
+from ...rtl.cells.carry_save_tree import CarrySaveTree, sum_bits
+from ...rtl.cells.leading_zeros import LeadingZeros
+from ...rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS, MaxExponent
+from ...rtl.cells.raw import PRODUCT_EXPONENT_BITS
+from ...rtl.cells.shifter import AlignmentShifter
 from ...rtl.config import CoreConfig
-from ...rtl.group import GROUP_PRODUCT_BITS, GROUP_SUM_BITS, SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, Group
-from ...rtl.leading_zeros import LeadingZeros
-from ...rtl.reduce import CarrySaveTree, sum_bits
-from ...rtl.round import ResultCode, Round
+from ...rtl.product_group import (
+    GROUP_PRODUCT_BITS,
+    GROUP_SUM_BITS,
+    SCALED_GROUP_BITS,
+    SCALED_GROUP_FRACTION_BITS,
+    ProductGroup,
+)
+from ...rtl.reduce import ReduceStage
+from ...rtl.round import ResultCode, RoundStage
 from ...rtl.scale import GROUP_SCALE_FRACTION_BITS, ExponentOffset, GroupScale, ScaleCode
-from ...rtl.slots import PRODUCT_EXPONENT_BITS, kept_bits
+from ...rtl.slots import kept_bits
 from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ...rtl.widths import Widths
-from ..stimulus import random_codes
 from .bench import ComponentBench, Values
 from .operands import slots_of_each_kind
+from .random_operands import random_codes
 
 __all__ = ["arithmetic_benches"]
 
@@ -52,14 +60,14 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             offset, partial(_offset_inputs, config), partial(_offsets, config), ("a", "b")
         )
         shape = signed(ALIGNED_EXPONENT_BITS)
-        largest = {"largest": MaxExponent(max(2, widths.scaled_groups + 1), shape)}
+        e_max = {"e_max": MaxExponent(max(2, widths.scaled_groups + 1), shape)}
         if widths.floats:
-            largest["largest_of_products"] = MaxExponent(widths.float_slots, unsigned(PRODUCT_EXPONENT_BITS))
-        for name, tree in largest.items():
+            e_max["largest_of_products"] = MaxExponent(widths.float_slots, unsigned(PRODUCT_EXPONENT_BITS))
+        for name, tree in e_max.items():
             benches[name] = ComponentBench(tree, partial(_exponents, tree.count, Shape.cast(tree.shape)), _largest)
         benches |= {name: _align_bench(align) for name, align in _shifters(config, widths).items()}
     if widths.narrow:
-        group = Group(config)
+        group = ProductGroup(config)
         benches["group"] = ComponentBench(group, partial(_groups, config), partial(_group_sums, config))
         if config.scales:
             scale = GroupScale(config)
@@ -70,12 +78,12 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
     benches["sum_tree"] = ComponentBench(sum_tree, partial(_tree_terms, sum_tree), _sums)
     adder = Adder(widths.total_bits)
     benches["adder"] = ComponentBench(adder, partial(_summands, adder.bits), partial(_added, adder.bits))
-    accumulate = Accumulate(config)
+    accumulate = ReduceStage(config)
     benches["accumulate"] = ComponentBench(accumulate, partial(_addends, accumulate), partial(_accumulated, accumulate))
     if widths.floating:
         leading = LeadingZeros(widths.total_bits + 1)
         benches["leading_zeros"] = ComponentBench(leading, partial(_words, leading.bits), partial(_zeros, leading.bits))
-    rounder = Round(widths.total_bits, widths.integer_bits, widths.results)
+    rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results)
     benches["round"] = ComponentBench(rounder, partial(_totals, config, rounder), partial(_results, rounder))
     return benches
 
@@ -135,7 +143,7 @@ def _offset_inputs(config: CoreConfig, rng: np.random.Generator, count: int) -> 
 
 
 def _offsets(config: CoreConfig, given: Values) -> Values:
-    biases = np.array([0 if element.counts else element.format.bias for element in config.elements])
+    biases = np.array([0 if element.fixed_point else element.format.bias for element in config.elements])
     offset = biases[given["a"]] + biases[given["b"]]
     nan = np.zeros(len(offset), bool)
     for side in "ab":
@@ -160,46 +168,48 @@ def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int)
 
 
 def _largest(given: Values) -> Values:
-    return {"largest": np.max(list(given.values()), axis=0)}
+    return {"e_max": np.max(list(given.values()), axis=0)}
 
 
-def _shifters(config: CoreConfig, widths: Widths) -> dict[str, Align]:
+def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
     """Return the shifters of products of every kind of slot, of the accumulator and of a scaled group, as in a unit."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
             bits = 2 * slot.significand_bits
-            shifters[f"align{slot.index}"] = Align(bits, slot.padding, slot.distance_bits, slot.float_bits)
+            shifters[f"align{slot.index}"] = AlignmentShifter(
+                bits, slot.padding, slot.shift_amount_bits, slot.float_bits
+            )
     padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
-    shifters["align_c"] = Align(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
+    shifters["align_c"] = AlignmentShifter(ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     if widths.packed:
         padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        shifters["align_group"] = Align(SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
+        shifters["align_group"] = AlignmentShifter(SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     return shifters
 
 
-def _align_bench(align: Align) -> ComponentBench:
+def _align_bench(align: AlignmentShifter) -> ComponentBench:
     return ComponentBench(align, partial(_magnitudes, align), partial(_shifted, align))
 
 
-def _magnitudes(align: Align, rng: np.random.Generator, count: int) -> Values:
+def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -> Values:
     """Draw full, sparse and random magnitudes over all distances to beyond the shifter, and far ones."""
     bits = align.magnitude_bits
     magnitude = rng.integers(0, 1 << rng.integers(1, bits, count, endpoint=True))
     magnitude = np.where(rng.random(count) < 0.2, (1 << bits) - 1, magnitude)
-    distance = np.arange(count) % (align.output_bits + 3)
+    shift_amount = np.arange(count) % (align.output_bits + 3)
     far = rng.random(count) < 0.2
-    distance = np.where(far, 1 << rng.integers(0, align.distance_bits, count), distance)
-    distance = np.where(rng.random(count) < 0.1, 0, distance)
-    return {"magnitude": magnitude, "distance": np.minimum(distance, (1 << align.distance_bits) - 1)}
+    shift_amount = np.where(far, 1 << rng.integers(0, align.shift_amount_bits, count), shift_amount)
+    shift_amount = np.where(rng.random(count) < 0.1, 0, shift_amount)
+    return {"magnitude": magnitude, "shift_amount": np.minimum(shift_amount, (1 << align.shift_amount_bits) - 1)}
 
 
-def _shifted(align: Align, given: Values) -> Values:
-    distance = np.minimum(given["distance"], 62)
+def _shifted(align: AlignmentShifter, given: Values) -> Values:
+    shift_amount = np.minimum(given["shift_amount"], 62)
     padded = given["magnitude"] << align.padding if align.padding >= 0 else given["magnitude"] >> -align.padding
     # What stands beyond the reach of the shifter stays.
-    shifted = padded & (1 << align.reach) - 1
-    return {"output": padded - shifted | shifted >> distance}
+    shifted = padded & (1 << align.shifted_bits) - 1
+    return {"output": padded - shifted | shifted >> shift_amount}
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
@@ -236,7 +246,7 @@ def _group_sums(config: CoreConfig, given: Values) -> Values:
         "sign": total < 0,
         "magnitude": np.abs(total) * significand,
         "exponent": np.ma.filled(scales["exponent"], 0),
-        "counts": products.any(axis=1) & (significand != 0),
+        "participates": products.any(axis=1) & (significand != 0),
     }
     # The sign of a sum of zero means nothing: its magnitude is zero.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
@@ -327,7 +337,7 @@ def _zeros(bits: int, given: Values) -> Values:
     return {"count": np.array([bits - int(word).bit_length() for word in given["word"]])}
 
 
-def _addends(accumulate: Accumulate, rng: np.random.Generator, count: int) -> Values:
+def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
     """Draw terms of every length, all large at times, ones for each, and an accumulator."""
     widths = accumulate.widths
     members = {
@@ -345,7 +355,7 @@ def _addends(accumulate: Accumulate, rng: np.random.Generator, count: int) -> Va
     return given | {"i__c_increment": rng.integers(0, 2, count), "integer_groups": rng.integers(0, 2, count)}
 
 
-def _accumulated(accumulate: Accumulate, given: Values) -> Values:
+def _accumulated(accumulate: ReduceStage, given: Values) -> Values:
     """Add what is given; a sum that does not fit wraps, which none does that a unit can form."""
     total = given["i__c_term"] + given["i__c_increment"]
     for name, values in given.items():
@@ -358,7 +368,7 @@ def _accumulated(accumulate: Accumulate, given: Values) -> Values:
     return {"total": total}
 
 
-def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count: int) -> Values:
+def _totals(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
     """Draw exact sums of every length and exponents to beyond both ends of the results, ties and carries among them."""
     results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
     result = results[rng.integers(0, len(results), count)]
@@ -380,21 +390,19 @@ def _totals(config: CoreConfig, rounder: Round, rng: np.random.Generator, count:
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
-    room = rounder.total_bits - 1 + exponent - kept - smallest
+    headroom = rounder.total_bits - 1 + exponent - kept - smallest
     # Also the smallest normal number anywhere in the sum.
-    room = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), room)
+    headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
 
     beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
     whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
     total = np.where(integer, whole << rounder.integer_bits, total)
     flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
     flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
-    room = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), room)
-    place = rounder.shifted_bits - 1 - room
+    headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
     return {
         "total": total,
-        "room": room,
-        "smallest": np.where(place >= 0, 1 << np.maximum(place, 0), 0),
+        "headroom": headroom,
         "result": result,
         "saturate": rng.integers(0, 2, count),
     } | flags
@@ -413,7 +421,7 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
     return grids[drawn, 0], grids[drawn, 1 + half]
 
 
-def _results(rounder: Round, given: Values) -> Values:
+def _results(rounder: RoundStage, given: Values) -> Values:
     count = len(given["total"])
     output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
     for code in rounder.results:
@@ -426,7 +434,7 @@ def _results(rounder: Round, given: Values) -> Values:
             output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
             overflow[where] = ~saturate & (whole != clamped)
             continue
-        scale = given["room"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), scale)
         rounded = round_sum(exact, _ROUNDINGS[code])
         codes: NDArray = rounded.view(np.uint32)

@@ -12,20 +12,21 @@ from amaranth.lib import data
 from numpy.typing import NDArray
 
 from ...golden.matrix import multiply
-from ...golden.registers import CONTAINERS, pack_nibbles, unpack_nibbles
-from ...golden.warp import mma
+from ...golden.registers import CONTAINERS, gather_warp, pack, pack_nibbles
 from ...isa.formats import Format
+from ...isa.fragments import accumulator_fragment
 from ...isa.instructions import Instruction, every_instruction
-from ...isa.metadata import RULES
+from ...isa.metadata import RULES, split_nibbles
 from ...isa.numerics import Method, numerics
+from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
-from ...rtl.step import control_layout, result_layout, step_layout
+from ...rtl.step import control_layout, row_result_layout, row_step_layout
 from ...rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layout
-from ..steps import Matrices, control_word, octets, step_words, steps_of
-from ..stimulus import Operands, distributions, random_codes, random_operands, special_codes
+from ..engine.steps import control_word, step_words, steps_of
+from .random_operands import Operands, distributions, random_codes, random_operands, special_codes
 
 __all__ = [
     "ARCHITECTURE_OF_PRESET",
@@ -88,7 +89,7 @@ class Block:
     name : str
         Instruction and distribution.
     steps : ndarray of uint32, shape (rows, columns, words)
-        Steps as :func:`~sptc.sim.steps.steps_of` packs them.
+        Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them.
     results : ndarray of uint64, shape (rows, columns)
         Result words by the golden model.
     """
@@ -166,9 +167,9 @@ def _block(
         name = "bits" if rng.random() < 0.2 else "mid"
         scales = [random_codes(fmt, name, shape, rng).astype(np.uint8) for shape in shapes]
 
-    parts = [octets(part, instruction.container_bits) for part in (a, b.transpose(0, 2, 1))]
-    matrices = Matrices(parts[0], parts[1], nibbles if instruction.rule else None, scales[0], scales[1])
-    (steps,) = steps_of(config, instruction, matrices, ordered=ordered)
+    accumulator = c.astype(CONTAINERS[instruction.c.bits])
+    operands = MatrixOperands(a, b, accumulator, nibbles if instruction.rule else None, *scales)
+    (steps,) = steps_of(config, instruction, operands, ordered=ordered)
     step, words = steps[0], step_words(config)
     if instruction.d.is_integer:
         accumulators = _integer_accumulators((rows, columns), rng)
@@ -176,17 +177,16 @@ def _block(
         overflow = accumulators != accumulators.astype(np.int32)
         # Of a step inside an integer instruction the golden model knows only the exact sum of the products.
         unclamped = replace(instruction, satfinite=False)
-        products = multiply(unclamped, arch, a, b, np.zeros((1, rows, columns), np.uint32), nibbles)
+        products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(accumulator)))
         results = _integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
     else:
         overflow = rng.integers(0, 2, (rows, columns)) == 1
-        accumulator = c.astype(CONTAINERS[instruction.c.bits])
         if rng.random() < _RESIDUES:
-            accumulator = multiply(instruction, arch, a, b, np.zeros_like(accumulator), nibbles, *scales)
+            accumulator = multiply(instruction, arch, replace(operands, c=np.zeros_like(accumulator)))
             accumulator ^= accumulator.dtype.type(1 << instruction.c.bits - 1)
             accumulator += rng.integers(-1, 2, c.shape).astype(accumulator.dtype)
             c = accumulator.astype(np.int64)
-        results = multiply(instruction, arch, a, b, accumulator, nibbles, *scales)[0].astype(np.uint64)
+        results = multiply(instruction, arch, replace(operands, c=accumulator))[0].astype(np.uint64)
         c = c[0] | rng.integers(0, 1 << 32, c[0].shape) >> instruction.c.bits << instruction.c.bits
     step[..., words.c] = c[..., None]
     if not instruction.scale_format:
@@ -199,7 +199,7 @@ def _block(
     step[..., words.control] |= np.uint32(rule << control["rule"].offset | noise)
     step[..., words.control] |= overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
     flags = _illegal(config, instruction, step[..., words.metadata], rule, ordered)
-    results |= flags << np.uint64(result_layout(config)["illegal"].offset)
+    results |= flags << np.uint64(row_result_layout(config)["illegal"].offset)
     return Block(f"{instruction} {distribution}", step, results)
 
 
@@ -232,9 +232,9 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
     A code of no rule defines no nibble.
     """
     own = RuleCode[instruction.rule.name.upper()] if instruction.rule else None
-    if config.selector == "mux3" and own is RuleCode.PLAIN:
+    if config.mux == "mux3" and own is RuleCode.PLAIN:
         return own.value
-    return int(rng.integers(int(config.selector == "mux3"), _RULE_CODES))
+    return int(rng.integers(int(config.mux == "mux3"), _RULE_CODES))
 
 
 def _illegal(
@@ -244,8 +244,8 @@ def _illegal(
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)
     packed = np.ascontiguousarray(metadata).view(np.uint8)
-    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(*metadata.shape[:-1], -1)
-    wide = instruction.container_bits >= 16
+    nibbles = split_nibbles(packed)
+    wide = instruction.wide
     chunks = config.chunks // 2 if wide else config.chunks
     order = nibble_order(config, wide=wide) if ordered else range(chunks)
     nibbles = nibbles[..., [order.index(chunk) for chunk in range(chunks)]]
@@ -268,7 +268,7 @@ def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[I
     """
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
-    step, of_unit = step_layout(config), result_layout(config)
+    step, of_unit = row_step_layout(config), row_result_layout(config)
     for block in random_blocks(config, arch, rng, config.rows, config.columns, ordered=False):
         lines = {"a": block.steps[:, 0], "metadata": block.steps[:, 0], "scale_a": block.steps[:, 0]}
         lines |= {"b": block.steps[0], "scale_b": block.steps[0]}
@@ -338,7 +338,7 @@ def warp_item(
     instruction: Instruction,
     rng: np.random.Generator,
     *,
-    selector: int | None = None,
+    sparsity_selector: int | None = None,
     operands: Operands | None = None,
 ) -> Item:
     """Return one instruction of a warp.
@@ -349,24 +349,25 @@ def warp_item(
         As for :func:`warp_items`.
     instruction : Instruction
         Of shape m16n8.
-    selector : int, optional
+    sparsity_selector : int, optional
         Sparsity selector; a random one by default.
     operands : Operands, optional
         Registers; random ones by default.
     """
-    if selector is None:
-        selector = int(rng.integers(instruction.selectors))
+    if sparsity_selector is None:
+        sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
     if operands is None:
         distribution = str(rng.choice(distributions(instruction)))
-        operands = random_operands(instruction, distribution, 1, rng, selector=selector)
+        operands = random_operands(instruction, distribution, 1, rng, sparsity_selector=sparsity_selector)
         if instruction.sparse:
-            operands = replace(operands, e=_every_nibble(instruction, selector, rng))
+            operands = replace(operands, e=_every_nibble(instruction, sparsity_selector, rng))
     o = operands
-    d = mma(instruction, arch, o.a, o.b, o.c, o.e, selector, o.scale_a, o.scale_b)[0]
+    matrices = gather_warp(instruction, o.held)
+    d = pack(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
     illegal = [0] * _ROWS
     if instruction.rule:
-        assert o.e is not None
-        nibbles = unpack_nibbles(o.e, instruction, selector)[0].tolist()
+        assert matrices.nibbles is not None
+        nibbles = matrices.nibbles[0].tolist()
         legal = instruction.rule.legal
         illegal = [sum(1 << chunk for chunk, nibble in enumerate(row) if nibble not in legal) for row in nibbles]
     fields = {
@@ -376,7 +377,7 @@ def warp_item(
         "e": (_words(rng, _LANES) if o.e is None else o.e[0]).tolist(),
         "control": _control(config, instruction, rng),
         "long": o.a.shape[2] == _REGISTERS,
-        "selector": selector if instruction.sparse else int(rng.integers(4)),
+        "sparsity_selector": sparsity_selector if instruction.sparse else int(rng.integers(4)),
         "scale_size": ScaleSizeCode[f"X{instruction.scale_size or 1}"],
     }
     for side, scale, threads in (("a", o.scale_a, 2), ("b", o.scale_b, 4)):
@@ -389,7 +390,7 @@ def warp_item(
     first_flag = result["illegal"].offset
     flags = sum(row << 16 * place for place, row in enumerate(illegal))
     return Item(
-        f"{instruction} selector {selector}",
+        f"{instruction} selector {sparsity_selector}",
         int(payload),
         _integer(registers) | flags << first_flag,
         config.element_code(instruction.a, instruction.container_bits),
@@ -413,7 +414,7 @@ def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[lis
     return np.concatenate([registers[0], others], axis=1).tolist()
 
 
-def _every_nibble(instruction: Instruction, selector: int, rng: np.random.Generator) -> NDArray[np.uint32]:
+def _every_nibble(instruction: Instruction, sparsity_selector: int, rng: np.random.Generator) -> NDArray[np.uint32]:
     nibbles = np.resize(np.arange(16, dtype=np.uint8), (1, instruction.m, instruction.chunks))
     shuffled = rng.permutation(nibbles.ravel()).reshape(nibbles.shape)
-    return pack_nibbles(shuffled, instruction, selector, _words(rng, 1, _LANES))
+    return pack_nibbles(shuffled, instruction, sparsity_selector, _words(rng, 1, _LANES))

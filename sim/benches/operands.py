@@ -13,18 +13,19 @@ from ...golden.fused import accumulator_exponents
 from ...golden.integer import decode_integer
 from ...golden.select import kept_rows, undelivered
 from ...isa.formats import FORMATS
-from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, reachable, swap_for_mux3
+from ...isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, reachable, split_nibbles, swap_for_mux3
+from ...rtl.cells.operand_mux import OperandMux
+from ...rtl.cells.raw import raw_signature
+from ...rtl.cells.slot_multiplier import SlotMultiplier
 from ...rtl.codes import ELEMENT_CODE_BITS
 from ...rtl.config import CoreConfig, Element
-from ...rtl.metadata import MetadataDecoder, RuleCode
-from ...rtl.multiply import Multiply
+from ...rtl.metadata import NibbleDecoder, RuleCode
 from ...rtl.order import OrderedSelect, selected_byte
-from ...rtl.select import Selector
 from ...rtl.slots import Slot
-from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator, raw_signature
+from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
 from ...rtl.widths import Widths
-from ..stimulus import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_codes
 from .bench import ComponentBench, Values
+from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_codes
 
 __all__ = ["operand_benches"]
 
@@ -35,12 +36,12 @@ _RULES += [("", frozenset())] * (8 - len(_RULES))
 
 def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
     """Return the benches of a configuration's components from metadata to products."""
-    metadata = MetadataDecoder(config.selector)
-    benches = {"metadata": ComponentBench(metadata, _nibbles, partial(_decoded_nibbles, config.selector))}
-    widths = sorted({16 if element.container_bits >= 16 else 8 for element in config.elements})
+    metadata = NibbleDecoder(config.mux)
+    benches = {"metadata": ComponentBench(metadata, _nibbles, partial(_decoded_nibbles, config.mux))}
+    widths = sorted({16 if element.wide else 8 for element in config.elements})
     for bits in widths:
-        selector = Selector(bits)
-        benches[f"selector{bits}"] = ComponentBench(selector, partial(_units, bits), _selected_units)
+        mux = OperandMux(bits)
+        benches[f"mux{bits}"] = ComponentBench(mux, partial(_units, bits), _selected_units)
     benches["select"] = ComponentBench(
         OrderedSelect(config), partial(_step_operands, config, widths), partial(_selected_operands, config)
     )
@@ -50,7 +51,7 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             benches[f"unpack_{side}{slot.index}"] = ComponentBench(
                 unpack, partial(_containers, unpack), partial(_unpacked, unpack), ("element",)
             )
-        multiply = Multiply(slot.significand_bits)
+        multiply = SlotMultiplier(slot.significand_bits)
         benches[f"multiply{slot.index}"] = ComponentBench(multiply, partial(_raw_pairs, slot), _products)
     if Widths(config).floating:
         halves = any(element.format.name == "f16" for element in config.elements)
@@ -118,13 +119,13 @@ def _nibbles(rng: np.random.Generator, count: int) -> Values:
     return {"nibble": drawn % 16, "rule": drawn // 16}
 
 
-def _decoded_nibbles(selector: str, given: Values) -> Values:
+def _decoded_nibbles(mux: str, given: Values) -> Values:
     rows = []
     for nibble, code in zip(given["nibble"].tolist(), given["rule"].tolist(), strict=True):
         rule, legal = _RULES[code]
-        swapped = selector == "mux3" and rule == "plain" and swap_for_mux3(nibble)
+        swapped = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
         i0, i1 = indices(nibble)[:: -1 if swapped else 1]
-        delivered = reachable(nibble, rule, selector)[:: -1 if swapped else 1]
+        delivered = reachable(nibble, rule, mux)[:: -1 if swapped else 1]
         rows.append((i0, i1, delivered[0] << i0, delivered[1] << i1, swapped, nibble in legal))
     names = ("index0", "index1", "select0", "select1", "swap", "legal")
     return dict(zip(names, np.array(rows, np.int64).T, strict=True))
@@ -167,7 +168,7 @@ def _selected_operands(config: CoreConfig, given: Values) -> Values:
     """Take the rows that the golden model keeps, element by element of 16 or 8 bits."""
     a, b = _cut(given["a"], config.step_bytes), _cut(given["b"], 2 * config.step_bytes)
     packed = _cut(given["nibbles"], config.chunks // 2)
-    nibbles = np.stack([packed & 15, packed >> 4], 2).reshape(len(a), -1)
+    nibbles = split_nibbles(packed)
     stored, selected = a.copy(), b[:, : config.step_bytes].copy()
     illegal = np.zeros(len(a), np.int64)
     for width in (2, 1):
@@ -179,11 +180,11 @@ def _selected_operands(config: CoreConfig, given: Values) -> Values:
             some = nibbles[where, : config.chunks // width]
             units = np.ascontiguousarray(b[where]).view(f"<u{width}")
             taken = np.take_along_axis(units, kept_rows(some, GRANULARITIES["2:4"]), axis=1)
-            missing = undelivered(some, GRANULARITIES["2:4"], name, config.selector)
+            missing = undelivered(some, GRANULARITIES["2:4"], name, config.mux)
             if missing is not None:
                 taken[missing] = 0
             own = np.ascontiguousarray(a[where]).view(f"<u{width}")
-            if config.selector == "mux3" and name == "plain":
+            if config.mux == "mux3" and name == "plain":
                 swapped = np.array([swap_for_mux3(nibble) for nibble in range(16)])[some][..., None]
                 pairs = [part.reshape(len(where), -1, 2) for part in (own, taken)]
                 own, taken = (np.where(swapped, pair[..., ::-1], pair).reshape(len(where), -1) for pair in pairs)
@@ -250,7 +251,7 @@ def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
     for element in slot.elements:
         where = given["element"] == slot.config.elements.index(element)
         codes = _element_codes(unpack, given["operand"][where], element)
-        point = 0 if element.counts else slot.point(element, unpack.side)
+        point = 0 if element.fixed_point else slot.point(element, unpack.side)
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False

@@ -14,7 +14,7 @@ from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 from ...errors import BackendError
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
-from ..verilate import verilator_root
+from ..engine.verilate import verilator_root
 from .components import Harness, component_benches
 from .items import TAG
 from .settings import Settings
@@ -25,18 +25,18 @@ SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
 #: What Yosys puts into every process to wake it at time zero: a branch that is never taken.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: What the bench drives and reads; and the inputs of a dot product, which would else be replaced by what drives them.
+#: What the bench drives and reads; and the inputs of a unit, which would else be replaced by what drives them.
 _PUBLIC = f"""\
 `verilator_config
 public_flat_rw -module "{_TOP}" -var "*"
 public_flat_rd -module "{unit_of(_TOP)}" -var "step"
 public_flat_rd -module "{unit_of(_TOP)}" -var "enable"
 """
-#: Optimisations that number what they make: without them the dot products of an array are compiled once for all.
+#: Optimisations that number what they make: without them the units of an array are compiled once for all.
 _ALIKE = ("-fno-dfg", "-fno-table")
 _MODULES = {
     "components": "component_tests",
-    "unit": "unit_tests",
+    "row": "row_tests",
     "core": "stream_tests",
     "warp": "stream_tests",
     "wgmma": "wgmma_tests",

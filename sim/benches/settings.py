@@ -14,7 +14,7 @@ from .items import ARCHITECTURE_OF_PRESET
 __all__ = ["TOPS", "Settings"]
 
 #: What can be benched: all combinational components of a configuration at once, or one clocked top.
-TOPS = ("components", "unit", "core", "warp", "wgmma", "tensor_memory")
+TOPS = ("components", "row", "core", "warp", "wgmma", "tensor_memory")
 _VARIABLE = "SPTC_BENCH"
 
 
@@ -32,8 +32,10 @@ class Settings:
         Vectors, steps, tiles or instructions of each test.
     coverage : str
         File that functional coverage is merged into; none is kept if empty.
-    files : tuple of str
-        Register files that a bench of ``wgmma`` replays instead of random work.
+    jobs : str
+        Of a bench of ``wgmma``: the file of its work, as :func:`~sptc.sim.benches.wgmma_items.write_jobs` writes it.
+    back_to_back : bool
+        Of a bench of ``wgmma``: run it without gaps, stalls and resets.
     array : (int, int)
         Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     """
@@ -42,7 +44,8 @@ class Settings:
     top: str
     items: int
     coverage: str = ""
-    files: tuple[str, ...] = ()
+    jobs: str = ""
+    back_to_back: bool = False
     array: tuple[int, int] = (1, 2)
 
     @cached_property

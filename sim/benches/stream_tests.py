@@ -4,10 +4,10 @@ import cocotb
 import numpy as np
 from cocotb.handle import HierarchyObject
 
-from ..coverage.streams import StreamCoverage
 from .items import tiles, warp_items
 from .scoreboard import Pattern, Scoreboard
 from .settings import Settings
+from .stream_coverage import StreamCoverage
 from .streams import StreamDriver, StreamMonitor, rare_meetings, start_clock
 
 __all__ = ["every_result_once"]
@@ -21,7 +21,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     """Gaps and stalls in phases; with resets also: nothing of before a reset comes after it, and nothing is twice."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config, is_core = SETTINGS.config, SETTINGS.top == "core"
-    cycles = 1 if is_core else 2 * 16 * 8 // (config.rows * config.columns)
+    cycles = 1 if is_core else 2 * config.warp_blocks
     items = (tiles if is_core else warp_items)(config, SETTINGS.arch, rng)
     scoreboard = Scoreboard(longest_wait=4 * (cycles + config.latency))
     coverage = StreamCoverage(config, SETTINGS.top)

@@ -63,8 +63,12 @@ class Tile(Item):
             Which do not.
         """
         i, held = self.instruction, registers(result)
-        for selector in range(i.selectors):
-            _compare(f"{self.name}, selector {selector}: nibble", unpack_nibbles(held["e"], i, selector), self.nibbles)
+        for sparsity_selector in range(i.sparsity_selectors):
+            _compare(
+                f"{self.name}, selector {sparsity_selector}: nibble",
+                unpack_nibbles(held["e"], i, sparsity_selector),
+                self.nibbles,
+            )
         for operand, threads, (scales, byte) in zip("ab", (_PAIRS, _THREADS), self.scales, strict=False):
             for thread in range(threads):
                 got = unpack_scales(held[f"scale_{operand}"], i, operand, byte, thread)
@@ -128,7 +132,9 @@ def place(memory: NDArray[np.uint32], where: TensorMap, codes: NDArray[np.uint8]
         np.bitwise_or.at(memory, places, codes.astype(np.uint32) << low_bits)
 
 
-def request(instruction: Instruction, addresses: tuple[int, ...], selector: int, row_block: int, panel: int) -> int:
+def request(
+    instruction: Instruction, addresses: tuple[int, ...], sparsity_selector: int, row_block: int, panel: int
+) -> int:
     """Return the bits of a request for one tile of an instruction.
 
     Parameters
@@ -137,7 +143,7 @@ def request(instruction: Instruction, addresses: tuple[int, ...], selector: int,
         Of ``tcgen05``.
     addresses : tuple of int
         First column of the metadata and, with block scales, of those of A and of B.
-    selector : int
+    sparsity_selector : int
         Sparsity selector.
     row_block, panel : int
         Which rows of A and columns of B.
@@ -145,8 +151,8 @@ def request(instruction: Instruction, addresses: tuple[int, ...], selector: int,
     names = ("metadata_column", "scale_a_column", "scale_b_column")
     fields = {
         **dict(zip(names, addresses, strict=False)),
-        "wide": instruction.container_bits >= 16,
-        "selector": selector,
+        "wide": instruction.wide,
+        "sparsity_selector": sparsity_selector,
         "rows": row_block,
         "panel": panel,
         "scaled": instruction.scale_size is not None,
@@ -164,11 +170,11 @@ def random_tiles(rng: np.random.Generator) -> Iterator[Tile]:
 
 def _random_tile(i: Instruction, rng: np.random.Generator) -> Tile:
     memory = rng.integers(0, 1 << _WORD_BITS, (LANES, COLUMNS), np.uint32)
-    selector = int(rng.integers(i.selectors))
+    sparsity_selector = int(rng.integers(i.sparsity_selectors))
     row_block, panel = int(rng.integers(LANES // _TILE_ROWS)), int(rng.integers(i.n // _TILE_COLUMNS))
     addresses = _addresses(i, rng)
     nibbles = rng.integers(0, 16, (LANES, i.chunks), np.uint8)
-    place(memory, metadata_map(layout_for(LANES, 1), i, selector, addresses[0]), nibbles)
+    place(memory, metadata_map(layout_for(LANES, 1), i, sparsity_selector, addresses[0]), nibbles)
     rows = slice(_TILE_ROWS * row_block, _TILE_ROWS * (row_block + 1))
     columns = slice(_TILE_COLUMNS * panel, _TILE_COLUMNS * (panel + 1))
     scales = []
@@ -180,9 +186,9 @@ def _random_tile(i: Instruction, rng: np.random.Generator) -> Tile:
             scales.append((drawn[part], byte))
     # What an instruction does not have is noise in its request.
     noise = tuple(rng.integers(COLUMNS, size=3 - len(addresses)).tolist())
-    asked = selector if i.selectors > 1 else int(rng.integers(2))
+    asked = sparsity_selector if i.sparsity_selectors > 1 else int(rng.integers(2))
     return Tile(
-        f"{i}, selector {selector}, rows {rows.start} on, columns {columns.start} on",
+        f"{i}, selector {sparsity_selector}, rows {rows.start} on, columns {columns.start} on",
         request(i, addresses + noise, asked, row_block, panel),
         0,
         0,

@@ -1,30 +1,18 @@
-"""Register files of ``wgmma`` as the work of one warp's hardware: an instruction, a memory, and panels with results.
+"""The work of a warp of ``wgmma`` in hardware: an instruction, a memory, and panels with the results that must come.
 
-Free of any simulator.
+Free of any simulator. :mod:`sptc.verify.wgmma_jobs` makes such work of register files.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...golden.registers import unpack_nibbles
-from ...isa.instructions import every_instruction
-from ...rtl.config import CoreConfig
-from ...rtl.fetch import PANEL_ROWS, descriptor_layout
-from ...rtl.step import control_layout
-from ...rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
-from ...rtl.wgmma import accumulator_layout, wgmma_layout
-from ..register_file import RegisterFile
-from ..steps import control_word
-from ..stimulus import distributions, random_register_file
 from .items import Item
 
-__all__ = ["Job", "jobs_of", "random_jobs"]
+__all__ = ["Job", "read_jobs", "write_jobs"]
 
 _UNIT_BYTES = 16
-_WARPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,97 +38,19 @@ class Job:
         return self.memory[unit] if unit < len(self.memory) else (1 << 8 * _UNIT_BYTES) - 1
 
 
-def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield the shares of the four warps of every case of a register file.
-
-    Parameters
-    ----------
-    file : RegisterFile
-        Of ``wgmma``; what must come out is its D, or the golden model's if it records none.
-    config : CoreConfig
-        Datapath that computes it.
-    rng : Generator
-        Draws the registers that nothing reads.
-    """
-    i = file.instruction
-    assert i.rule
-    assert file.e is not None
-    assert file.b_descriptor is not None
-    d = file.run() if file.d is None else file.d
-    nibbles = unpack_nibbles(file.e, i, file.selector)
-    illegal = ~np.isin(nibbles, list(i.rule.legal))
-    fields = {
-        "control": control_layout().from_bits(control_word(config, i, last=True)),
-        "a_shared": file.a is None,
-        "a_transposed": file.imm_trans[0],
-        "b_transposed": file.imm_trans[1],
-        "negated": file.imm_scale[0] != file.imm_scale[1],
-        "add": file.scale_d,
-        "last_panel": i.n // COLUMNS - 1,
-        "selector": file.selector,
-    }
-    for case in range(file.cases):
-        memory = _units(file.b[case])
-        a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
-        of_case = fields | {
-            "a_descriptor": descriptor_layout().from_bits(int(a_descriptor)),
-            "b_descriptor": descriptor_layout().from_bits(int(file.b_descriptor[case])),
-        }
-        for warp in range(_WARPS):
-            lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (LANES, ROWS))
-            a = rng.integers(0, 1 << 32, (LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
-            of_warp = of_case | {"warp": warp, "a": a.tolist(), "e": file.e[case, lanes].tolist()}
-            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
-            yield Job(
-                int(wgmma_layout().const(of_warp).as_value().value),
-                memory,
-                [
-                    Item(
-                        f"{i}, case {case}, warp {warp}, columns {COLUMNS * panel} to {COLUMNS * panel + 7}",
-                        int(accumulator_layout().const(given.tolist()).as_value().value),
-                        _integer(wanted) | flags << warp_result_layout()["illegal"].offset,
-                        config.element_code(i.a, i.container_bits),
-                    )
-                    for panel, (given, wanted) in enumerate(
-                        zip(_panels(file.c[case, lanes], i.n, rng), _panels(d[case, lanes], i.n, None), strict=True)
-                    )
-                ],
-            )
+def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
+    """Write jobs, one a line, for a bench to run; return how many panels they have."""
+    panels = 0
+    with path.open("w", encoding="utf-8") as file:
+        for job in jobs:
+            panels += len(job.panels)
+            file.write(json.dumps(asdict(job)) + "\n")
+    return panels
 
 
-def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random work without end: every instruction that the datapath holds, n up to 32, any nibble."""
-    instructions = [i for i in every_instruction("wgmma") if config.holds(i) and i.n <= 4 * PANEL_ROWS]
-    while True:
-        for place in rng.permutation(len(instructions)):
-            i = instructions[place]
-            selector = int(rng.integers(i.selectors))
-            distribution = str(rng.choice(distributions(i)))
-            file = random_register_file(
-                i, "sm_90", distribution, 1, rng, selector=selector, any_nibble=bool(rng.integers(2))
-            )
-            jobs = list(jobs_of(file, config, rng))
-            yield jobs[int(rng.integers(len(jobs)))]
-
-
-def _units(words: NDArray[np.uint32]) -> list[int]:
-    octets = words.tobytes()
-    return [int.from_bytes(octets[at : at + _UNIT_BYTES], "little") for at in range(0, len(octets), _UNIT_BYTES)]
-
-
-def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones hold noise, or zero without `rng`."""
-    panels = registers.reshape(LANES, n // COLUMNS, -1)
-    used = panels.shape[2]
-    result = []
-    for panel in range(panels.shape[1]):
-        whole = np.zeros((LANES, REGISTERS), np.uint32)
-        if rng is not None:
-            whole = rng.integers(0, 1 << 32, whole.shape, dtype=np.uint32)
-        whole[:, :used] = panels[:, panel]
-        result.append(whole)
-    return result
-
-
-def _integer(registers: NDArray[np.uint32]) -> int:
-    return int.from_bytes(np.ascontiguousarray(registers).tobytes(), "little")
+def read_jobs(path: Path) -> Iterator[Job]:
+    """Yield the jobs of a file that :func:`write_jobs` wrote."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            fields = json.loads(line)
+            yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})

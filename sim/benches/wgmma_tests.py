@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -10,14 +10,13 @@ import numpy as np
 from cocotb.handle import HierarchyObject
 
 from ...rtl.fetch import PANEL_ROWS
-from ..register_file import read
 from .items import Item
 from .scoreboard import Cycle, Pattern, Scoreboard
 from .settings import Settings
 from .streams import StreamMonitor, start_clock
-from .wgmma_items import Job, jobs_of, random_jobs
+from .wgmma_items import Job, read_jobs
 
-__all__ = ["every_result_once", "recorded_tiles"]
+__all__ = ["back_to_back", "every_result_once"]
 
 SETTINGS = Settings.of_environment()
 
@@ -138,19 +137,18 @@ async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generat
     assert resets or scoreboard.delivered == driver.accepted_panels
 
 
-@cocotb.test(skip=bool(SETTINGS.files))
+@cocotb.test(skip=SETTINGS.back_to_back)
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Every form of operand: registers and descriptors, swizzles, majors, signs, with gaps, stalls and resets."""
+    """Jobs with gaps, stalls and resets."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config = SETTINGS.config
-    pace = 2 * 16 * 8 // (config.rows * config.columns)
-    await _run(top, islice(random_jobs(config, rng), SETTINGS.items), rng, pace, resets)
+    pace = 2 * config.warp_blocks
+    await _run(top, read_jobs(Path(SETTINGS.jobs)), rng, pace, resets)
 
 
-@cocotb.test(skip=not SETTINGS.files)
-async def recorded_tiles(top: HierarchyObject) -> None:
-    """Register files, whole tiles, back to back."""
+@cocotb.test(skip=not SETTINGS.back_to_back)
+async def back_to_back(top: HierarchyObject) -> None:
+    """Jobs as fast as they are taken."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    jobs = (job for path in SETTINGS.files for job in jobs_of(read(path), SETTINGS.config, rng))
-    await _run(top, jobs, rng, 1, resets=False)
+    await _run(top, read_jobs(Path(SETTINGS.jobs)), rng, 1, resets=False)

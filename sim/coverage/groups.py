@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import FileError
-from ...files import write_whole
+from ...infra.files import write_whole
 from .layout import of_file, ranges, text_of
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]

@@ -6,16 +6,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ...isa.metadata import UNITS_PER_CHUNK, indices, reachable, swap_for_mux3
+from ...isa.metadata import UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
 from ...rtl.config import CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import byte_order, nibble_order
 from ...rtl.round import ResultCode
 from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout
-from ..steps import step_words
+from ..engine.steps import step_words
 
-__all__ = ["Control", "Operands", "StepReader", "split"]
+__all__ = ["Control", "Operands", "StepReader"]
 
 _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
@@ -54,7 +54,7 @@ class Operands:
     stored : ndarray, same shape
         A as stored, before any exchange.
     candidates : ndarray of uint8 or uint16, shape (count, chunks, 4)
-        Units of B that the selectors choose from.
+        Units of B that the multiplexers choose from.
     all_b : ndarray of unsigned integers, shape (count, 2 * slots)
         All of B, selected or not.
     nibbles : ndarray of uint8, shape (count, chunks)
@@ -79,21 +79,16 @@ class Operands:
     scale_b: NDArray[np.uint8]
 
 
-def split(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the halves of bytes, lower first, as bytes: shape (..., n) to (..., 2n)."""
-    return np.stack([octets & 15, octets >> 4], -1).reshape(*octets.shape[:-1], -1)
-
-
 @lru_cache(maxsize=16)
-def _routes(rule: str, selector: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return, by nibble, the unit of each slot of a chunk, whether it gets one, and whether the slots are exchanged."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     exchanged = np.zeros(16, np.bool_)
     for nibble in range(16):
-        exchanged[nibble] = selector == "mux3" and rule == "plain" and swap_for_mux3(nibble)
+        exchanged[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
         order = slice(None, None, -1) if exchanged[nibble] else slice(None)
         units[nibble] = indices(nibble)[order]
-        delivered[nibble] = reachable(nibble, rule, selector)[order]
+        delivered[nibble] = reachable(nibble, rule, mux)[order]
     return units, delivered, exchanged
 
 
@@ -131,14 +126,14 @@ class StepReader:
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
         """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many."""
-        taken = split(self._octets(steps, self._words.metadata))
+        taken = split_nibbles(self._octets(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
         return taken[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
         """Return the operands of steps that share a control word."""
         bits = self.config.elements[control.a].container_bits
-        size, wide = self.config.step_bytes, bits >= 16
+        size, wide = self.config.step_bytes, is_wide(bits)
         unit = _CONTAINERS[16 if wide else 8]
         count = len(steps)
         stored = self._octets(steps, self._words.a)[:, :size].copy().view(unit)
@@ -146,7 +141,7 @@ class StepReader:
         nibbles = self.nibbles(steps, wide)
         candidates = b.reshape(count, -1, UNITS_PER_CHUNK)
         if control.sparse:
-            units, delivered, exchanged = _routes(control.rule, self.config.selector)
+            units, delivered, exchanged = _routes(control.rule, self.config.mux)
             selected = np.take_along_axis(candidates, units[nibbles], axis=2)
             if not delivered.all():
                 selected = np.where(delivered[nibbles], selected, unit.type(0))
@@ -187,6 +182,6 @@ class StepReader:
 def _elements(units: NDArray, bits: int) -> NDArray:
     """Return containers of so many bits out of rows of units."""
     if bits == 4:
-        return split(units)
+        return split_nibbles(units)
     elements: NDArray = np.ascontiguousarray(units).view(_CONTAINERS[bits])
     return elements

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...isa.metadata import RULES
+from ...isa.metadata import RULES, is_wide
 from ...rtl.config import CoreConfig
 from .groups import Axis, Group
 from .operands import Control, Operands, StepReader
@@ -47,8 +47,8 @@ class SelectionCoverage:
             if operation.pair not in of_width:
                 of_width.append(operation.pair)
         self._selection = {bits: _selection(config, bits, pairs) for bits, pairs in sorted(self._pairs.items())}
-        self._widths = [*dict.fromkeys(16 if bits >= 16 else 8 for bits in self._pairs)]
-        self._exchange = _exchange(config, self._widths) if config.selector == "mux3" else None
+        self._widths = [*dict.fromkeys(16 if is_wide(bits) else 8 for bits in self._pairs)]
+        self._exchange = _exchange(config, self._widths) if config.mux == "mux3" else None
         chunks = config.chunks if 8 in self._widths else config.chunks // 2
         self._legality = Group(
             config.name,
@@ -71,7 +71,7 @@ class SelectionCoverage:
         self._selection[bits].count(self._pairs[bits].index(operation.pair), nibbles, slots, where=shows)
         if self._exchange and per_chunk > 1:
             half = slots % per_chunk * 2 // per_chunk
-            width = self._widths.index(16 if bits >= 16 else 8)
+            width = self._widths.index(16 if is_wide(bits) else 8)
             self._exchange.count(width, [*RULES].index(rule), nibbles, half, where=shows)
 
     def sample_legality(self, reader: StepReader, steps: NDArray[np.uint32], flags: NDArray, control: Control) -> None:
@@ -96,7 +96,7 @@ class SelectionCoverage:
         if not control.sparse:
             assert not flags.any(), f"{self._config.name}: a dense step has the flag of an illegal nibble"
             return
-        nibbles = reader.nibbles(steps, self._config.elements[control.a].container_bits >= 16)
+        nibbles = reader.nibbles(steps, self._config.elements[control.a].wide)
         chunks = nibbles.shape[1]
         legal = np.isin(np.arange(16), [*RULES[control.rule].legal])
         wrong = (flags[:, :chunks] == 1) == legal[nibbles]

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ...isa.metadata import RULES
 from ...rtl.config import CoreConfig
-from ...rtl.step import result_layout
+from ...rtl.step import row_result_layout
 from .alignment import AlignmentCoverage
 from .arithmetic import evaluate
 from .groups import Axis, Coverage, Group
@@ -55,7 +55,7 @@ class StepCoverage:
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._reader = StepReader(config)
-        self._fields = {name: field.offset for name, field in result_layout(config)}
+        self._fields = {name: field.offset for name, field in row_result_layout(config)}
         self._operations = operations_of(config)
         place = config.elements.index
         self._by_control = {(place(o.a), place(o.b), o.result, o.scale): o for o in self._operations}
@@ -93,9 +93,9 @@ class StepCoverage:
         Parameters
         ----------
         steps : ndarray of uint32, shape (count, words)
-            As :func:`sptc.sim.steps.steps_of` lays them out.
+            As :func:`sptc.sim.engine.steps.steps_of` lays them out.
         results : ndarray of uint64, shape (count,)
-            As :func:`sptc.rtl.step.result_layout` lays them out.
+            As :func:`sptc.rtl.step.row_result_layout` lays them out.
 
         Raises
         ------

@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 
 from ...errors import BackendError
+from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
-from ...yosys import run_yosys
 from .mutants import FLAT, READ, Fault
 
 __all__ = ["proved_equivalent"]

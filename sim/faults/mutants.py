@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...yosys import run_yosys
+from ...infra.yosys import run_yosys
 
 __all__ = ["FLAT", "READ", "SELECT", "Fault", "Netlist", "faulty_verilog", "mutated"]
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core, tile_layout, tile_result_layout
-from ...rtl.dot_product import DotProduct
 from ...rtl.emit import unit_instance, unit_of
-from ...rtl.step import control_layout, result_layout, step_layout
+from ...rtl.row import Row
+from ...rtl.step import control_layout, row_result_layout, row_step_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from ..benches.bench import ComponentBench
@@ -30,8 +30,8 @@ from ..benches.items import TAG, Item, native, random_blocks, tiles, warp_items
 from ..benches.ports import Port, port_dtype, split
 from ..benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from ..benches.settings import Settings
-from ..steps import control_word, step_words
-from ..verilate import compile_library
+from ..engine.steps import control_word, step_words
+from ..engine.verilate import compile_library
 from .mutants import SELECT, Fault, Netlist, mutated
 
 __all__ = ["TOP", "Regression", "regression"]
@@ -59,9 +59,9 @@ extern "C" long run_{name}(size_t count, const char* in, const char* wanted, con
     return -1;
 }}
 """
-#: Drives the unit: a step in each enabled cycle, noise in the others, and every cycle's result compared.
-_UNIT = """
-extern "C" long run_unit(size_t cycles, const uint8_t* enables, const char* steps, const uint64_t* wanted) {{
+#: Drives the row: a step in each enabled cycle, noise in the others, and every cycle's result compared.
+_ROW = """
+extern "C" long run_row(size_t cycles, const uint8_t* enables, const char* steps, const uint64_t* wanted) {{
     size_t entered = 0;
     for (size_t cycle = 0; cycle < cycles; cycle++) {{
         std::memcpy(&top.step, steps + entered * {in_bytes}, {in_bytes});
@@ -135,7 +135,7 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
     folder.mkdir(parents=True, exist_ok=True)
     if settings.top == "components":
         return _Components(settings, faults, seed, folder)
-    return (_Unit if settings.top == "unit" else _Stream)(settings, faults, seed, folder)
+    return (_Row if settings.top == "row" else _Stream)(settings, faults, seed, folder)
 
 
 def _compiled(netlist: Netlist, driver: str, folder: Path) -> ctypes.CDLL:
@@ -247,21 +247,21 @@ def _assumed(control: Any, config: CoreConfig, arch: str) -> Module:
     return m
 
 
-class _AssumedUnit(Elaboratable):
-    """A unit that is told only what some instruction of the datapath says."""
+class _AssumedRow(Elaboratable):
+    """A row that is told only what some instruction of the datapath says."""
 
     def __init__(self, config: CoreConfig, arch: str) -> None:
-        self._unit = Unit(config)
+        self._row = Row(config)
         self._arch = arch
-        self.step = Signal(step_layout(config).size)
+        self.step = Signal(row_step_layout(config).size)
         self.enable = Signal()
-        self.result = Signal(result_layout(config).size)
+        self.result = Signal(row_result_layout(config).size)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.unit = unit = self._unit
-        m.d.comb += [unit.step.eq(self.step), unit.enable.eq(self.enable), self.result.eq(unit.result)]
-        m.submodules.assumption = _assumed(unit.step.control, unit.config, self._arch)
+        m.submodules.row = row = self._row
+        m.d.comb += [row.step.eq(self.step), row.enable.eq(self.enable), self.result.eq(row.result)]
+        m.submodules.assumption = _assumed(row.step.control, row.config, self._arch)
         return m
 
 
@@ -278,14 +278,14 @@ class _AssumedCore(Core):
         return m
 
 
-class _Unit:
-    """One unit, its pipeline enabled in about two cycles of three."""
+class _Row:
+    """One row, its pipeline enabled in about two cycles of three."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
-        unit = _AssumedUnit(config, settings.arch)
-        text = to_rtlil(unit, TOP, ports=[unit.step, unit.enable, unit.result])
-        self.netlist = mutated(text, TOP, {"unit": (rf"{TOP}/* {TOP}/*\assumption.* %d", faults)}, seed, folder)
+        row = _AssumedRow(config, settings.arch)
+        text = to_rtlil(row, TOP, ports=[row.step, row.enable, row.result])
+        self.netlist = mutated(text, TOP, {"row": (rf"{TOP}/* {TOP}/*\assumption.* %d", faults)}, seed, folder)
         rng = np.random.default_rng(seed)
         blocks = list(islice(random_blocks(config, settings.arch, rng, 4, 4), -(-settings.items // 16)))
         steps = np.concatenate([block.steps.reshape(-1, step_words(config).total) for block in blocks])
@@ -295,18 +295,18 @@ class _Unit:
         enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
         # The last step to enter is the last there is.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
-        result_bits = result_layout(config).size
-        driver = _COMMON.format() + _UNIT.format(
+        result_bits = row_result_layout(config).size
+        driver = _COMMON.format() + _ROW.format(
             in_bytes=4 * self._steps.shape[1], latency=config.latency, result_mask=hex((1 << result_bits) - 1)
         )
         self._library = _compiled(self.netlist, driver, folder)
-        self._library.run_unit.restype = ctypes.c_long
+        self._library.run_row.restype = ctypes.c_long
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the steps."""
         self._library.select_fault(fault.number if fault else 0)
         pointers = (_pointer(array) for array in (self._enables, self._steps, self._results))
-        first = self._library.run_unit(ctypes.c_size_t(len(self._enables)), *pointers)
+        first = self._library.run_row(ctypes.c_size_t(len(self._enables)), *pointers)
         return None if first < 0 else int(first)
 
 
@@ -316,7 +316,7 @@ class _Stream:
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config, core = settings.config, settings.top == "core"
         component = _AssumedCore(config, settings.arch) if core else Warp(config, unit_class=unit_instance(TOP))
-        text = f"{to_rtlil(component, TOP)}\n{to_rtlil(DotProduct(config), unit_of(TOP))}"
+        text = f"{to_rtlil(component, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         # The unit is a top of its own, and so is, with it, what decodes the metadata of a row.
         cells = rf"{TOP}/* {TOP}/*decode_row_* {TOP}/*\assumption.* %u %d"
         self.netlist = mutated(text, TOP, {settings.top: (cells, faults)}, seed, folder, whole=unit_of(TOP))
@@ -329,7 +329,7 @@ class _Stream:
         in_bytes, self._out_bytes = (4 * -(-layout.size // 32) for layout in layouts)
         self._result_bits = layouts[1].size
         self._payloads = b"".join(item.payload.to_bytes(in_bytes, "little") for item in self._items)
-        blocks = 1 if core else 16 * 8 // (config.rows * config.columns)
+        blocks = 1 if core else config.warp_blocks
         steps = 1 if core else 2
         self._longest_wait = 4 * (steps * blocks + config.latency)
         # Every other cycle on average something enters; the pattern ends before the items do.

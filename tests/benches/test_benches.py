@@ -10,7 +10,7 @@ from sptc.rtl.config import PRESETS
 from sptc.sim.benches.settings import Settings
 
 #: Vectors of each component, steps, tiles and instructions of each test.
-ITEMS = {"components": 500, "unit": 2000, "core": 600, "warp": 40}
+ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "selector8", "selector16", "select"),
     *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
@@ -38,7 +38,7 @@ def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None
 
 
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
-@pytest.mark.parametrize(("preset", "top"), [("tiny", "components"), ("tiny", "unit"), ("tiny", "core"),
+@pytest.mark.parametrize(("preset", "top"), [("tiny", "components"), ("tiny", "row"), ("tiny", "core"),
                                              ("hopper", "components")])  # fmt: skip
 def test_on_icarus(bench: Callable, seed: int, preset: str, top: str) -> None:
     assert bench(preset, top, ITEMS[top] // 5, "icarus").run(seed) == []

@@ -30,9 +30,9 @@ def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, 
 
 def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Bins of steps from both tests of the bench, and Verilator's count beside them, in one report."""
-    built = bench("tiny", "unit", 1500, code_coverage=True)
+    built = bench("tiny", "row", 1500, code_coverage=True)
     path = tmp_path / "coverage.json"
-    assert built.run(SEED, settings=Settings("tiny", "unit", 1500, str(path))) == []
+    assert built.run(SEED, settings=Settings("tiny", "row", 1500, str(path))) == []
     coverage = Coverage.read(path)
     assert {group.key for group in coverage} == {group.key for group in StepCoverage(PRESETS["tiny"]).coverage}
     assert coverage["tiny", "selection of 16 bits"].percentage == 100

@@ -14,8 +14,8 @@ from sptc.sim.faults.equivalence import proved_equivalent
 from sptc.sim.faults.mutants import Fault, faulty_verilog, mutated
 from sptc.sim.faults.regressions import TOP, Regression, regression
 
-ITEMS = {"components": 2000, "unit": 4000, "core": 600}
-FAULTS = {"components": 75, "unit": 40, "core": 40}
+ITEMS = {"components": 2000, "row": 4000, "core": 600}
+FAULTS = {"components": 75, "row": 40, "core": 40}
 #: y = a | (a & b): that this is a takes a prover to see.
 ABSORBED = """\
 module \\bench

@@ -7,7 +7,7 @@ import pytest
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.items import Item
 from sptc.sim.benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
-from sptc.sim.coverage.streams import StreamCoverage
+from sptc.sim.benches.stream_coverage import StreamCoverage
 
 ITEMS = [Item(f"item {n}", n, 0x100 + n, n % 2) for n in range(8)]
 RESET = Cycle(True, False, False, False, False, 0)

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.cli import main
-from sptc.sim import campaign
 from sptc.sim.coverage.groups import Coverage
-from sptc.sim.engine import Engine, engine_for
-from sptc.sim.register_file import read
-from sptc.sim.shards import Plan, Shard, ShardResult, run_shard
-from sptc.sim.steps import step_words
+from sptc.sim.engine.engine import Engine, engine_for
+from sptc.sim.engine.steps import step_words
+from sptc.verify import campaign
+from sptc.verify.register_file import read
+from sptc.verify.shards import Plan, Shard, ShardResult, run_shard
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -438,7 +438,7 @@ def test_bad_words(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sptc.pools._PATIENCE", 1)
+    monkeypatch.setattr("sptc.infra.pools._PATIENCE", 1)
     assert exit_status(*words, "--json") == 2
     output, errors = capsys.readouterr()
     assert output == ""

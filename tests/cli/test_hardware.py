@@ -32,16 +32,16 @@ def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     output, errors = capsys.readouterr()
     assert errors == ""
     header, *lines = output.splitlines()
-    assert header.split() == ["preset", "units", "step", "F", "selector", "latency", "formats"]
+    assert header.split() == ["preset", "units", "step", "F", "mux", "latency", "formats"]
     listed = {line.split()[0]: line.split()[1:] for line in lines}
     assert list(listed) == list(PRESETS)
     assert len(lines) == len(PRESETS)
     for name, config in PRESETS.items():
-        units, step, unit_of_step, alignment, selector, latency, *formats = listed[name]
+        units, step, unit_of_step, alignment, mux, latency, *formats = listed[name]
         assert units == f"{config.rows}x{config.columns}"
         assert (step, unit_of_step) == (str(config.step_bytes), "B")
         assert alignment.split("/")[0] == str(config.alignment_bits)
-        assert (selector, latency) == (config.selector, str(config.latency))
+        assert (mux, latency) == (config.mux, str(config.latency))
         assert formats == [*config.formats, *(["with", *config.scales] if config.scales else [])]
 
 

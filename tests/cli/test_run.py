@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import sptc
 from sptc.cli import main
-from sptc.sim.register_file import shipped
+from sptc.verify.register_file import shipped
 
 RECORDINGS = list(shipped())
 SAMPLE = {path.stem: path for path in RECORDINGS}

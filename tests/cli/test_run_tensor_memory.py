@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
-from sptc.sim.register_file import shipped, write
-from sptc.sim.tensor_memory_file import TensorMemoryFile
+from sptc.verify.register_file import shipped, write
+from sptc.verify.tensor_memory_file import TensorMemoryFile
 
 F16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"

@@ -50,7 +50,7 @@ def test_the_table(liberty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     lines = output.splitlines()
     header = lines.index("") + 1
     assert lines[header].split() == [
-        *("formats", "selector", "cuts", "F", "step", "[B]", "area", "gates", "delay", "[ps]"),
+        *("formats", "mux", "cuts", "F", "step", "[B]", "area", "gates", "delay", "[ps]"),
         *("products/cycle", "products/ns", "seconds"),
     ]
     places = [line.split()[:5] for line in lines[header + 1 :]]
@@ -123,7 +123,7 @@ def test_registers_that_are_left_out(capsys: pytest.CaptureFixture[str]) -> None
             ["--cuts", "add"],
             "argument --cuts: must be 'none' or among select, multiply, align, reduce, round, with commas",
         ),
-        (["--selector", "mux5"], "argument --selector: invalid choice: 'mux5'"),
+        (["--mux", "mux5"], "argument --mux: invalid choice: 'mux5'"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
         (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),
         (["--liberty", "missing.lib"], "missing.lib cannot be read (No such file or directory)"),

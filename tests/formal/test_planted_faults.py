@@ -73,7 +73,7 @@ PLANTS = {
         "rtl/group.py", "tree.increments.eq(self.signs)", "tree.increments.eq(self.signs[:-1])", "ampere"
     ),
     "reduction.width": Plant("rtl/widths.py", "bound.bit_length() + 1", "bound.bit_length() - 1"),
-    "rounding.truncation": Plant("rtl/round.py", "self.room + 1 - shift, 0)", "self.room - shift, 0)"),
+    "rounding.truncation": Plant("rtl/round.py", "self.headroom + 1 - shift, 0)", "self.headroom - shift, 0)"),
     "rounding.nearest": Plant("rtl/round.py", "guard & (sticky | odd))", "guard)"),
     "rounding.specials": Plant("rtl/round.py", "self.nan | (self.positive_inf & self.negative_inf)", "self.nan"),
     "rounding.integers": Plant("rtl/round.py", "| ~value[31:].any()", "| ~value[32:].any()"),

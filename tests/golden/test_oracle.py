@@ -13,7 +13,7 @@ from sptc import mma
 from sptc.isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Evidence, Method, numerics
-from sptc.sim.stimulus import FLOAT_DISTRIBUTIONS, Operands, random_operands
+from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, Operands, random_operands
 
 pytest.importorskip("mmasim", reason="mmasim is not installed; the extra 'oracle' installs it")
 import torch
@@ -157,7 +157,7 @@ def _expected(
     a = _operand(instruction, instruction.a.name, _matrix(operands.a, a_fragment(instruction)))[:, :, None]
     columns = _matrix(operands.b, b_fragment(instruction)).transpose(0, 2, 1)
     b = _operand(instruction, instruction.b.name, columns)
-    b = b[:, None] if operands.e is None else _select(instruction, arch, b, operands.e, operands.selector)
+    b = b[:, None] if operands.e is None else _select(instruction, arch, b, operands.e, operands.sparsity_selector)
     c = _tensor(_matrix(operands.c, accumulator_fragment(instruction)), instruction.c.name)
     d = oracle.dpa(
         _vectors(instruction, instruction.a.name, a),
@@ -188,7 +188,7 @@ def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
             distribution,
             tiles,
             rng,
-            selector=number % instruction.selectors,
+            sparsity_selector=number % instruction.sparsity_selectors,
             any_nibble=policy == "silicon",
         )
         d = mma(
@@ -197,7 +197,7 @@ def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
             operands.b,
             operands.c,
             operands.e,
-            operands.selector,
+            operands.sparsity_selector,
             scale_a=operands.scale_a,
             scale_b=operands.scale_b,
             arch=arch,

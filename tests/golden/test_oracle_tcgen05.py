@@ -16,7 +16,7 @@ from sptc.isa.instructions import Instruction
 from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import LAYOUTS, TensorMap, accumulator_map, metadata_map, scale_map
-from sptc.sim.stimulus import FLOAT_DISTRIBUTIONS, random_codes
+from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
 
 pytest.importorskip("mmasim", reason="mmasim is not installed; the extra 'oracle' installs it")
 import torch
@@ -149,7 +149,7 @@ def _compare(
     assert i.rule
     legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
     nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
-    selector = int(rng.integers(i.selectors))
+    selector = int(rng.integers(i.sparsity_selectors))
     tmem, smem = np.zeros((128, 512), np.uint32), np.zeros(1 << 16, np.uint8)
     where_d = accumulator_map(LAYOUTS["D"], i.n, i.d.bits, D_AT)
     _put(tmem, where_d, c)
@@ -164,7 +164,7 @@ def _compare(
             _put(tmem, scale_map(name, lines, i.scale_size, 0, base), codes)
             given[f"scale_{name}"] = base
             scales.append(_tensor(np.expand_dims(codes, 1 if name == "a" else 0), i.scale_format.name))
-    descriptor = InstructionDescriptor(instruction=i, selector=selector)
+    descriptor = InstructionDescriptor(instruction=i, sparsity_selector=selector)
     given["idesc"] = encode_instruction_descriptor(parse_opcode(text), descriptor)
     result = sptc.tcgen05_mma(text, tmem, smem=smem, metadata="silicon" if any_nibble else "strict", **given)
     got = result[where_d.lanes, where_d.columns]

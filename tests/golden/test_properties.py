@@ -16,7 +16,8 @@ from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction,
 from sptc.isa.memory import decode_descriptor, operand_map
 from sptc.isa.metadata import GRANULARITIES, RULES, Granularity
 from sptc.isa.numerics import BLOCK_GROUP, Method, numerics
-from sptc.sim.stimulus import FLOAT_DISTRIBUTIONS, Operands, distributions, random_operands
+from sptc.isa.operands import MatrixOperands
+from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, Operands, distributions, random_operands
 
 MMA = sorted(every_instruction("mma"), key=str)
 SPARSE = [instruction for instruction in MMA if instruction.sparse]
@@ -47,7 +48,7 @@ def matrices(operands: Operands, instruction: Instruction) -> dict[str, NDArray]
         "c": unpack(operands.c, accumulator_fragment(instruction)),
     }
     if operands.e is not None:
-        found["nibbles"] = unpack_nibbles(operands.e, instruction, operands.selector)
+        found["nibbles"] = unpack_nibbles(operands.e, instruction, operands.sparsity_selector)
     for name, scale in (("scale_a", operands.scale_a), ("scale_b", operands.scale_b)):
         if scale is not None:
             found[name] = unpack_scales(scale[0], instruction, name[-1], *scale[1:])
@@ -61,7 +62,7 @@ def run(instruction: Instruction, arch: str, operands: Operands) -> NDArray[np.u
         operands.b,
         operands.c,
         operands.e,
-        operands.selector,
+        operands.sparsity_selector,
         scale_a=operands.scale_a,
         scale_b=operands.scale_b,
         arch=arch,
@@ -111,7 +112,10 @@ def test_order_inside_a_step_is_invisible(case: tuple[Instruction, str, str], se
         "b": operands["b"].reshape(2, -1, granularity.logical, instruction.n)[:, order].reshape(operands["b"].shape),
         "nibbles": operands["nibbles"][:, :, order],
     }
-    assert np.array_equal(multiply(instruction, arch, **operands), multiply(instruction, arch, **operands | by_chunk))
+    assert np.array_equal(
+        multiply(instruction, arch, MatrixOperands(**operands)),
+        multiply(instruction, arch, MatrixOperands(**operands | by_chunk)),
+    )
 
 
 @given(case=instructions([i for i in SPARSE if i.sparse == "sp" and i.a.name != "tf32"]), seed=SEEDS)
@@ -127,7 +131,10 @@ def test_slots_of_a_chunk_may_trade_places(case: tuple[Instruction, str, str], s
         .reshape(operands["a"].shape),
         "nibbles": operands["nibbles"] >> 2 | (operands["nibbles"] & 3) << 2,
     }
-    assert np.array_equal(multiply(instruction, arch, **operands), multiply(instruction, arch, **operands | swapped))
+    assert np.array_equal(
+        multiply(instruction, arch, MatrixOperands(**operands)),
+        multiply(instruction, arch, MatrixOperands(**operands | swapped)),
+    )
 
 
 @given(case=instructions(SPARSE), seed=SEEDS, poisoned=st.integers(1, 4))
@@ -149,8 +156,8 @@ def test_unselected_b_has_no_effect(case: tuple[Instruction, str, str], seed: in
     poison[:, ks] = rng.choice(codes, (2, poisoned, instruction.n))
     unaffected = ~taken[:, :, ks].any(axis=-1)
     assert unaffected[0, 0]
-    before = multiply(instruction, arch, **operands)
-    after = multiply(instruction, arch, **operands | {"b": poison})
+    before = multiply(instruction, arch, MatrixOperands(**operands))
+    after = multiply(instruction, arch, MatrixOperands(**operands | {"b": poison}))
     assert np.array_equal(before[unaffected], after[unaffected])
 
 
@@ -219,7 +226,7 @@ def check_fragment(fragment: Fragment, threads: int, rng: np.random.Generator) -
 
 
 def check_metadata(instruction: Instruction, rng: np.random.Generator) -> None:
-    for selector in range(instruction.selectors):
+    for selector in range(instruction.sparsity_selectors):
         nibbles = rng.integers(0, 16, (2, instruction.m, instruction.chunks)).astype(np.uint8)
         others = rng.integers(0, 1 << 32, (2, instruction.threads), dtype=np.uint32)
         e = pack_nibbles(nibbles, instruction, selector, others)
@@ -268,8 +275,8 @@ def test_sparse_equals_dense_on_expanded_a(
     operands = matrices(random_operands(sparse, distribution, 2, np.random.default_rng(seed)), sparse)
     expanded = np.zeros((2, sparse.m, sparse.k), operands["a"].dtype)
     np.put_along_axis(expanded, selected_columns(operands["nibbles"], granularity_of(sparse)), operands["a"], axis=-1)
-    of_sparse = multiply(sparse, arch, **operands)
-    of_dense = multiply(dense, arch, expanded, operands["b"], operands["c"])
+    of_sparse = multiply(sparse, arch, MatrixOperands(**operands))
+    of_dense = multiply(dense, arch, MatrixOperands(expanded, operands["b"], operands["c"]))
     assert np.array_equal(of_sparse, of_dense)
 
 
@@ -293,7 +300,7 @@ def test_low_bits_of_tf32_never_matter(text: str, arch: str, distribution: str, 
 def test_batch_axes_broadcast(case: tuple[Instruction, str, str], seed: int) -> None:
     instruction, arch, distribution = case
     rng = np.random.default_rng(seed)
-    whole = random_operands(instruction, distribution, 6, rng, selector=instruction.selectors - 1)
+    whole = random_operands(instruction, distribution, 6, rng, sparsity_selector=instruction.sparsity_selectors - 1)
     rows, columns = slice(0, 2), slice(0, 3)
     batched = replace(
         whole,

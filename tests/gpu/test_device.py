@@ -3,18 +3,19 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
 from sptc.cli import main
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
-from sptc.sim.gemm_gpu import multiply_on_gpu
-from sptc.sim.register_file import read
-from sptc.sim.stimulus import random_register_file
+from sptc.isa.operands import MatrixOperands
+from sptc.isa.tcgen05 import build_instruction, parse_opcode
+from sptc.verify.register_file import read
+from sptc.verify.stimulus import random_register_file
 
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 Random = np.random.Generator
@@ -74,10 +75,10 @@ def test_a_driver_that_refuses(machine: Callable) -> None:
 
 
 def test_tensor_memory_is_refused() -> None:
-    from sptc.operands import multiply_on
-
+    opcode = parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")
+    instruction = build_instruction(opcode, m=128, n=16, d="f32", a="f16", b="f16")
     with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma\.sp$"):
-        multiply_on("cuda")
+        backend("cuda").multiply(instruction, "sm_100", MatrixOperands(*3 * [np.zeros((1, 1, 1))]))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -87,14 +88,14 @@ def test_products(machine: Callable, rng: Random, text: str) -> None:
     i = parse(text)
     a, b, c = rng.standard_normal((70, i.stored_k)), rng.standard_normal((i.k, 19)), rng.standard_normal((70, 19))
     nibbles = rng.choice(sorted(i.rule.legal), (1, 70, i.chunks)).astype(np.uint8)
-    operands = (
+    operands = MatrixOperands(
         a.astype(np.float16).view(np.uint16)[None],
         b.astype(np.float16).view(np.uint16)[None],
         c.astype(np.float32).view(np.uint32)[None],
         nibbles,
     )
-    wanted = multiply(replace(i, m=70, n=19), "sm_90", *operands)
-    np.testing.assert_array_equal(multiply_on_gpu(i, "sm_90", *operands), wanted)
+    wanted = multiply(i, "sm_90", operands)
+    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands), wanted)
 
 
 def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.gpu.ptx import Launch, kernel, target
+from sptc.gpu.ptx import kernel, target
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.operands import Immediates
 
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
@@ -16,16 +17,16 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
 SIZES = (8, 24, 256)
 
 
-def launches(instruction: Instruction) -> list[Launch]:
+def launches(instruction: Instruction) -> list[Immediates]:
     """Return immediate operands at both ends of what there is."""
     if instruction.family == "mma":
         scale_ids = (0, 1, 0, 3) if instruction.scale_size else (0, 0, 0, 0)
-        return [Launch(selector, scale_ids) for selector in {0, instruction.selectors - 1}]
+        return [Immediates(selector, scale_ids) for selector in {0, instruction.sparsity_selectors - 1}]
     minus = 1 if instruction.a.is_integer else -1
     trans = int(instruction.container_bits == 16)
     return [
-        Launch(instruction.selectors - 1, a_in_registers=True, imm_scale=(minus, 1), imm_trans=(0, trans)),
-        Launch(0, a_in_registers=False, scale_d=False, imm_scale=(1, minus), imm_trans=(trans, 0)),
+        Immediates(instruction.sparsity_selectors - 1, a_in_registers=True, imm_scale=(minus, 1), imm_trans=(0, trans)),
+        Immediates(0, a_in_registers=False, scale_d=False, imm_scale=(1, minus), imm_trans=(trans, 0)),
     ]
 
 
@@ -54,18 +55,18 @@ def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
 
 
 def test_what_a_kernel_says() -> None:
-    text = kernel(parse(F16), "sm_90", Launch(selector=1))
+    text = kernel(parse(F16), "sm_90", Immediates(sparsity_selector=1))
     assert ".target sm_90a\n" in text
     registers = {name: ", ".join(f"%{name}{n}" for n in range(4)) for name in ("result", "a", "b", "c")}
     assert f"{F16} {', '.join(f'{{{group}}}' for group in registers.values())}, %e0, 0x1;" in text
-    dense = kernel(parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "sm_80", Launch())
+    dense = kernel(parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "sm_80", Immediates())
     assert ".target sm_80\n" in dense
     assert "%e0" not in dense
 
 
 @pytest.mark.parametrize(("in_registers", "scale_d"), [*product((True, False), repeat=2)])
 def test_what_a_kernel_of_a_warpgroup_says(in_registers: bool, scale_d: bool) -> None:
-    launch = Launch(1, a_in_registers=in_registers, scale_d=scale_d, imm_scale=(1, -1), imm_trans=(0, 1))
+    launch = Immediates(1, a_in_registers=in_registers, scale_d=scale_d, imm_scale=(1, -1), imm_trans=(0, 1))
     text = kernel(parse(WGMMA), "sm_90", launch)
     a, trans = ("{%a0, %a1, %a2, %a3}", "1") if in_registers else ("%descriptor_a", "0, 1")
     accumulators = ", ".join(f"%c{n}" for n in range(8))
@@ -78,6 +79,6 @@ def test_what_a_kernel_of_a_warpgroup_says(in_registers: bool, scale_d: bool) ->
 
 
 def test_integers_have_no_signs_and_transposes() -> None:
-    text = kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Launch())
+    text = kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Immediates())
     assert "%descriptor_b, %e0, 0x0, %adds;" in text
     assert np.char.count(text, "wgmma.mma_async") == 1

@@ -32,17 +32,19 @@ def _bits(**fields: tuple[int, int]) -> int:
 SPELLED = [
     (
         f"{SP}.kind::f16",
-        _bits(selector=(0, 1), sparse=(2, 1), d=(4, 1), a=(7, 1), b=(10, 1), negate_a=(13, 1), transpose_b=(16, 1),
+        _bits(sparsity_selector=(0, 1),
+              sparse=(2, 1), d=(4, 1), a=(7, 1), b=(10, 1), negate_a=(13, 1), transpose_b=(16, 1),
               n=(17, 32), m=(24, 8)),
         "(m128n256k32.f32.bf16.bf16)",
-        {"selector": 1, "negate_a": True, "transpose_b": True},
+        {"sparsity_selector": 1, "negate_a": True, "transpose_b": True},
     ),
     (
         f"{SP}.kind::tf32",
-        _bits(selector=(0, 3), sparse=(2, 1), d=(4, 1), a=(7, 2), b=(10, 2), negate_b=(14, 1), transpose_a=(15, 1),
+        _bits(sparsity_selector=(0, 3),
+              sparse=(2, 1), d=(4, 1), a=(7, 2), b=(10, 2), negate_b=(14, 1), transpose_a=(15, 1),
               n=(17, 1), m=(24, 4)),
         "(m64n8k16.f32.tf32.tf32)",
-        {"selector": 3, "negate_b": True, "transpose_a": True},
+        {"sparsity_selector": 3, "negate_b": True, "transpose_a": True},
     ),
     (
         f"{SP2}.kind::f8f6f4",
@@ -101,7 +103,7 @@ def _random(opcode: Opcode, descriptor: InstructionDescriptor, rng: np.random.Ge
     ids = range(0, 4, opcode.scale_size) if opcode.scale_size else [0]
     return replace(
         descriptor,
-        selector=int(rng.integers(4)) if opcode.kind in ("f16", "tf32") else 0,
+        sparsity_selector=int(rng.integers(4)) if opcode.kind in ("f16", "tf32") else 0,
         negate_a=flag(kind.negates),
         negate_b=flag(kind.negates),
         transpose_a=flag(kind.transposes and i.a.name in wide),
@@ -239,7 +241,7 @@ def test_the_encoder_refuses_what_no_value_means() -> None:
         (opcode, integer, r"the type of A in .* must be \.f16 or \.bf16, not \.u8$"),
         (opcode, large, r"M in an instruction descriptor of .* must be 64 or 128, not 256$"),
         (opcode, replace(half, max_shift=4), r"the maximum shift in .* must be 0, 8, 16 or 32, not 4$"),
-        (opcode, replace(half, selector=4), r"the selector in .* must be 0, 1, 2 or 3, not 4$"),
+        (opcode, replace(half, sparsity_selector=4), r"the selector in .* must be 0, 1, 2 or 3, not 4$"),
         (opcode, replace(half, instruction=replace(half.instruction, k=16)), r"cannot hold .*k16"),
         (opcode, replace(half, instruction=replace(half.instruction, satfinite=True)), r"cannot hold .*satfinite"),
         (nvf4, two, r"cannot hold .*scale_vec::2X"),

@@ -215,7 +215,7 @@ def test_properties_of_a_sparse_instruction(instruction: Instruction) -> None:
     assert instruction.granularity.name == granularity
     assert instruction.stored_k == stored_k
     assert instruction.chunks == chunks
-    assert instruction.selectors == selectors
+    assert instruction.sparsity_selectors == selectors
     assert instruction.container_bits == CONTAINERS[width]
     assert instruction.rule is not None
     if width == "tf32":
@@ -231,7 +231,7 @@ def test_properties_of_a_sparse_instruction(instruction: Instruction) -> None:
 def test_properties_of_a_dense_instruction(instruction: Instruction) -> None:
     assert instruction.granularity is None
     assert instruction.rule is None
-    assert (instruction.stored_k, instruction.chunks, instruction.selectors) == (instruction.k, 0, 1)
+    assert (instruction.stored_k, instruction.chunks, instruction.sparsity_selectors) == (instruction.k, 0, 1)
     assert instruction.container_bits == CONTAINERS[_width(instruction)]
     assert instruction.threads == 32
 

@@ -20,8 +20,8 @@ def _nibbles(entry: MetadataMap) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("instruction", SPARSE, ids=str)
 def test_metadata_of_all_selectors_fills_the_registers(instruction: Instruction) -> None:
     held = []
-    for selector in range(instruction.selectors):
-        entry = metadata_map(instruction, selector)
+    for sparsity_selector in range(instruction.sparsity_selectors):
+        entry = metadata_map(instruction, sparsity_selector)
         assert entry.lanes.shape == entry.low_bits.shape == (instruction.m, instruction.chunks)
         assert len(set(_nibbles(entry))) == entry.lanes.size
         held += _nibbles(entry)
@@ -105,7 +105,7 @@ def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tup
 @pytest.mark.parametrize("instruction", SPARSE, ids=str)
 def test_metadata_against_the_table(instruction: Instruction) -> None:
     selectors = METADATA[instruction.k, instruction.container_bits][1]
-    assert instruction.selectors == selectors
+    assert instruction.sparsity_selectors == selectors
     width = instruction.k // instruction.chunks
     places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
     for f in range(selectors):

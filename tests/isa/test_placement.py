@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.golden.registers import gather_shared, pack, pack_nibbles, unpack_scales
-from sptc.golden.tcgen05 import gather_tensor
+from sptc.golden.tensor_memory import gather_tensor
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
@@ -60,7 +60,7 @@ def assert_every_bit_once(place: OperandPlacement) -> None:
         assert (place.low_bits + place.bits <= 32).all()
 
 
-def assert_formulas_agree(place: OperandPlacement, selector: int) -> None:
+def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> None:
     """Evaluate what is printed."""
     row, column = np.indices(place.shape)
     names = dict(zip(place.indices, (row, column), strict=True))
@@ -71,7 +71,7 @@ def assert_formulas_agree(place: OperandPlacement, selector: int) -> None:
         given["j"] = place.low_bits // place.bits
         assert tuple(place.formulas) == place.indices
     else:
-        given = {**names, "f": selector}
+        given = {**names, "f": sparsity_selector}
         if place.memory is Memory.SHARED:
             rows = place.shape[1] if place.operand == "b" else place.shape[0]
             given |= {"SBO": 128, "LBO": rows // 8 * 128}
@@ -83,8 +83,8 @@ def assert_formulas_agree(place: OperandPlacement, selector: int) -> None:
 
 @pytest.mark.parametrize("i", EVERY, ids=str)
 def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
-    for selector in range(i.selectors):
-        found = placements(i, selector)
+    for sparsity_selector in range(i.sparsity_selectors):
+        found = placements(i, sparsity_selector)
         shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n), "metadata": (i.m, i.chunks)}
         shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
         assert {place.operand for place in found.operands} == shapes.keys() - ({"metadata"} if not i.sparse else set())
@@ -92,7 +92,7 @@ def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
         for place in found.operands:
             assert place.shape == shapes[place.operand]
             assert_every_bit_once(place)
-            assert_formulas_agree(place, selector)
+            assert_formulas_agree(place, sparsity_selector)
 
 
 @pytest.mark.parametrize("i", EVERY, ids=str)
@@ -106,11 +106,11 @@ def test_packing_puts_elements_there(i: Instruction, rng: np.random.Generator) -
 
 @pytest.mark.parametrize("i", SPARSE, ids=str)
 def test_packing_puts_metadata_there(i: Instruction, rng: np.random.Generator) -> None:
-    for selector in range(i.selectors):
-        (place,) = (place for place in placements(i, selector).operands if place.operand == "metadata")
+    for sparsity_selector in range(i.sparsity_selectors):
+        (place,) = (place for place in placements(i, sparsity_selector).operands if place.operand == "metadata")
         nibbles = rng.integers(0, 16, (1, i.m, i.chunks), np.uint8)
         others = rng.integers(0, 1 << 32, (1, i.threads), np.uint32)
-        packed = pack_nibbles(nibbles, i, selector, others)
+        packed = pack_nibbles(nibbles, i, sparsity_selector, others)
         np.testing.assert_array_equal(words_of(place, packed[0][:, None]), nibbles[0])
 
 
@@ -149,17 +149,17 @@ def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> No
         "scale_a": partial(scale_map, "scale_a", layout.rows, i.scale_size or 0, 0, 0),
         "scale_b": partial(scale_map, "scale_b", i.n, i.scale_size or 0, 0, 0),
     }
-    for selector in range(i.selectors):
-        found = placements(i, selector, opcode)
+    for sparsity_selector in range(i.sparsity_selectors):
+        found = placements(i, sparsity_selector, opcode)
         assert ("metadata" in found.unknown) == layout.half_lanes
-        makers["metadata"] = partial(metadata_map, layout, i, selector, 0)
+        makers["metadata"] = partial(metadata_map, layout, i, sparsity_selector, 0)
         in_tensor = {place.operand: place for place in found.operands if place.memory is Memory.TENSOR}
         wanted = {"a", "d", "metadata"} | ({"scale_a", "scale_b"} if i.scale_size else set())
         assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == wanted
         assert [place.operand for place in found.operands if place.memory is Memory.SHARED] == ["a", "b"]
         for place in found.operands:
             assert_every_bit_once(place)
-            assert_formulas_agree(place, selector)
+            assert_formulas_agree(place, sparsity_selector)
         for name, place in in_tensor.items():
             np.testing.assert_array_equal(words_of(place, tmem[0]), gather_tensor(tmem, makers[name]())[0])
 
@@ -174,7 +174,7 @@ def test_half_of_b_is_in_each_cta() -> None:
 
 # Operand, coordinates, selector: thread, register, low bit, as read from the pictures of PTX ISA 9.7.14.6.2.
 @pytest.mark.parametrize(
-    ("text", "operand", "at", "selector", "place"),
+    ("text", "operand", "at", "sparsity_selector", "place"),
     [
         (F16, "a", (0, 0), 0, (0, 0, 0)),
         (F16, "a", (9, 3), 0, (5, 1, 16)),
@@ -190,9 +190,9 @@ def test_half_of_b_is_in_each_cta() -> None:
     ],
 )
 def test_places_of_the_manual(
-    text: str, operand: str, at: tuple[int, int], selector: int, place: tuple[int, int, int]
+    text: str, operand: str, at: tuple[int, int], sparsity_selector: int, place: tuple[int, int, int]
 ) -> None:
-    found = next(entry for entry in placements(parse(text), selector).operands if entry.operand == operand)
+    found = next(entry for entry in placements(parse(text), sparsity_selector).operands if entry.operand == operand)
     assert (found.lanes[at], found.words[at], found.low_bits[at]) == place
 
 

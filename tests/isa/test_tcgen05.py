@@ -150,7 +150,7 @@ def test_instructions_of_a_kind(kind: str) -> None:
     assert len(found) == len(set(found)) == types * len(opcode.rows) * len(opcode.columns)
     for i in found:
         assert (i.family, i.sparse, i.kind, i.k, i.stored_k, i.chunks) == ("tcgen05", "sp", kind, k, k // 2, chunks)
-        assert (i.selectors, i.container_bits, i.threads, i.c) == (selectors, container, 0, i.d)
+        assert (i.sparsity_selectors, i.container_bits, i.threads, i.c) == (selectors, container, 0, i.d)
         assert i.granularity is not None
         assert i.granularity.name == granularity
         assert i.rule is not None

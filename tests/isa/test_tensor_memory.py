@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from sptc.errors import OperandError
-from sptc.golden.tcgen05 import gather_tensor, scatter_tensor
+from sptc.golden.tensor_memory import gather_tensor, scatter_tensor
 from sptc.isa.instructions import Instruction
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import (
@@ -60,9 +60,9 @@ def _maps() -> dict[str, TensorMap]:
                         layout, instruction(kind), lane << 16 | 7
                     )
             if layout.name in WHOLE:
-                for selector in range(instruction(kind).selectors):
-                    name = f"e of {kind} in {layout.name}, selector {selector}"
-                    maps[name] = metadata_map(layout, instruction(kind), selector, 20)
+                for sparsity_selector in range(instruction(kind).sparsity_selectors):
+                    name = f"e of {kind} in {layout.name}, selector {sparsity_selector}"
+                    maps[name] = metadata_map(layout, instruction(kind), sparsity_selector, 20)
     for lines in (8, 24, 128, 256):
         for size in (1, 2, 4):
             for scale_id in range(0, 4, size):
@@ -170,7 +170,7 @@ def test_a_shares_the_lanes_of_d() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "selector", "places"),
+    ("kind", "sparsity_selector", "places"),
     [
         ("f16", 0, {(0, 0): (0, 20, 0), (0, 3): (0, 20, 12), (0, 4): (8, 20, 0), (8, 0): (0, 20, 16),
                     (9, 7): (9, 20, 28), (16, 0): (16, 20, 0), (127, 7): (127, 20, 28)}),
@@ -180,8 +180,10 @@ def test_a_shares_the_lanes_of_d() -> None:
         ("mxf4", 0, {(77, 9): (77, 21, 4)}),
     ],
 )  # fmt: skip
-def test_places_of_metadata(kind: str, selector: int, places: dict[tuple[int, int], tuple[int, int, int]]) -> None:
-    where = metadata_map(LAYOUTS["D"], instruction(kind), selector, 20)
+def test_places_of_metadata(
+    kind: str, sparsity_selector: int, places: dict[tuple[int, int], tuple[int, int, int]]
+) -> None:
+    where = metadata_map(LAYOUTS["D"], instruction(kind), sparsity_selector, 20)
     for (row, chunk), place in places.items():
         assert at(where, row, chunk) == place
 

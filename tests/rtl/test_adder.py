@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.adder import Adder
-from sptc.rtl.booth import OPERATORS
+from sptc.rtl.cells.adder import Adder
+from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator

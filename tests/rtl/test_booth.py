@@ -7,7 +7,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.booth import OPERATORS, BoothMultiplier
+from sptc.rtl.cells.booth import BoothMultiplier
+from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.metadata import SELECTOR_OF_ARCHITECTURE
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import CUTS, PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig, Element
 
@@ -20,7 +20,7 @@ def config(*formats: str, **fields: Any) -> CoreConfig:
 
 def test_a_small_configuration_is_accepted() -> None:
     """The fields that the refusals below change are fine without the change."""
-    assert config("f16", "e4m3", "s8").selector == "mux4"
+    assert config("f16", "e4m3", "s8").mux == "mux4"
     assert config("e2m1/4", scales=("ue4m3",)).scales == ("ue4m3",)
     assert config("e4m3", scales=("ue8m0",)).scales == ("ue8m0",)
     assert config(cuts=()).latency == 0
@@ -158,7 +158,7 @@ def test_groups_are_never_kept_shorter_than_the_rest() -> None:
 @pytest.mark.parametrize("value", ["mux2", "", None, "MUX4", 4])
 def test_the_selector_is_one_of_two(value: object) -> None:
     with pytest.raises(ConfigError, match=rf"^selector must be 'mux4' or 'mux3', not {value!r}$"):
-        config(selector=value)
+        config(mux=value)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_an_element(
     assert element.container_bits == container
     assert element.low_bit == low_bit
     assert element.significand_bits == significand
-    assert element.counts is counts
+    assert element.fixed_point is counts
     assert element.packed_float is packed
     assert str(element) == text
 
@@ -294,7 +294,7 @@ def test_presets_carry_their_names() -> None:
 
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_a_preset_selects_as_its_architecture(arch: str) -> None:
-    assert PRESETS[PRESET_OF_ARCHITECTURE[arch]].selector == SELECTOR_OF_ARCHITECTURE[arch]
+    assert PRESETS[PRESET_OF_ARCHITECTURE[arch]].mux == MUX_OF_ARCHITECTURE[arch]
 
 
 def alignment_of(made: CoreConfig, instruction: Instruction, rules: Numerics) -> int:

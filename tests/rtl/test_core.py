@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import CUTS, PRESETS, CoreConfig
 from sptc.rtl.core import Core, tile_layout, tile_result_layout
 from sptc.rtl.metadata import RuleCode
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
-from sptc.sim.stimulus import distributions, random_codes
+from sptc.sim.benches.random_operands import distributions, random_codes
 
 TINY = PRESETS["tiny"]
 ONE = replace(TINY, rows=1, columns=1)
@@ -118,9 +119,8 @@ def tile(config: CoreConfig, instruction: Instruction, rng: np.random.Generator)
     else:
         c = random_codes(instruction.c, distribution, (rows, columns), rng)
         codes = c.astype(CONTAINERS[instruction.c.bits])
-        d = multiply(
-            instruction, "sm_80", a[None], b[None], codes[None], nibbles[None] if instruction.sparse else None
-        )[0].astype(np.uint32)
+        given = MatrixOperands(a[None], b[None], codes[None], nibbles[None] if instruction.sparse else None)
+        d = multiply(instruction, "sm_80", given)[0].astype(np.uint32)
         overflow = 0
         if instruction.c.bits == 16:
             c = c | rng.integers(0, 1 << 16, c.shape) << 16

@@ -41,7 +41,7 @@ def lint(verilog: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "core", "warp", "wgmma", "tensor_memory")
+    assert TOPS == ("unit", "row", "core", "warp", "wgmma", "tensor_memory")
 
 
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
@@ -69,15 +69,16 @@ def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[s
         assert set(ports) - set(re.findall(r"\.(\w+)\(", instance)) <= open_pins
 
 
-def test_a_unit_is_one_module_with_its_parts() -> None:
-    names = modules(text(TINY, "unit"))
+def test_a_row_is_one_module_with_its_parts() -> None:
+    names = modules(text(TINY, "row"))
     assert names[0] == NAME
     assert all(name.startswith(f"{NAME}.") for name in names[1:])
-    assert f"{NAME}.dot_product.multiply.multiply15" in names
+    assert f"{NAME}.unit.multiply.multiply15" in names
 
 
 LINTED = {
     "unit": (TINY, "unit"),
+    "row": (TINY, "row"),
     "core": (TINY, "core"),
     "warp": (TINY, "warp"),
     "unit without registers": (COMBINATIONAL, "unit"),

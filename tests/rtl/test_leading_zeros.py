@@ -7,8 +7,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.booth import OPERATORS
-from sptc.rtl.leading_zeros import LeadingZeros
+from sptc.rtl.cells.leading_zeros import LeadingZeros
+from sptc.rtl.cells.platforms import OPERATORS
 
 #: Every small width, powers of two and their neighbours, and those of units.
 WIDTHS = (*range(1, 18), 26, 31, 32, 33, 34, 35, 39, 40, 50, 60)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from sptc.isa.metadata import RULES, indices, reachable, swap_for_mux3
-from sptc.rtl.config import SELECTORS
-from sptc.rtl.metadata import MetadataDecoder, RuleCode
+from sptc.rtl.config import MUXES
+from sptc.rtl.metadata import NibbleDecoder, RuleCode
 
 NIBBLES = np.arange(16)
 
@@ -16,19 +16,19 @@ def test_every_rule_has_a_code() -> None:
     assert [code.name.lower() for code in RuleCode] == list(RULES)
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("mux", MUXES)
 @pytest.mark.parametrize("code", RuleCode)
-def test_every_nibble(simulate: Callable, selector: str, code: RuleCode) -> None:
+def test_every_nibble(simulate: Callable, mux: str, code: RuleCode) -> None:
     rule = code.name.lower()
-    got = simulate(MetadataDecoder(selector), nibble=NIBBLES, rule=code.value)
+    got = simulate(NibbleDecoder(mux), nibble=NIBBLES, rule=code.value)
     for nibble in range(16):
-        swapped = selector == "mux3" and rule == "plain" and swap_for_mux3(nibble)
+        swapped = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
         i0, i1 = indices(nibble)[:: -1 if swapped else 1]
         assert got["swap"][nibble] == swapped
         assert (got["index0"][nibble], got["index1"][nibble]) == (i0, i1)
         assert got["legal"][nibble] == (nibble in RULES[rule].legal)
         # `reachable` speaks of stored elements, the selects of multiplexers: exchanged elements come from the other.
-        delivered = reachable(nibble, rule, selector)[:: -1 if swapped else 1]
+        delivered = reachable(nibble, rule, mux)[:: -1 if swapped else 1]
         assert got["select0"][nibble] == (1 << i0 if delivered[0] else 0)
         assert got["select1"][nibble] == (1 << i1 if delivered[1] else 0)
 
@@ -39,7 +39,7 @@ def test_three_inputs_reach_what_they_should(simulate: Callable, code: RuleCode)
 
     No architecture with 3:1 multiplexers has wgmma, whose twelve nibbles come without an exchange.
     """
-    got = simulate(MetadataDecoder("mux3"), nibble=NIBBLES, rule=code.value)
+    got = simulate(NibbleDecoder("mux3"), nibble=NIBBLES, rule=code.value)
     assert not (got["select0"] & 0b1000).any()
     assert not (got["select1"] & 0b0001).any()
     legal = got["legal"].astype(bool)
@@ -56,7 +56,7 @@ def test_three_inputs_reach_what_they_should(simulate: Callable, code: RuleCode)
 
 def test_four_inputs_take_everything(simulate: Callable) -> None:
     for code in RuleCode:
-        got = simulate(MetadataDecoder("mux4"), nibble=NIBBLES, rule=code.value)
+        got = simulate(NibbleDecoder("mux4"), nibble=NIBBLES, rule=code.value)
         assert (got["select0"] == 1 << (NIBBLES & 3)).all()
         assert (got["select1"] == 1 << (NIBBLES >> 2)).all()
         assert not got["swap"].any()
@@ -65,5 +65,5 @@ def test_four_inputs_take_everything(simulate: Callable) -> None:
 @pytest.mark.filterwarnings("ignore:.*created but never used")
 def test_an_unknown_selector() -> None:
     with pytest.raises(ValueError, match=r"^selector must be 'mux4' or 'mux3', not 'mux2'$"):
-        MetadataDecoder("mux2")
+        NibbleDecoder("mux2")
     gc.collect()  # Amaranth warns when it meets the half-made component, so let that be here

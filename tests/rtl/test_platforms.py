@@ -7,15 +7,15 @@ from itertools import islice
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.rtl.booth import OPERATORS
+from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import emit
-from sptc.rtl.step import result_layout
-from sptc.sim import verilate
+from sptc.rtl.step import row_result_layout
 from sptc.sim.benches.items import ARCHITECTURE_OF_PRESET, random_blocks
-from sptc.sim.directed_steps import directed_steps
-from sptc.sim.steps import step_words
-from sptc.sim.verilate import CompiledUnit
+from sptc.sim.engine import verilate
+from sptc.sim.engine.steps import step_words
+from sptc.sim.engine.verilate import CompiledRow
+from sptc.verify.directed_steps import directed_steps
 
 Random = np.random.Generator
 Units = tuple[CoreConfig, Callable[[NDArray[np.uint32]], NDArray[np.uint64]], Callable[..., NDArray[np.uint64]]]
@@ -26,7 +26,7 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Compile both as the back end compiles the one that it runs."""
     config = PRESETS[request.param]
     words = step_words(config).total
-    simulated = CompiledUnit(config, words)
+    simulated = CompiledRow(config, words)
     texts: list[str] = []
 
     def emitted(*what: object, platform: object) -> str:
@@ -39,7 +39,7 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         patch.setenv("SPTC_CACHE", str(tmp_path_factory.mktemp("emitted")))
         patch.setattr(verilate, "emit", emitted)
         patch.setattr(verilate, "compile_library", partial(verilate.compile_library, optimisation=("-O0",)))
-        structure = CompiledUnit(config, words)
+        structure = CompiledRow(config, words)
     assert len(texts) == 1
     return config, simulated.run, structure.run
 
@@ -47,7 +47,7 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def compared(units: Units, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return the results of steps, the same of both units: value, overflow and illegal chunks."""
     config, simulated, structure = units
-    mask = np.uint64((1 << result_layout(config).size) - 1)
+    mask = np.uint64((1 << row_result_layout(config).size) - 1)
     steps = np.ascontiguousarray(steps)
     results = simulated(steps) & mask
     np.testing.assert_array_equal(structure(steps) & mask, results)
@@ -60,7 +60,7 @@ def test_steps_of_instructions(units: Units, rng: Random) -> None:
     blocks = [*islice(random_blocks(config, ARCHITECTURE_OF_PRESET[config.name], rng, 8, 8), 120)]
     steps = np.concatenate([block.steps.reshape(-1, step_words(config).total) for block in blocks])
     results = compared(units, steps)
-    value = np.uint64((1 << result_layout(config)["d"].width) - 1)
+    value = np.uint64((1 << row_result_layout(config)["d"].width) - 1)
     wanted = np.concatenate([block.results.ravel() for block in blocks])
     np.testing.assert_array_equal(results & value, wanted & value)
     assert len(results) == 120 * 64

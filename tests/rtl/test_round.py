@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.isa.numerics import zero_exponent_for
-from sptc.rtl.align import ALIGNED_EXPONENT_BITS
+from sptc.rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
-from sptc.rtl.round import ResultCode, Round, shifted_bits
+from sptc.rtl.round import ResultCode, RoundStage
 from sptc.rtl.widths import Widths
 
 Random = np.random.Generator
@@ -24,16 +24,11 @@ NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16:
 SIGN = {ResultCode.F32: 1 << 31, ResultCode.E8M13: 1 << 31, ResultCode.F16: 1 << 15}
 
 
-def room(
+def headroom(
     total_bits: int, grid_bits: int, exponent: NDArray[np.int64], result: ResultCode
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the places from the sign bit of a sum, worth two to `exponent` above its grid, to the smallest normal.
-
-    And a one in that place, if the sum or what is shifted in below it has it.
-    """
-    room = np.asarray(total_bits - 1 - grid_bits + exponent - FLOATS[result][1])
-    place = shifted_bits(total_bits) - 1 - room
-    return {"room": room, "smallest": np.where(place >= 0, 1 << np.maximum(place, 0), 0)}
+    """Return the places from the sign bit of a sum, worth two to `exponent` above its grid, to the smallest normal."""
+    return {"headroom": np.asarray(total_bits - 1 - grid_bits + exponent - FLOATS[result][1])}
 
 
 def two_to_the(exponent: int) -> Fraction:
@@ -63,27 +58,29 @@ def code_of(value: Fraction, result: ResultCode) -> int:
 
 
 class Rounder:
-    """A compiled :class:`Round` with the widths of a unit."""
+    """A compiled :class:`RoundStage` with the widths of a unit."""
 
     def __init__(self, compiled: Callable, name: str) -> None:
         self.total_bits, self.grid_bits, self.integer_bits = WIDTHS[name]
-        if ResultCode.S32 not in Widths(CONFIGURATIONS[name]).results:  # no room for integers: try them at the bottom
+        if (
+            ResultCode.S32 not in Widths(CONFIGURATIONS[name]).results
+        ):  # no headroom for integers: try them at the bottom
             self.integer_bits = 0
         bits = CONFIGURATIONS[name].alignment_bits
         self.floor = {code: zero_exponent_for(bits, half_result=code is ResultCode.F16) for code in FLOATS}
         if self.grid_bits > bits:  # groups reach lower, and give f32 alone
             self.floor[ResultCode.F32] = zero_exponent_for(self.grid_bits, grouped=True)
-        self.evaluate = compiled(Round(self.total_bits, self.integer_bits, set(ResultCode)))
+        self.evaluate = compiled(RoundStage(self.total_bits, self.integer_bits, set(ResultCode)))
 
-    def room(self, exponent: int | NDArray[np.int64], result: ResultCode) -> dict[str, NDArray[np.int64]]:
-        return room(self.total_bits, self.grid_bits, np.asarray(exponent), result)
+    def headroom(self, exponent: int | NDArray[np.int64], result: ResultCode) -> dict[str, NDArray[np.int64]]:
+        return headroom(self.total_bits, self.grid_bits, np.asarray(exponent), result)
 
     def check(self, result: ResultCode, totals: list[int], exponents: list[int]) -> None:
         limit = 1 << (self.total_bits - 1)
         rows = [(t, e) for t, e in zip(totals, exponents, strict=True) if -limit <= t < limit]
         assert rows
         total, exponent = np.array(rows).T
-        got = self.evaluate(total=total, **self.room(exponent, result), result=result.value)["output"].tolist()
+        got = self.evaluate(total=total, **self.headroom(exponent, result), result=result.value)["output"].tolist()
         for code, (t, e) in zip(got, rows, strict=True):
             wanted = code_of(t * two_to_the(e - self.grid_bits), result)
             assert code == wanted, f"{t} * 2**({e} - {self.grid_bits}): {code:#x}, not {wanted:#x}"
@@ -157,8 +154,8 @@ def test_the_least_sums(rounder: Rounder, result: ResultCode) -> None:
     """Just above zero at the floor of the exponent, where a result is subnormal or truncated away."""
     low = rounder.floor[result]
     rounder.check(result, [*range(-600, 600)], [low] * 1200)
-    rooms = rounder.room(np.array([low, low, 290]), result)
-    got = rounder.evaluate(total=[-1, 0, 0], **rooms, result=result.value)
+    headrooms = rounder.headroom(np.array([low, low, 290]), result)
+    got = rounder.evaluate(total=[-1, 0, 0], **headrooms, result=result.value)
     assert got["output"].tolist() == [0, 0, 0]  # never -0
     assert not got["overflow"].any()
 
@@ -171,7 +168,7 @@ def test_special_results(rounder: Rounder, result: ResultCode) -> None:
     for exponent in (rounder.floor[result], 0, 300):
         got = rounder.evaluate(
             total=total,
-            **rounder.room(exponent, result),
+            **rounder.headroom(exponent, result),
             result=result.value,
             nan=nan,
             positive_inf=positive,
@@ -199,13 +196,13 @@ def integers(rounder: Rounder, rng: Random) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("saturate", [False, True])
 def test_integers_wrap_or_saturate(rounder: Rounder, rng: Random, saturate: bool) -> None:
-    """Whatever the room and the special inputs say; a sum that wraps says so."""
+    """Whatever the headroom and the special inputs say; a sum that wraps says so."""
     values = integers(rounder, rng)
     beyond = (values < -(1 << 31)) | (values >= 1 << 31)
     assert {-1, 1} == set(np.sign(values[beyond]).tolist())
     got = rounder.evaluate(
         total=(values << rounder.integer_bits) + rng.integers(0, 1 << rounder.integer_bits, len(values)),
-        room=rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, len(values)),
+        headroom=rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, len(values)),
         result=ResultCode.S32.value,
         saturate=int(saturate),
         nan=rng.integers(0, 2, len(values)),
@@ -232,7 +229,7 @@ def test_integers_wrap_or_saturate(rounder: Rounder, rng: Random, saturate: bool
 def test_fewer_results(simulate: Callable, rng: Random, results: set[ResultCode]) -> None:
     """A rounding that builds only some results builds the same ones."""
     total_bits, grid_bits, integer_bits = WIDTHS["hopper"]
-    made = Round(total_bits, integer_bits, results)
+    made = RoundStage(total_bits, integer_bits, results)
     for result in results:
         totals = rng.integers(-(1 << 32), 1 << 32, 200) >> rng.integers(0, 32, 200)
         exponents = rng.integers(-21, 16, 200)
@@ -240,8 +237,8 @@ def test_fewer_results(simulate: Callable, rng: Random, results: set[ResultCode]
             got = simulate(made, total=totals << integer_bits, result=result.value)
             np.testing.assert_array_equal(got["output"], totals & 0xFFFFFFFF)
             continue
-        rooms = room(total_bits, grid_bits, exponents, result)
-        got = simulate(made, total=totals, **rooms, result=result.value)["output"].tolist()
+        headrooms = headroom(total_bits, grid_bits, exponents, result)
+        got = simulate(made, total=totals, **headrooms, result=result.value)["output"].tolist()
         for code, t, e in zip(got, totals.tolist(), exponents.tolist(), strict=True):
             assert code == code_of(t * two_to_the(e - grid_bits), result)
 
@@ -271,14 +268,14 @@ def test_the_least_sums_of_other_datapaths(
     simulate: Callable, rng: Random, total_bits: int, alignment_bits: int
 ) -> None:
     """There may be few bits above the grid, or many below the last one of a result."""
-    made = Round(total_bits, 0, {ResultCode.F32, ResultCode.F16})
+    made = RoundStage(total_bits, 0, {ResultCode.F32, ResultCode.F16})
     bits = min(25, total_bits - 2)
     for result in (ResultCode.F32, ResultCode.F16):
         low = zero_exponent_for(alignment_bits, half_result=result is ResultCode.F16)
         random = rng.integers(-(1 << bits), 1 << bits, 100) >> rng.integers(0, bits, 100)
         totals = np.concatenate([np.arange(-20, 20), random])
         for exponent in (low, low + 1, low + 5):
-            rooms = room(total_bits, alignment_bits, np.array(exponent), result)
-            got = simulate(made, total=totals, **rooms, result=result.value)["output"].tolist()
+            headrooms = headroom(total_bits, alignment_bits, np.array(exponent), result)
+            got = simulate(made, total=totals, **headrooms, result=result.value)["output"].tolist()
             scale = two_to_the(exponent - alignment_bits)
             assert got == [code_of(total * scale, result) for total in totals.tolist()]

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 from sptc.isa.metadata import RULES, indices, reachable
-from sptc.rtl.config import SELECTORS, CoreConfig
+from sptc.rtl.cells.operand_mux import OperandMux
+from sptc.rtl.config import MUXES, CoreConfig
 from sptc.rtl.metadata import RuleCode
 from sptc.rtl.order import OrderedSelect, byte_order, nibble_order, selected_byte
-from sptc.rtl.select import Selector
 
 UNITS = 4
 
@@ -23,7 +23,7 @@ def test_every_select(simulate: Callable, rng: np.random.Generator, bits: int, p
     units = rng.integers(0, 1 << bits, (len(chosen), UNITS))
     units[: len(chosen) // 2] = (1 << bits) - 1 - np.arange(UNITS)  # every bit of a unit matters, no two are alike
     select = sum((chosen[:, [part]] == np.arange(UNITS)) << part for part in range(parts))
-    got = simulate(Selector(bits, parts), units=units, select=select)
+    got = simulate(OperandMux(bits, parts), units=units, select=select)
     wanted = np.zeros(len(chosen), np.int64)
     for part in range(parts):
         picked = np.take_along_axis(units, np.maximum(chosen[:, [part]], 0), 1)[:, 0]
@@ -35,7 +35,7 @@ def test_every_select(simulate: Callable, rng: np.random.Generator, bits: int, p
 def test_units_that_are_not_selected_do_not_matter(simulate: Callable, rng: np.random.Generator, bits: int) -> None:
     units = np.repeat(rng.integers(0, 1 << bits, (1, UNITS)), 64, 0)
     units[:, [0, 2, 3]] = rng.integers(0, 1 << bits, (64, 3))
-    got = simulate(Selector(bits), units=units, select=np.tile([0, 1, 0, 0], (64, 1)))
+    got = simulate(OperandMux(bits), units=units, select=np.tile([0, 1, 0, 0], (64, 1)))
     assert set(got["output"]) == {units[0, 1]}
 
 
@@ -49,11 +49,11 @@ def words_of(rows: np.ndarray, bits: int) -> list[int]:
     return [sum(int(unit) << i * bits for i, unit in enumerate(row)) for row in rows]
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("mux", MUXES)
 @pytest.mark.parametrize("code", RuleCode)
 @pytest.mark.parametrize(("made", "bits"), [(MIXED, 16), (MIXED, 8), (WIDE, 16), (NARROW, 8)])
 def test_a_step_of_operands(
-    simulate: Callable, rng: np.random.Generator, selector: str, code: RuleCode, made: CoreConfig, bits: int
+    simulate: Callable, rng: np.random.Generator, mux: str, code: RuleCode, made: CoreConfig, bits: int
 ) -> None:
     """Every stored unit meets the unit of B that its nibble names, whichever of the two multiplexers delivers it."""
     count, rule = 48, code.name.lower()
@@ -63,7 +63,7 @@ def test_a_step_of_operands(
     nibbles = rng.integers(0, 16, (count, made.chunks))  # those beyond the chunks of wide units mean nothing
     nibbles[:16, 0] = np.arange(16)
     got = simulate(
-        OrderedSelect(replace(made, selector=selector)),
+        OrderedSelect(replace(made, mux=mux)),
         a=np.array(words_of(a, bits), object),
         b=np.array(words_of(b, bits), object),
         nibbles=np.array(words_of(nibbles, 4), object),
@@ -73,7 +73,7 @@ def test_a_step_of_operands(
     )
     for i, chunk in product(range(count), range(chunks)):
         nibble = int(nibbles[i, chunk])
-        delivered = reachable(nibble, rule, selector)
+        delivered = reachable(nibble, rule, mux)
         wanted = {
             (int(a[i, 2 * chunk + slot]), int(b[i, 4 * chunk + index]) if delivered[slot] else 0)
             for slot, index in enumerate(indices(nibble))
@@ -87,16 +87,16 @@ def test_a_step_of_operands(
     assert not (got["illegal"] >> chunks).any()
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("mux", MUXES)
 @pytest.mark.parametrize(("made", "wide"), [(MIXED, 1), (MIXED, 0), (WIDE, 1), (NARROW, 0)])
 def test_a_dense_step_passes(
-    simulate: Callable, rng: np.random.Generator, selector: str, made: CoreConfig, wide: int
+    simulate: Callable, rng: np.random.Generator, mux: str, made: CoreConfig, wide: int
 ) -> None:
     """Whatever the metadata port holds, under any rule, which is never illegal."""
     count, size = 40, made.step_bytes
     a, b = rng.integers(0, 256, (count, size)), rng.integers(0, 256, (count, 2 * size))
     got = simulate(
-        OrderedSelect(replace(made, selector=selector)),
+        OrderedSelect(replace(made, mux=mux)),
         a=np.array(words_of(a, 8), object),
         b=np.array(words_of(b, 8), object),
         nibbles=rng.integers(0, 1 << 4 * made.chunks, count),

@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sptc.isa.formats import FORMATS
 from sptc.isa.numerics import BLOCK_GROUP, zero_exponent_for
-from sptc.rtl.align import ALIGNED_EXPONENT_BITS
+from sptc.rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
+from sptc.rtl.cells.raw import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, product_signature
 from sptc.rtl.config import BLOCK_SCALES, PRESETS, ConfigError, CoreConfig, Element
-from sptc.rtl.group import GROUP_PRODUCT_BITS
-from sptc.rtl.multiply import product_signature
-from sptc.rtl.products import products_signature
-from sptc.rtl.slots import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, Slot, kept_bits
+from sptc.rtl.multiply import products_signature
+from sptc.rtl.product_group import GROUP_PRODUCT_BITS
+from sptc.rtl.slots import Slot, kept_bits
 from sptc.rtl.widths import Widths
 
 FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
@@ -88,7 +88,7 @@ def check_floats(slot: Slot) -> None:
         for operand in ("a", "b"):
             assert element.format.fraction_bits <= slot.point(element, operand) < slot.significand_bits
     for a, b in pairs(slot):
-        if a.counts:
+        if a.fixed_point:
             continue
         kept = config.fp8_alignment_bits if a.container_bits == 8 else config.alignment_bits
         assert kept == kept_bits(config, a) == kept_bits(config, b)
@@ -133,9 +133,9 @@ def check_widths(slot: Slot, widths: Widths) -> None:
 def check_distances(slot: Slot) -> None:
     """An exponent that saturates is as far above any product as it was: farther than a shifter reaches."""
     largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in slot.floats), default=0)
-    assert largest < 1 << slot.distance_bits or not slot.floats
-    assert slot.distance_bits <= PRODUCT_EXPONENT_BITS
-    top = (1 << slot.distance_bits) - 1
+    assert largest < 1 << slot.shift_amount_bits or not slot.floats
+    assert slot.shift_amount_bits <= PRODUCT_EXPONENT_BITS
+    top = (1 << slot.shift_amount_bits) - 1
     for exponent in {0, 1, 2, largest // 2, largest - 1, largest} if slot.floats else ():
         for maximum in range(exponent, 1 << PRODUCT_EXPONENT_BITS):
             distance = min(maximum, top) - exponent
@@ -207,7 +207,7 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
     """Of all ways to place the floats, none takes less; an integer takes its own width."""
     for slot in Widths(config).slots:
-        integers = [element.significand_bits for element in slot.elements if element.counts]
+        integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}
         most = min((kept[element] - 2 * element.format.fraction_bits for element in slot.floats), default=0)
         widths = [

@@ -12,7 +12,7 @@ import sptc
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.golden.registers import CONTAINERS, pack, unpack
-from sptc.golden.tcgen05 import gather_tensor
+from sptc.golden.tensor_memory import gather_tensor
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import Instruction
@@ -25,10 +25,10 @@ from sptc.rtl.metadata import RuleCode
 from sptc.rtl.step import control_layout
 from sptc.rtl.tensor_memory import TENSOR_LANES, TensorMemoryReader
 from sptc.rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layout
+from sptc.sim.benches.random_operands import random_codes
 from sptc.sim.benches.tensor_memory_items import place, random_tiles, registers, request, twin
-from sptc.sim.steps import control_word
-from sptc.sim.stimulus import random_codes
-from sptc.sim.verilate import compile_library
+from sptc.sim.engine.steps import control_word
+from sptc.sim.engine.verilate import compile_library
 
 sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 
@@ -126,7 +126,7 @@ def whole(text: str, n: int, types: dict[str, str], rng: Random) -> Whole:
     size = i.scale_size or 0
     ids = [int(rng.choice(range(0, 4, size))) if size else 0 for _ in range(2)]
     descriptor = InstructionDescriptor(
-        instruction=i, selector=int(rng.integers(i.selectors)), scale_id_a=ids[0], scale_id_b=ids[1]
+        instruction=i, sparsity_selector=int(rng.integers(i.sparsity_selectors)), scale_id_a=ids[0], scale_id_b=ids[1]
     )
     tmem, smem = rng.integers(0, 1 << 32, (128, 512), np.uint32), rng.integers(0, 256, 1 << 16, np.uint8)
     given, codes = {}, []
@@ -144,7 +144,7 @@ def whole(text: str, n: int, types: dict[str, str], rng: Random) -> Whole:
     legal = np.array(sorted(i.rule.legal), np.uint8)
     nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
     assert nibbles.size > 100 * len(legal)
-    place(tmem, metadata_map(layout, i, descriptor.selector, E_AT), nibbles)
+    place(tmem, metadata_map(layout, i, descriptor.sparsity_selector, E_AT), nibbles)
     if i.scale_format:
         for name, lines, at, byte in (("scale_a", i.m, SFA_AT, ids[0]), ("scale_b", i.n, SFB_AT, ids[1])):
             given[name] = at
@@ -229,7 +229,7 @@ def test_whole_tiles_on_a_warp(kind: str, types: dict[str, str], warps: Warps, r
     assert control_layout().from_bits(control).rule.value == rule.value
     in_registers = replace(twin(i), a=i.a, b=i.b, c=i.c, d=i.d)
     places = [(rows, panel) for rows in range(TENSOR_LANES // ROWS) for panel in range(i.n // COLUMNS)]
-    asked = [request(i, case.addresses[: 3 if i.scale_size else 1], descriptor.selector, *at) for at in places]
+    asked = [request(i, case.addresses[: 3 if i.scale_size else 1], descriptor.sparsity_selector, *at) for at in places]
     results, *_ = read([(payload, case.tmem) for payload in asked])
     payloads, wanted = [], []
     for (rows, panel), result in zip(places, results, strict=True):
@@ -243,7 +243,7 @@ def test_whole_tiles_on_a_warp(kind: str, types: dict[str, str], warps: Warps, r
         fields |= {
             "control": control_layout().from_bits(control),
             "long": True,
-            "selector": int(rng.integers(in_registers.selectors)),
+            "sparsity_selector": int(rng.integers(in_registers.sparsity_selectors)),
             "scale_size": ScaleSizeCode[f"X{i.scale_size or 1}"],
             "byte_a": descriptor.scale_id_a,
             "byte_b": descriptor.scale_id_b,

@@ -10,10 +10,11 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
+from sptc.rtl.cells.raw import raw_signature
 from sptc.rtl.config import CoreConfig, Element
 from sptc.rtl.order import selected_byte
 from sptc.rtl.slots import Slot
-from sptc.rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator, raw_signature
+from sptc.rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
 
 Random = np.random.Generator
 #: Independent decoders: container of the type, the type, exponent bias and smallest exponent.

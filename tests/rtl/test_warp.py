@@ -16,13 +16,13 @@ from sptc.golden.registers import pack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.rtl.config import CUTS, PRESETS, ConfigError, CoreConfig
-from sptc.rtl.dot_product import DotProduct
 from sptc.rtl.pipeline import delayed
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
+from sptc.rtl.unit import Unit
 from sptc.rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from sptc.sim.benches.items import warp_item
-from sptc.sim.stimulus import Operands, distributions, random_operands
+from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 
 # Amaranth's simulator writes values as decimal text into the Python that it compiles. A warp reads 15,000 bits at once,
 # more digits than Python converts unless told to.
@@ -80,7 +80,7 @@ def case(
     instruction: Instruction,
     rng: np.random.Generator,
     *,
-    selector: int = 0,
+    sparsity_selector: int = 0,
     operands: Operands | None = None,
     scales: tuple[tuple[int, int], tuple[int, int]] | None = None,
 ) -> Case:
@@ -89,11 +89,13 @@ def case(
     `scales` are byte and thread ids of A and of B; random ones if not given.
     """
     if scales:
-        drawn = random_operands(instruction, str(rng.choice(distributions(instruction))), 1, rng, selector=selector)
+        drawn = random_operands(
+            instruction, str(rng.choice(distributions(instruction))), 1, rng, sparsity_selector=sparsity_selector
+        )
         assert drawn.scale_a
         assert drawn.scale_b
         operands = replace(drawn, scale_a=(drawn.scale_a[0], *scales[0]), scale_b=(drawn.scale_b[0], *scales[1]))
-    item = warp_item(config, arch, instruction, rng, selector=selector, operands=operands)
+    item = warp_item(config, arch, instruction, rng, sparsity_selector=sparsity_selector, operands=operands)
     octets = item.expected.to_bytes(RESULT.size // 8, "little")
     first = RESULT["illegal"].offset // 8
     registers = np.frombuffer(octets[:first], "<u4").reshape(LANES, 4)
@@ -190,7 +192,7 @@ def check_stream_rules(log: Sequence[Cycle]) -> None:
         assert after.result == before.result
 
 
-class Stamp(DotProduct):
+class Stamp(Unit):
     """A cheap stand-in: d = 3 c + the sum of the words of A, so that results tell operands and order of steps."""
 
     def elaborate(self, platform: object) -> Module:
@@ -231,10 +233,13 @@ def test_every_instruction_of_tiny(rng: np.random.Generator) -> None:
     assert [len(group) for group in alike.values()] == 12 * [2]
     cases = []
     for group in alike.values():
-        selectors = group[0].selectors
+        selectors = group[0].sparsity_selectors
         rng.shuffle(group)
         turns = [(group[i % len(group)], i % selectors) for i in range(max(len(group), selectors))]
-        cases += [case(TINY, "sm_80", instruction, rng, selector=selector) for instruction, selector in turns]
+        cases += [
+            case(TINY, "sm_80", instruction, rng, sparsity_selector=sparsity_selector)
+            for instruction, sparsity_selector in turns
+        ]
     rng.shuffle(cases)
     check_results(cases, run(Warp(TINY), cases, rng))
 
@@ -242,7 +247,7 @@ def test_every_instruction_of_tiny(rng: np.random.Generator) -> None:
 def test_gaps_and_stalls(rng: np.random.Generator) -> None:
     config = replace(TINY, rows=2, columns=1)
     held = rng.permutation(instructions_of(config))[:8]
-    cases = [case(config, "sm_80", i, rng, selector=int(rng.integers(i.selectors))) for i in held]
+    cases = [case(config, "sm_80", i, rng, sparsity_selector=int(rng.integers(i.sparsity_selectors))) for i in held]
     log = run(Warp(config), cases, rng, gap=150, stall=150)
     check_results(cases, log)
     check_stream_rules(log)
@@ -414,7 +419,10 @@ def test_the_interval_of_an_h200(rng: np.random.Generator) -> None:
         DENSE + "m16n8k32.row.col.s32.s8.s8.s32",
         f16,
     ]
-    cases = [case(hopper, "sm_90", i, rng, selector=int(rng.integers(i.selectors))) for i in map(parse, texts)]
+    cases = [
+        case(hopper, "sm_90", i, rng, sparsity_selector=int(rng.integers(i.sparsity_selectors)))
+        for i in map(parse, texts)
+    ]
     log = run(Warp(hopper), cases, rng)
     check_results(cases, log)
     assert np.diff(accepted(log)).tolist() == [8] * (len(texts) - 1)

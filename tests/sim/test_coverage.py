@@ -12,16 +12,17 @@ from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import FORMATS, Format
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
+from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESETS, CoreConfig
-from sptc.rtl.step import control_layout, result_layout
+from sptc.rtl.step import control_layout, row_result_layout
+from sptc.sim.benches.random_operands import distributions, random_codes
 from sptc.sim.coverage.alignment import AlignmentCoverage
 from sptc.sim.coverage.arithmetic import evaluate
 from sptc.sim.coverage.operands import StepReader
 from sptc.sim.coverage.operations import operations_of
 from sptc.sim.coverage.specials import CASES
 from sptc.sim.coverage.steps import StepCoverage
-from sptc.sim.steps import Matrices, octets, step_words, steps_of
-from sptc.sim.stimulus import distributions, random_codes
+from sptc.sim.engine.steps import step_words, steps_of
 
 Random = np.random.Generator
 INF, NAN = float("inf"), float("nan")
@@ -68,10 +69,9 @@ def words_of(
     config: CoreConfig, i: Instruction, arch: str, operands: tuple[NDArray, ...]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Return the step words of an instruction of one step, and its results by the golden model and the rule."""
-    a, b, c, nibbles, scale_a, scale_b = operands
-    d = multiply(i, arch, *operands)
-    columns = np.ascontiguousarray(b.transpose(0, 2, 1))
-    given = Matrices(octets(a, i.container_bits), octets(columns, i.container_bits), nibbles, scale_a, scale_b)
+    _, _, c, nibbles, _, _ = operands
+    given = MatrixOperands(*operands)
+    d = multiply(i, arch, given)
     (step,) = steps_of(config, i, given)
     words = step_words(config)
     step[..., words.c] = c[..., None]
@@ -82,7 +82,7 @@ def words_of(
         metadata[..., : i.chunks] = nibbles
         flags = ~np.isin(metadata, [*i.rule.legal])
         shifted = flags.astype(np.uint64) << np.arange(metadata.shape[-1], dtype=np.uint64)
-        results |= (shifted.sum(axis=-1) << np.uint64(result_layout(config)["illegal"].offset))[..., None]
+        results |= (shifted.sum(axis=-1) << np.uint64(row_result_layout(config)["illegal"].offset))[..., None]
     return step.reshape(-1, words.total), results.reshape(-1)
 
 
@@ -287,7 +287,7 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
     b = np.full((1, 2 * len(c), 16), 2 << 2, np.uint8)
     b[0, : len(c)] = 7 << 2
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f16.e2m1.e2m1.f16")
-    (step,) = steps_of(config, i, Matrices(a, b, None, None, None))
+    (step,) = steps_of(config, i, MatrixOperands(a, b.swapaxes(1, 2), np.zeros((1, len(pairs), 2 * len(c)), np.uint16)))
     words = step_words(config)
     step[..., words.c.start] = np.tile(c, 2)
     steps = step.reshape(-1, words.total)
@@ -305,7 +305,7 @@ def test_an_accumulator_below_e_zero() -> None:
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=8, fp8_alignment_bits=8, step_bytes=16)
     i = parse("mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32")
     zeros = np.zeros((1, 1, 16), np.uint8)
-    (step,) = steps_of(config, i, Matrices(zeros, zeros, None, None, None))
+    (step,) = steps_of(config, i, MatrixOperands(zeros, zeros.swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32)))
     for exponent, distance in ((-116, "distance 0"), (-117, "distance 1"), (-126, "beyond")):
         step[..., step_words(config).c] = exponent + 127 << 23
         coverage = StepCoverage(config)
@@ -344,7 +344,7 @@ def test_a_flag_that_contradicts_the_rule() -> None:
     nibbles = np.array([[[0b0100, 0b1111, 0b0100, 0b0100]]], np.uint8)
     steps, results = words_of(config, i, "sm_80", (*zeros, nibbles, None, None))
     StepCoverage(config).sample(steps, results)
-    offset = result_layout(config)["illegal"].offset
+    offset = row_result_layout(config)["illegal"].offset
     with pytest.raises(AssertionError, match="chunk 1 holds nibble 0b1111, which the rule plain does not define"):
         StepCoverage(config).sample(steps, results ^ np.uint64(2 << offset))
     with pytest.raises(AssertionError, match="chunk 0 holds nibble 0b0100, which the rule plain defines"):

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from sptc.isa.instructions import parse
+from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.steps import StepCoverage
-from sptc.sim.steps import Matrices, octets, step_words, steps_of
+from sptc.sim.engine.steps import step_words, steps_of
 
 SIZES = {8: 16, 4: 32}
 MOST, LEAST = 2**31 - 1, -(2**31)
@@ -34,7 +35,9 @@ def sample(
     codes = np.zeros((2, 1, 1, k), np.uint8)
     for row, elements in zip(codes, (a, b), strict=True):
         row[0, 0, [*elements]] = np.array([*elements.values()]) & (1 << bits) - 1
-    (step,) = steps_of(config, parse(text), Matrices(octets(codes[0], bits), octets(codes[1], bits), None, None, None))
+    (step,) = steps_of(
+        config, parse(text), MatrixOperands(codes[0], codes[1].swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32))
+    )
     words = step_words(config)
     step[..., words.c] = c & 0xFFFFFFFF
     step[..., words.control.start] |= np.uint32(overflow << words.overflow_bit)

@@ -10,8 +10,9 @@ from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.sim import emulation
-from sptc.sim.stimulus import distributions, random_codes
+from sptc.isa.operands import MatrixOperands
+from sptc.sim.benches.random_operands import distributions, random_codes
+from sptc.sim.engine import emulation
 
 Random = np.random.Generator
 SHAPE = (3, 4, 5)
@@ -20,17 +21,17 @@ SHAPE = (3, 4, 5)
 def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
     """Return a datapath that is the golden model, and notes what it is asked for."""
 
-    def compute(i: Instruction, a: NDArray, b: NDArray, c: NDArray, nibbles: NDArray | None) -> NDArray:
+    def compute(i: Instruction, operands: MatrixOperands) -> NDArray:
         calls.append(i)
-        return multiply(i, arch, a, b, c, nibbles)
+        return multiply(i, arch, operands)
 
     return compute
 
 
-def operands(i: Instruction, kind: str, rng: Random) -> tuple[NDArray, NDArray, NDArray, NDArray | None]:
+def operands(i: Instruction, kind: str, rng: Random) -> MatrixOperands:
     tiles, m, n = SHAPE
     container = CONTAINERS[i.container_bits]
-    return (
+    return MatrixOperands(
         random_codes(i.a, kind, (tiles, m, i.stored_k), rng).astype(container),
         random_codes(i.b, kind, (tiles, i.k, n), rng).astype(container),
         random_codes(i.c, kind, SHAPE, rng).astype(CONTAINERS[i.c.bits]),
@@ -71,9 +72,9 @@ def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
         calls: list[Instruction] = []
         given = operands(i, kind, rng)
         with np.errstate(invalid="raise"):
-            got = emulation.run(golden("sm_90", calls), i, *given)
-        np.testing.assert_array_equal(got, multiply(i, "sm_90", *given), err_msg=kind)
-        assert got.dtype == given[2].dtype
+            got = emulation.run(golden("sm_90", calls), i, given)
+        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
+        assert got.dtype == given.c.dtype
         assert [(part.a.name, part.b.name, part.k, part.d) for part in calls] == 2 * [("f16", "f16", i.k // 2, i.d)]
 
 
@@ -83,8 +84,8 @@ def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> 
     for kind in ("uniform", "extreme"):
         calls: list[Instruction] = []
         given = operands(i, kind, rng)
-        got = emulation.run(golden("sm_90", calls), i, *given)
-        np.testing.assert_array_equal(got, multiply(i, "sm_90", *given), err_msg=kind)
+        got = emulation.run(golden("sm_90", calls), i, given)
+        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
         wanted = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
         assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [wanted, wanted]
 
@@ -97,7 +98,7 @@ def test_the_last_addition_clamps_or_wraps(saturate: bool, name: str, factor: in
     a, b = np.full((1, 2, 64), factor, np.uint8), np.full((1, 64, 2), factor, np.uint8)
     a[:, 1] = 8 if name == "s4" else 0  # -8 in the second row of s4
     c = np.array([[[2**31 - 1, -(2**31)], [-(2**31), 5]]], np.int32)
-    got = emulation.run(golden("sm_90", []), i, a, b, c.view(np.uint32), None)
+    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c.view(np.uint32)))
     rows = np.array([64 * factor * factor, -64 * 8 * factor if name == "s4" else 0])
     exact = c.astype(np.int64) + rows[:, None]
     wanted = np.clip(exact, -(2**31), 2**31 - 1) if saturate else exact
@@ -111,7 +112,7 @@ def test_the_last_fp8_addition_is_ieee() -> None:
     a, b = np.zeros((1, 1, 32), np.uint8), np.zeros((1, 32, 5), np.uint8)
     a[:, :, 0], b[:, 0, :3] = one, one
     c = np.array([2.0**24, 2.0**24 + 2, -1.0, np.inf, np.nan], np.float32).view(np.uint32).reshape(1, 1, 5)
-    got = emulation.run(golden("sm_90", []), i, a, b, c, None)
+    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c))
     wanted = np.array([2.0**24, 2.0**24 + 4, 0, np.inf, 0], np.float32).view(np.uint32)
     wanted[4] = 0x7FFFFFFF
     assert got.ravel().tolist() == wanted.tolist()
@@ -119,7 +120,7 @@ def test_the_last_fp8_addition_is_ieee() -> None:
     i = parse("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16")
     a[:, :, 0], b[:, 0] = one, [big, big, one, one, 0x7F]
     c = np.array([0x7BFF, 0x7800, 0x6800, 0x6801, 0], np.uint16).reshape(1, 1, 5)  # 65504, 32768, 2048, 2050, 0
-    got = emulation.run(golden("sm_90", []), i, a, b, c, None)
+    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c))
     assert got.ravel().tolist() == [0x7C00, 0x780E, 0x6800, 0x6802, 0x7FFF]
 
 
@@ -135,5 +136,5 @@ def test_nothing_emulates_the_rest(text: str) -> None:
     i = parse(text)
     empty = np.zeros((1, 1, 1), np.uint8)
     with pytest.raises(BackendError, match=r"^this datapath does not hold the formats of ") as caught:
-        emulation.run(golden("sm_90", []), i, empty, empty, empty, None)
+        emulation.run(golden("sm_90", []), i, MatrixOperands(empty, empty, empty))
     assert str(i) in str(caught.value)

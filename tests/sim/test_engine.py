@@ -5,25 +5,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from sptc import golden
+from sptc.api.backends import backend
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS, pack, pack_nibbles
-from sptc.isa.fragments import a_fragment, accumulator_fragment
+from sptc.golden.registers import CONTAINERS, gather_warp
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from sptc.isa.memory import SharedMap
 from sptc.isa.numerics import Method, numerics
+from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
-from sptc.sim import verilate
-from sptc.sim.engine import Engine, engine, engine_for
-from sptc.sim.engine import multiply as hardware
-from sptc.sim.stimulus import distributions, random_codes, random_operands
+from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
+from sptc.sim.engine import verilate
+from sptc.sim.engine.engine import Engine, engine, engine_for
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -37,28 +33,21 @@ def of_architecture(arch: str) -> list[Instruction]:
     return [i for i in every_instruction("mma") if arch in i.architectures]
 
 
-@pytest.fixture(autouse=True)
-def one_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build the datapath of sm_100 and sm_120 once: they differ in name alone."""
-    assert replace(PRESETS["blackwell"], name="rtx-blackwell") == PRESETS["rtx-blackwell"]
-    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
-
-
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
     """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
     assert len(cases) > 400
     for i, kind in cases:
-        selector = int(rng.integers(i.selectors))
-        given = random_operands(i, kind, 2, rng, selector=selector, any_nibble=True)
-        registers = (given.a, given.b, given.c, given.e, selector, given.scale_a, given.scale_b)
-        wanted = golden.mma(i, arch, *registers)
-        got = golden.mma(i, arch, *registers, multiply=partial(hardware, "rtl"))
+        selector = int(rng.integers(i.sparsity_selectors))
+        given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
+        operands = gather_warp(i, given.held)
+        wanted = multiply(i, arch, operands)
+        got = backend("rtl").multiply(i, arch, operands)
         np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {kind}, {arch}")
 
 
-def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> tuple[NDArray, ...]:
+def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> MatrixOperands:
     """Return A, B, C and nibbles of so many tiles, rows and columns, without scales."""
     tiles, m, n = shape
     container = CONTAINERS[i.container_bits]
@@ -66,7 +55,7 @@ def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random
     b = random_codes(i.b, kind, (tiles, i.k, n), rng) << i.low_bit(i.b)
     c = random_codes(i.c, kind, shape, rng).astype(CONTAINERS[i.c.bits])
     nibbles = rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8)
-    return a.astype(container), b.astype(container), c, nibbles
+    return MatrixOperands(a.astype(container), b.astype(container), c, nibbles if i.sparse else None)
 
 
 @pytest.mark.parametrize("i", [i for i in every_instruction("wgmma") if i.n == 8], ids=str)
@@ -74,33 +63,21 @@ def test_every_wgmma_is_the_golden_models(rng: Random, i: Instruction) -> None:
     """Native fp8 with its short alignment among them."""
     for kind in distributions(i):
         given = matrices(i, (2, i.m, i.n), kind, rng)
-        np.testing.assert_array_equal(hardware("rtl", i, "sm_90", *given), multiply(i, "sm_90", *given), err_msg=kind)
-
-
-def test_the_registers_of_a_warpgroup(rng: Random) -> None:
-    i = parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2")
-    a, b, c, nibbles = given = matrices(i, (2, i.m, i.n), "mid", rng)
-    addresses = rng.permutation(2 * i.k * i.n)[: i.k * i.n].reshape(i.k, i.n)
-    smem = rng.integers(0, 256, (2, 2 * i.k * i.n), dtype=np.uint8)
-    smem[:, addresses] = b
-    where = SharedMap(addresses.T, np.zeros_like(addresses.T), 8)
-    e = pack_nibbles(nibbles, i, 0, rng.integers(0, 1 << 32, (2, 128), dtype=np.uint32))
-    registers = (pack(c, accumulator_fragment(i)), pack(a, a_fragment(i)), where, smem, e, 0)
-    got = golden.wgmma(i, *registers, multiply=partial(hardware, "rtl"))
-    np.testing.assert_array_equal(got, pack(multiply(i, "sm_90", *given), accumulator_fragment(i)))
+        got = backend("rtl").multiply(i, "sm_90", given)
+        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
     """More tiles than are pushed at once, rows and columns beside those of the instruction; operands unchanged."""
     i = parse(F16)
-    a, b, c, nibbles = given = matrices(i, (60, 24, 13), "wide", rng)
-    before = [operand.copy() for operand in given]
-    got = engine_for("sm_90", "rtl").multiply(i, a, b, c, nibbles)
-    np.testing.assert_array_equal(got.d, multiply(i, "sm_90", a, b, c, nibbles))
+    given = matrices(i, (60, 24, 13), "wide", rng)
+    before = [operand.copy() for operand in (given.a, given.b, given.c, given.nibbles)]
+    got = engine_for("sm_90").multiply(i, given)
+    np.testing.assert_array_equal(got.d, multiply(i, "sm_90", given))
     assert got.d.dtype == np.uint32
     assert got.steps == 60 * 24 * 13
     assert got.illegal.shape == (60, 24, 8)
-    for operand, copy in zip(given, before, strict=True):
+    for operand, copy in zip((given.a, given.b, given.c, given.nibbles), before, strict=True):
         np.testing.assert_array_equal(operand, copy)
 
 
@@ -114,7 +91,7 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     b[:, 16:] = -sign * 100
     b[:, 16:, 0] = sign * 100  # but not in this column
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
-    got = engine_for("sm_80", "rtl").multiply(i, a, b.view(np.uint8), c)
+    got = engine_for("sm_80").multiply(i, MatrixOperands(a, b.view(np.uint8), c))
     assert got.steps == 2 * 16 * 8
     limit = c[0, 0, 0]
     beyond = limit if saturate else np.uint32((int(limit) + sign * 32 * 100 * 100) & 0xFFFFFFFF)
@@ -137,8 +114,8 @@ def one_of_each() -> Iterator[tuple[str, Instruction]]:
 @pytest.mark.parametrize(("arch", "i"), [*one_of_each()], ids=str)
 def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
     """Whichever step a chunk falls into."""
-    a, b, c, nibbles = matrices(i, (3, 5, 2), distributions(i)[0], rng)
-    got = engine_for(arch, "rtl").multiply(i, a, b, c, nibbles)
+    given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
+    got, nibbles = engine_for(arch).multiply(i, given), given.nibbles
     assert i.rule
     wanted = ~np.isin(nibbles, [*i.rule.legal])
     np.testing.assert_array_equal(got.illegal, wanted)
@@ -148,14 +125,13 @@ def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
 
 def test_a_dense_instruction_has_no_flags(rng: Random) -> None:
     i = parse(DENSE)
-    a, b, c, _ = matrices(i, (2, 3, 4), "mid", rng)
-    assert engine_for("sm_90", "rtl").multiply(i, a, b, c).illegal.shape == (2, 3, 0)
+    assert engine_for("sm_90").multiply(i, matrices(i, (2, 3, 4), "mid", rng)).illegal.shape == (2, 3, 0)
 
 
 def test_a_format_that_is_not_held(rng: Random) -> None:
     i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
     with pytest.raises(ConfigError, match=r"^formats of ampere \(.*\) do not include e4m3$"):
-        engine_for("sm_80", "rtl").multiply(i, *matrices(i, (1, 1, 1), "mid", rng))
+        engine_for("sm_80").multiply(i, matrices(i, (1, 1, 1), "mid", rng))
 
 
 @pytest.mark.parametrize("text", [HALF, INTEGER.replace("k64", "k32")])
@@ -163,26 +139,26 @@ def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
     """One tile on hopper, its registers in and out."""
     i = parse(text)
     given = random_operands(i, distributions(i)[0], 1, rng, any_nibble=True)
-    registers = (given.a, given.b, given.c, given.e)
-    pysim = golden.mma(i, "sm_90", *registers, multiply=partial(hardware, "pysim"))
-    np.testing.assert_array_equal(pysim, golden.mma(i, "sm_90", *registers))
-    np.testing.assert_array_equal(pysim, golden.mma(i, "sm_90", *registers, multiply=partial(hardware, "rtl")))
+    operands = gather_warp(i, given.held)
+    pysim = backend("pysim").multiply(i, "sm_90", operands)
+    np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
+    np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands))
 
 
 def test_an_engine_is_made_once() -> None:
     assert engine(TINY, "amaranth") is engine(TINY, "amaranth")
-    assert engine_for("sm_80", "rtl") is engine_for("sm_86", "rtl")
+    assert engine_for("sm_80") is engine_for("sm_86")
 
 
 PROGRAM = """
 import numpy as np
-from sptc.isa.memory import SharedMap
 from sptc.isa.instructions import parse
+from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESETS
-from sptc.sim.engine import Engine
+from sptc.sim.engine.engine import Engine
 i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
 a, b = np.full((1, 2, 8), 0x3C00, np.uint16), np.full((1, 8, 2), 0x4000, np.uint16)
-print(Engine(PRESETS["tiny"]).multiply(i, a, b, np.zeros((1, 2, 2), np.uint32)).d.tolist())
+print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2), np.uint32))).d.tolist())
 """
 
 
@@ -221,7 +197,7 @@ def kept(raced: tuple[Path, list[tuple[int, str, str]]], monkeypatch: pytest.Mon
 
 
 def test_a_kept_model_is_used_again(kept: Path) -> None:
-    (library,) = kept.glob("tiny-*.so")
+    (library,) = kept.glob("row-*.so")
     before = library.stat()
     Engine(TINY)
     assert [*kept.glob("*.so")] == [library]
@@ -238,11 +214,11 @@ def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
     compiled, simulated = Engine(TINY), engine(TINY, "amaranth")
     for kind in (distributions(i)[0], distributions(i)[-1]):
         given = matrices(i, (1, 4, 4), kind, rng)
-        here, there = simulated.multiply(i, *given), compiled.multiply(i, *given)
+        here, there = simulated.multiply(i, given), compiled.multiply(i, given)
         np.testing.assert_array_equal(here.d, there.d)
         np.testing.assert_array_equal(here.illegal, there.illegal)
         assert here.steps == there.steps
-        np.testing.assert_array_equal(here.d, multiply(i, "sm_80", *given))
+        np.testing.assert_array_equal(here.d, multiply(i, "sm_80", given))
 
 
 @pytest.mark.usefixtures("kept")
@@ -251,8 +227,8 @@ def test_waves(tmp_path: Path, rng: Random) -> None:
     given = matrices(i, (1, 1, 2), "uniform", rng)
     simulated = Engine(TINY, "amaranth")
     with simulated.waves(tmp_path / "unit.vcd"):
-        got = simulated.multiply(i, *given).d
-    np.testing.assert_array_equal(got, multiply(i, "sm_80", *given))
+        got = simulated.multiply(i, given).d
+    np.testing.assert_array_equal(got, multiply(i, "sm_80", given))
     text = (tmp_path / "unit.vcd").read_text(encoding="utf-8")
     assert text.count("$var") > 100
     assert text.count("\n#") >= 2 * got.size

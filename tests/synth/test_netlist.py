@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import Error
+from sptc.infra.yosys import run_yosys
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.synth.netlist import Netlist, around_units, modules, stages, unit
-from sptc.yosys import run_yosys
 
 
 def cells_of(netlist: Netlist, folder: Path) -> dict[str, int]:

@@ -16,7 +16,7 @@ GRID = Grid(
     formats=(("s8",), ("f16",)),
     alignments=(12,),
     step_bytes=(4, 8),
-    selectors=("mux4",),
+    muxes=("mux4",),
     cuts=((), ("multiply", "reduce")),
 )
 
@@ -65,7 +65,7 @@ def test_its_reports(found: list[Point], library: Library, tmp_path: Path) -> No
     recipe = Recipe(library=library)
     lines = sweep_table(found, recipe).splitlines()
     header = next(place for place, line in enumerate(lines) if line.startswith("formats"))
-    assert lines[header].split()[:5] == ["formats", "selector", "cuts", "F", "step"]
+    assert lines[header].split()[:5] == ["formats", "mux", "cuts", "F", "step"]
     rows = lines[header + 1 :]
     assert len(rows) == 8
     assert rows[1].split()[:5] == ["s8", "mux4", "multiply,reduce", "12", "4"]

@@ -135,7 +135,7 @@ def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rn
     i = parse(text)
     compressed = random_compressed(kind, rng)
     dense = expand(compressed).astype(np.int64)
-    arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, PackingOptions(instruction=i, selector=selector))
+    arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, PackingOptions(instruction=i, sparsity_selector=selector))
     b = rng.integers(-2, 3, (COLUMNS, 8))
     as_codes = {32: np.float32, 16: np.float16, 8: np.int8, 4: np.int8}[i.container_bits]
     b_codes = codes(b.astype(as_codes), i.container_bits == 4)
@@ -152,7 +152,9 @@ def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rn
 
 
 def test_registers_of_a_warpgroup(rng: np.random.Generator) -> None:
-    options = PackingOptions(instruction=parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"), selector=1)
+    options = PackingOptions(
+        instruction=parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"), sparsity_selector=1
+    )
     compressed = sparsify(rng.normal(size=(128, 64)).astype(np.float16), "2:4", prune=True)
     arrays = SOFTWARE_FORMATS["ptx"].pack(compressed, options)
     assert (arrays["a"].shape, arrays["e"].shape) == ((2, 2, 128, 4), (2, 2, 128))
@@ -233,7 +235,7 @@ def test_what_a_format_cannot_hold(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"selector": 2}, "must be below 2, not 2"),
+        ({"sparsity_selector": 2}, "must be below 2, not 2"),
         (
             {"instruction": parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")},
             "does not hold 2:4 elements of 16",

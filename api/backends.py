@@ -1,0 +1,91 @@
+"""The back ends: what can be asked for D, by name.
+
+All of them take the same record and give the same array; nothing else in the package asks which of them it has.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
+
+__all__ = ["BACKENDS", "Backend", "backend"]
+
+
+class Backend(Protocol):
+    """Something that computes instructions."""
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        """Return D = A B + C as a chain of the instruction along K computes it.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            Its k divides K; m and n of the matrices are free.
+        arch : str
+            Architecture whose numerics apply.
+        operands : MatrixOperands
+            The matrices; any nibble is taken.
+
+        Returns
+        -------
+        ndarray, type and shape of `operands.c`
+
+        Raises
+        ------
+        BackendError
+            The back end lacks something on this machine, or does not have the instruction.
+        """
+
+
+class _Golden:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        from ..golden.matrix import multiply
+
+        return multiply(instruction, arch, operands)
+
+
+def _rtl() -> Backend:
+    from ..sim.engine.engine import HardwareBackend
+
+    return HardwareBackend("verilator")
+
+
+def _pysim() -> Backend:
+    from ..sim.engine.engine import HardwareBackend
+
+    return HardwareBackend("amaranth")
+
+
+def _cuda() -> Backend:
+    from .cuda import CudaBackend
+
+    return CudaBackend()
+
+
+#: What makes each back end; what it needs is imported when it is first asked for.
+_MAKERS: dict[str, Callable[[], Backend]] = {"golden": _Golden, "rtl": _rtl, "pysim": _pysim, "cuda": _cuda}
+#: Names of the back ends.
+BACKENDS = tuple(_MAKERS)
+
+
+@lru_cache(maxsize=len(_MAKERS))
+def _made(name: str) -> Backend:
+    return _MAKERS[name]()
+
+
+def backend(name: str) -> Backend:
+    """Return a back end.
+
+    Raises
+    ------
+    BackendError
+        There is none of that name.
+    """
+    if name not in _MAKERS:
+        raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {name!r}")
+    return _made(name)

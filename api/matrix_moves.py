@@ -1,0 +1,124 @@
+"""``ldmatrix`` and ``stmatrix`` as functions: between shared memory and the registers that ``mma`` takes."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError, OperandError
+from ..golden import matrix_moves as golden
+from ..isa.matrix_moves import MatrixMove, parse_matrix_move
+from .operands import describe
+
+__all__ = ["ldmatrix", "stmatrix"]
+
+
+def ldmatrix(instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any]) -> NDArray[np.uint32]:
+    """Load matrices from shared memory, as ``ldmatrix`` does.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers, for example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory image. Leading axes are a batch and broadcast against each other.
+    addresses : ndarray of integers, shape (..., 32)
+        Byte address in the image that each lane gives: the start of a row of 16 bytes, a multiple of 16. The first
+        eight lanes speak for the first matrix, the next eight for the second, and so on; sixteen each with
+        ``.m16n16``. Addresses of the lanes behind are ignored.
+
+    Returns
+    -------
+    ndarray of uint32, shape (..., 32, registers)
+        What the 32 threads receive. No operand is modified.
+
+    Raises
+    ------
+    InstructionError
+        The text is no form of ``ldmatrix``.
+    OperandError
+        An operand is of the wrong shape or type, or an address is not aligned or outside the image.
+
+    Notes
+    -----
+    Sources: see :mod:`sptc.isa.matrix_moves`.
+    """
+    move = _parse(instruction, "ldmatrix")
+    lanes = _addresses(addresses, move)
+    _check_batch(move, smem=_image(smem, move).shape[:-1], addresses=lanes.shape[:-1])
+    return golden.ldmatrix(move, smem, lanes)
+
+
+def stmatrix(
+    instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any], registers: NDArray[np.uint32]
+) -> NDArray[np.uint8]:
+    """Store matrices to shared memory, as ``stmatrix`` does.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers, for example ``stmatrix.sync.aligned.m8n8.x2.shared.b16``.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory image before. Leading axes are a batch and broadcast against each other.
+    addresses : ndarray of integers, shape (..., 32)
+        As for :func:`ldmatrix`; no two rows may lie at one address.
+    registers : ndarray of uint32, shape (..., 32, registers)
+        What the 32 threads hold.
+
+    Returns
+    -------
+    ndarray of uint8, shape (..., bytes)
+        The image after. No operand is modified.
+
+    Raises
+    ------
+    InstructionError
+        The text is no form of ``stmatrix``.
+    OperandError
+        An operand is of the wrong shape or type, or an address is not aligned, outside the image, or given twice.
+
+    Notes
+    -----
+    Sources: see :mod:`sptc.isa.matrix_moves`.
+    """
+    move = _parse(instruction, "stmatrix")
+    count = move.registers
+    if not isinstance(registers, np.ndarray) or registers.dtype != np.uint32 or registers.shape[-2:] != (32, count):
+        raise OperandError(
+            f"registers of {move} must be a uint32 array of shape (..., 32, {count}), not {describe(registers)}"
+        )
+    lanes = _addresses(addresses, move)
+    _check_batch(move, smem=_image(smem, move).shape[:-1], addresses=lanes.shape[:-1], registers=registers.shape[:-2])
+    return golden.stmatrix(move, smem, lanes, registers)
+
+
+def _parse(instruction: str, opcode: str) -> MatrixMove:
+    move = parse_matrix_move(instruction)
+    if move.opcode != opcode:
+        raise InstructionError(f"{move} is not a form of {opcode}; use sptc.{move.opcode}.")
+    return move
+
+
+def _image(smem: NDArray[np.uint8], move: MatrixMove) -> NDArray[np.uint8]:
+    if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or not smem.ndim:
+        raise OperandError(f"smem of {move} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
+    return smem
+
+
+def _addresses(addresses: NDArray[Any], move: MatrixMove) -> NDArray[np.intp]:
+    if (
+        not isinstance(addresses, np.ndarray)
+        or addresses.dtype.kind not in "iu"
+        or not np.can_cast(addresses.dtype, np.intp)
+        or addresses.shape[-1:] != (32,)
+    ):
+        raise OperandError(f"addresses of {move} must be an intp array of shape (..., 32), not {describe(addresses)}")
+    return addresses.astype(np.intp, copy=False)
+
+
+def _check_batch(move: MatrixMove, **shapes: tuple[int, ...]) -> None:
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise OperandError(f"the batch axes of the operands of {move} do not broadcast: {listed}") from None

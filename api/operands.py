@@ -1,0 +1,184 @@
+"""What every instruction's operands have in common: their checks, and the cut of a batch into blocks."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MetadataError, OperandError
+from ..isa.instructions import Instruction
+from ..isa.memory import ADDRESS_SPACE, SharedMap
+
+__all__ = [
+    "METADATA_POLICIES",
+    "Places",
+    "Registers",
+    "check_choice",
+    "check_image",
+    "check_metadata",
+    "check_selector",
+    "describe",
+    "in_blocks",
+    "registers",
+]
+
+Registers = NDArray[np.uint32]
+
+METADATA_POLICIES = ("strict", "software", "silicon")
+#: Tiles worked on at once; bounds the memory of a call beside its operands and result.
+_BLOCK_TILES = 1024
+
+
+class Places(Protocol):
+    """Which lane, column and bits every nibble was read from, each of shape (m, chunks)."""
+
+    @property
+    def lanes(self) -> NDArray[np.intp]:
+        """Lane, of registers or of tensor memory."""
+
+    @property
+    def columns(self) -> NDArray[np.intp] | None:
+        """Column of tensor memory; None of registers."""
+
+    @property
+    def low_bits(self) -> NDArray[np.intp]:
+        """Lowest bit of the nibble."""
+
+
+def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
+    """Raise `error` unless `value` is one of the accepted words."""
+    if value not in accepted:
+        raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+
+
+def describe(value: object) -> str:
+    """Name the type of a wrong operand, and the shape of an array."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    return type(value).__name__
+
+
+def registers(name: str, value: object, tail: tuple[int, ...], instruction: Instruction) -> Registers:
+    """Return `value` if it is a uint32 array whose shape ends in `tail`."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint32 or value.shape[-len(tail) :] != tail:
+        wanted = ", ".join(map(str, ("...", *tail)))
+        raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({wanted}), not {describe(value)}")
+    return value
+
+
+def check_selector(selector: int, instruction: Instruction) -> None:
+    """Raise unless the instruction has the sparsity selector."""
+    if isinstance(selector, bool) or not isinstance(selector, (int, np.integer)):
+        raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
+    if not 0 <= selector < instruction.sparsity_selectors:
+        last = instruction.sparsity_selectors - 1
+        raise OperandError(f"the selector of {instruction} must be {f'0 to {last}' if last else '0'}, not {selector}")
+
+
+def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:
+    """Return a shared-memory image if it is one and holds every byte that the operands of `maps` reach."""
+    if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
+        raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
+    for name, where in maps.items():
+        size = smem.shape[-1]
+        first = where.first_beyond(min(size, ADDRESS_SPACE))
+        if first is not None:
+            held = f"smem has {size}" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE}"
+            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {held} bytes")
+    return smem
+
+
+def check_metadata(
+    instruction: Instruction,
+    nibbles: NDArray[np.uint8],
+    stored: Callable[[], NDArray],
+    places: Places,
+    policy: str,
+) -> None:
+    """Raise for the first nibble that a policy does not take.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Whose rule applies.
+    nibbles : ndarray of uint8, shape (batch, m, chunks)
+        Metadata.
+    stored : callable
+        Gives the stored elements of A, shape (batch, m, stored k); called only where the policy asks for zeros.
+    places : Places
+        Where each nibble was read, shape (m, chunks).
+    policy : str
+        ``"strict"``, ``"software"`` or ``"silicon"``.
+
+    Raises
+    ------
+    MetadataError
+        Its batch is relative to the block; see :func:`in_blocks`.
+    """
+    rule, granularity = instruction.rule, instruction.granularity
+    assert rule
+    assert granularity
+    if policy == "silicon":
+        return
+    legal = np.isin(np.arange(16), list(rule.legal))[nibbles]
+    if legal.all():
+        return
+    if policy == "software":
+        codes = stored() >> instruction.low_bit(instruction.a)
+        magnitude = (1 << instruction.a.bits - (1 if instruction.a.signed and not instruction.a.is_integer else 0)) - 1
+        zero = ((codes & magnitude) == 0).reshape(*nibbles.shape, granularity.stored).all(axis=-1)
+        legal |= zero & (nibbles == 0)
+        if legal.all():
+            return
+    case, row, chunk = (int(index) for index in np.argwhere(~legal)[0])
+    columns = places.columns
+    raise MetadataError(
+        (case,),
+        row,
+        chunk,
+        int(places.lanes[row, chunk]),
+        int(places.low_bits[row, chunk]),
+        int(nibbles[case, row, chunk]),
+        rule.name,
+        rule.meaning,
+        None if columns is None else int(columns[row, chunk]),
+    )
+
+
+def in_blocks(
+    operands: dict[str, NDArray[Any]],
+    result_tail: tuple[int, ...],
+    compute: Callable[[dict[str, NDArray[Any]]], Registers],
+    *,
+    tails: Mapping[str, int] | None = None,
+    block_tiles: int = _BLOCK_TILES,
+) -> Registers:
+    """Broadcast the batch axes and compute blocks of tiles, none of which copies more than itself.
+
+    `tails` counts the axes behind the batch where they are not those of registers.
+    """
+    tails = tails or {name: 1 if name in ("e", "smem", "scale_a", "scale_b") else 2 for name in operands}
+    shapes = {name: value.shape[: value.ndim - tails[name]] for name, value in operands.items()}
+    try:
+        batch = np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
+    axes = batch or (1,)
+    # Stride-0 views: a broadcast operand is never copied whole, only block by block.
+    views = {
+        name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
+    }
+    tiles = math.prod(axes)
+    result = np.empty((tiles, *result_tail), np.uint32)
+    for start in range(0, tiles, block_tiles):
+        block = slice(start, min(start + block_tiles, tiles))
+        where = block if len(axes) == 1 else np.unravel_index(np.arange(block.start, block.stop), axes)
+        try:
+            result[block] = compute({name: view[where] for name, view in views.items()})
+        except MetadataError as error:
+            case = np.unravel_index(block.start + error.batch[0], axes) if batch else ()
+            raise error.at(tuple(int(index) for index in case)) from None
+    return result.reshape(*batch, *result_tail)

@@ -1,0 +1,338 @@
+"""``tcgen05.mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor
+from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
+from ..isa.memory import SharedMap, decode_descriptor, shared_map
+from ..isa.tcgen05 import Opcode, parse_opcode
+from ..isa.tensor_memory import (
+    COLUMNS,
+    LANES,
+    Layout,
+    TensorMap,
+    a_map,
+    accumulator_map,
+    decode_address,
+    layout_for,
+    metadata_map,
+    scale_map,
+)
+from .backends import Backend
+from .backends import backend as backend_named
+from .operands import (
+    METADATA_POLICIES,
+    check_choice,
+    check_image,
+    check_metadata,
+    describe,
+    in_blocks,
+)
+
+__all__ = ["tcgen05_mma"]
+
+#: Every descriptor of shared memory has bit 46 set, and every address of tensor memory is shorter.
+_SMALLEST_DESCRIPTOR = 1 << 46
+#: Images worked on at once; tensor memory of a CTA takes 256 KiB.
+_BLOCK_IMAGES = 16
+
+
+def tcgen05_mma(
+    instruction: str,
+    tmem: NDArray[np.uint32],
+    d: int,
+    a: int,
+    b: int,
+    idesc: int,
+    *,
+    e: int,
+    smem: NDArray[np.uint8],
+    scale_a: int | None = None,
+    scale_b: int | None = None,
+    enable_input_d: bool = True,
+    scale_input_d: int = 0,
+    disable_output_lane: Sequence[int] | None = None,
+    backend: str = "golden",
+    metadata: str = "strict",
+) -> NDArray[np.uint32]:
+    """Compute ``tcgen05.mma.sp`` or ``tcgen05.mma.ws.sp``: D = A B + D in tensor memory, with sparse A.
+
+    The numerics are modelled, not measured.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers, for example ``tcgen05.mma.sp.cta_group::1.kind::f16``.
+    tmem : ndarray of uint32, shape (..., 128, 512)
+        Tensor memory, lane then column; (2, ..., 128, 512) with ``.cta_group::2``, one for each CTA. The other axes in
+        front are a batch and broadcast against those of `smem`.
+    d : int
+        Address of D in tensor memory, ``lane << 16 | column``.
+    a : int
+        Shared-memory descriptor of A (64 bits, all of which are 2**46 or more), or its address in tensor memory.
+    b : int
+        Shared-memory descriptor of B. With ``.cta_group::2`` each CTA's shared memory holds half of its columns.
+    idesc : int
+        Instruction descriptor (32 bits): shape, types, selector, transposition, negation, scale ids.
+    e : int
+        Address of the sparsity metadata in tensor memory.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory image that the descriptors point into; (2, ..., bytes) with ``.cta_group::2``.
+    scale_a, scale_b : int, optional
+        Addresses of the block scales in tensor memory, for the block-scaled kinds. Each CTA reads its own.
+    enable_input_d : bool
+        Whether D is added; otherwise D = A B, whatever it held.
+    scale_input_d : int
+        D is multiplied by ``2**-scale_input_d`` before it is added: 0 to 15, of kinds f16 and tf32 without ``.ws``.
+    disable_output_lane : sequence of 4 int, optional
+        Mask of the lanes of D that keep what they hold, 32 to a number, lane 0 in the lowest bit of the first.
+    backend : str
+        ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
+        Amaranth's simulator.
+    metadata : str
+        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
+        every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
+
+    Returns
+    -------
+    ndarray of uint32, shape of `tmem` with the broadcast batch
+        Tensor memory with the new D. An f16 of D takes the low half of its word, and the high half stays as it was. No
+        operand is modified.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse.
+    OperandError
+        An operand is missing, superfluous, misaligned, or of the wrong shape, type or range; copies that must be equal
+        differ; or no public source states what the instruction does with it.
+    MetadataError
+        An undefined nibble; its row is that of A, its lane one of tensor memory.
+    BackendError
+        The back end is unknown.
+
+    Notes
+    -----
+    Source: PTX ISA, ``tcgen05.mma.sp`` and what it refers to; CUTLASS for metadata and scales in tensor memory; the
+    published models of the dense instruction for every bit of the result.
+    """
+    opcode = parse_opcode(instruction)
+    computes = backend_named(backend)
+    check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    descriptor = decode_instruction_descriptor(opcode, _integer("idesc", idesc, opcode))
+    if not isinstance(enable_input_d, (bool, np.bool_)):
+        raise OperandError(f"enable_input_d of {opcode} must be True or False, not {enable_input_d!r}")
+    _check_scale_input_d(scale_input_d, opcode)
+    disabled = _disabled_lanes(disable_output_lane, opcode)
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    placement = _placement(opcode, descriptor, {"d": d, "a": a, "b": b, "e": e}, scales)
+    tmem, image = _images(opcode, placement, tmem, smem)
+    execution = _Execution(
+        opcode, descriptor, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
+    )
+    ctas = () if opcode.cta_group == 1 else (2,)
+    tail, tails = (*ctas, LANES, COLUMNS), {"tmem": len(ctas) + 2, "smem": len(ctas) + 1}
+    result = in_blocks({"tmem": tmem, "smem": image}, tail, execution.run, tails=tails, block_tiles=_BLOCK_IMAGES)
+    return np.moveaxis(result, -3, 0) if ctas else result
+
+
+def _images(
+    opcode: Opcode, placement: Placement, tmem: object, smem: object
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """Check tensor memory and shared memory; return them with the axis of the CTAs of a pair behind the batch."""
+    ctas = () if opcode.cta_group == 1 else (2,)
+    is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
+    if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
+        wanted = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
+        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
+    shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
+    image = check_image(smem, str(opcode), shared)
+    if image.shape[:-1][: len(ctas)] != ctas:
+        raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
+    return (np.moveaxis(tmem, 0, -3), np.moveaxis(image, 0, -2)) if ctas else (tmem, image)
+
+
+@dataclass(frozen=True, eq=False)
+class _Execution:
+    """One instruction, checked, for any images."""
+
+    opcode: Opcode
+    descriptor: InstructionDescriptor
+    placement: Placement
+    computes: Backend
+    metadata: str
+    enable_input_d: bool
+    scale_input_d: int
+    disabled: NDArray[np.bool_] | None
+
+    def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
+        """Return the tensor memory after the instruction, for a block of images."""
+        opcode, instruction = self.opcode, self.descriptor.instruction
+        batch = len(block["tmem"])
+        tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
+        smem = block["smem"].reshape(batch, opcode.cta_group, -1)
+        _check_copies(opcode, self.placement, tmem.reshape(-1, LANES, COLUMNS))
+        operands = gather(self.descriptor, self.placement, tmem, smem)
+        assert operands.nibbles is not None
+        check_metadata(
+            instruction,
+            operands.nibbles.reshape(batch, instruction.m, instruction.chunks),
+            lambda: operands.a.reshape(batch, instruction.m, instruction.stored_k),
+            self._places_of_nibbles(),
+            self.metadata,
+        )
+        d = self.computes.multiply(instruction, "sm_100", replace(operands, c=self._accumulator(operands.c)))
+        # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
+        result = np.array(tmem, order="C")
+        scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, d, self.disabled)
+        return result.reshape(block["tmem"].shape)
+
+    def _places_of_nibbles(self) -> TensorMap:
+        """Return where the metadata lies, as tall as A is, for what is said of that of a pair."""
+        tall, places = (self.opcode.cta_group, 1), self.placement.e
+        return replace(
+            places,
+            lanes=np.tile(places.lanes, tall),
+            columns=np.tile(places.columns, tall),
+            low_bits=np.tile(places.low_bits, tall),
+        )
+
+    def _accumulator(self, c: NDArray) -> NDArray:
+        """Return what is added: the old D, scaled, or zero."""
+        if not self.enable_input_d:
+            return np.zeros_like(c)
+        if not self.scale_input_d:
+            return c
+        scaled, known = scale_accumulator(c, self.descriptor.instruction.c, self.scale_input_d)
+        if not known.all():
+            raise OperandError(
+                f"scale_input_d of {self.opcode} must leave no subnormal number in D, not {self.scale_input_d}: no "
+                f"public source states how one is normalised or rounded"
+            )
+        return scaled
+
+
+def _integer(name: str, value: object, opcode: Opcode) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise OperandError(f"{name} of {opcode} must be an int, not {type(value).__name__}")
+    return int(value)
+
+
+def _check_scale_input_d(value: int, opcode: Opcode) -> None:
+    number = _integer("scale_input_d", value, opcode)
+    if number and (opcode.kind not in ("f16", "tf32") or opcode.weight_stationary):
+        raise OperandError(f"scale_input_d of {opcode} must be 0, not {number}; it belongs to kinds f16 and tf32")
+    if not 0 <= number <= 15:
+        raise OperandError(f"scale_input_d of {opcode} must be 0 to 15, not {number}")
+
+
+def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.bool_] | None:
+    if masks is None:
+        return None
+    if opcode.weight_stationary or opcode.scale_size:
+        raise OperandError(f"{opcode} takes no disable_output_lane")
+    if opcode.cta_group == 2:
+        raise OperandError(
+            f"disable_output_lane of {opcode} must be left out: no public source states which of its eight numbers "
+            f"belong to which CTA"
+        )
+    words = [_integer("a number in disable_output_lane", mask, opcode) for mask in masks]
+    if len(words) != LANES // 32 or not all(0 <= word < 1 << 32 for word in words):
+        raise OperandError(f"disable_output_lane of {opcode} must be 4 numbers of 32 bits, not {masks!r}")
+    return np.array([words[lane // 32] >> lane % 32 & 1 for lane in range(LANES)], np.bool_)
+
+
+def _placement(
+    opcode: Opcode, descriptor: InstructionDescriptor, operands: dict[str, int], scales: dict[str, int | None]
+) -> Placement:
+    """Turn addresses and descriptors into maps."""
+    instruction = descriptor.instruction
+    if descriptor.max_shift:
+        raise OperandError(
+            f"the maximum shift of {opcode} must be 0, not {descriptor.max_shift}: no public source states what a "
+            f"shifted reuse of B computes"
+        )
+    operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
+    layout = layout_for(instruction.m, opcode.cta_group, opcode.weight_stationary)
+    a_is_shared = operands["a"] >= _SMALLEST_DESCRIPTOR
+    where_d = accumulator_map(layout, instruction.n, instruction.d.bits, operands["d"])
+    in_tensor_memory = ("d", "e") if a_is_shared else ("d", "e", "a")
+    _check_alignment(opcode, layout, {name: operands[name] for name in in_tensor_memory})
+    if a_is_shared:
+        where_a: TensorMap | SharedMap = _shared("a", operands["a"], opcode, descriptor, layout)
+    elif descriptor.transpose_a:
+        raise OperandError(f"a of {opcode} must be in shared memory to be transposed, not in tensor memory")
+    else:
+        where_a = a_map(layout, instruction, operands["a"])
+    placement = Placement(
+        where_d,
+        where_a,
+        _shared("b", operands["b"], opcode, descriptor, layout),
+        metadata_map(layout, instruction, descriptor.sparsity_selector, operands["e"]),
+        _scales("scale_a", scales["scale_a"], opcode, layout.rows, descriptor.scale_id_a),
+        _scales("scale_b", scales["scale_b"], opcode, instruction.n, descriptor.scale_id_b),
+    )
+    for name in ("a", "e", "scale_a", "scale_b"):
+        where = getattr(placement, name)
+        if isinstance(where, TensorMap) and (where.words() & where_d.words()).any():
+            raise OperandError(f"{name} of {opcode} must lie apart from d in tensor memory; they overlap")
+    return placement
+
+
+def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) -> None:
+    """Raise unless what shares half of the lanes uses the same half."""
+    if layout.half_lanes:
+        lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
+        if len(set(lanes.values())) > 1:
+            told = ", ".join(f"{name} at {lane}" for name, lane in lanes.items())
+            raise OperandError(f"the operands of {opcode} in tensor memory must start at one lane, not {told}")
+
+
+def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout) -> SharedMap:
+    """Map operand A or B in shared memory."""
+    i = descriptor.instruction
+    if name == "a":
+        fmt, shape, transposed = i.a, (layout.rows, i.stored_k), descriptor.transpose_a
+    else:
+        fmt, shape, transposed = i.b, (i.n // opcode.cta_group, i.k), descriptor.transpose_b
+    decoded = decode_descriptor(value, "tcgen05")
+    atoms_of_32 = decoded.swizzle.atom_bytes == 32
+    if atoms_of_32 != (transposed and fmt.name == "tf32"):
+        needed = "must" if transposed and fmt.name == "tf32" else "must not"
+        form = "transposed" if transposed else "K-major"
+        raise OperandError(
+            f"descriptor {name} of {opcode} {needed} use the swizzle '128B with 32B atoms' for {form} .{fmt.name}"
+        )
+    major = "mn" if transposed else "k"
+    return shared_map(decoded, *shape, fmt.container_bits, major=major, unit_elements=i.padded_unit(fmt))
+
+
+def _scales(name: str, address: int | None, opcode: Opcode, lines: int, scale_id: int) -> TensorMap | None:
+    if opcode.scale_size is None:
+        if address is not None:
+            raise OperandError(f"{opcode} has no block scales and takes no {name}")
+        return None
+    if address is None:
+        raise OperandError(f"{opcode} is block-scaled and requires {name}")
+    return scale_map(name, lines, opcode.scale_size, scale_id, _integer(name, address, opcode))
+
+
+def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
+    """Raise unless the copies of metadata and scales are equal: which of them is read where is not known."""
+    for name in ("e", "scale_a", "scale_b"):
+        where = getattr(placement, name)
+        for copy in where.copies[1:] if where else ():
+            differs = gather_tensor(tmem, where) != gather_tensor(tmem, where, copy)
+            if differs.any():
+                _, line, column = (int(index) for index in np.argwhere(differs)[0])
+                lane = int(where.lanes[line, column])
+                raise OperandError(
+                    f"{name} of {opcode} must be the same in its {len(where.copies)} copies in tensor memory; those at "
+                    f"lanes {lane} and {lane + copy}, column {int(where.columns[line, column])}, differ"
+                )

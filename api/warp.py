@@ -1,0 +1,157 @@
+"""``mma`` and ``mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+
+import numpy as np
+
+from ..errors import InstructionError, OperandError
+from ..golden.registers import gather_warp, pack
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
+from ..isa.instructions import Instruction, parse, require_architecture
+from ..isa.numerics import evidence as evidence_of
+from ..isa.operands import HeldOperands, Immediates
+from ..isa.tcgen05 import any_instruction
+from .backends import backend as backend_named
+from .operands import (
+    METADATA_POLICIES,
+    Registers,
+    check_choice,
+    check_metadata,
+    check_selector,
+    describe,
+    in_blocks,
+    registers,
+)
+
+__all__ = ["evidence", "mma"]
+
+#: Scale data with byte id and thread id.
+ScaleOperand = tuple[Registers, int, int]
+
+
+def evidence(instruction: str, arch: str) -> str:
+    """Say what the numerics of an instruction on an architecture rest on.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers.
+    arch : str
+        For example ``"sm_90"``.
+
+    Returns
+    -------
+    str
+        ``"measured"``: the model reproduces every recorded output of a real GPU; ``"modelled"``: it follows published
+        models of the dense instruction, unmeasured for the sparse one.
+    """
+    return evidence_of(any_instruction(instruction), arch).value
+
+
+def mma(
+    instruction: str,
+    a: Registers,
+    b: Registers,
+    c: Registers,
+    e: Registers | None = None,
+    selector: int = 0,
+    *,
+    scale_a: ScaleOperand | None = None,
+    scale_b: ScaleOperand | None = None,
+    arch: str = "sm_90",
+    backend: str = "golden",
+    metadata: str = "strict",
+) -> Registers:
+    """Compute ``mma`` or ``mma.sp`` exactly as the tensor core of an architecture does.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers.
+    a, b, c : ndarray of uint32, shape (..., 32, registers)
+        What the 32 threads hold. Leading axes are a batch and broadcast against each other.
+    e : ndarray of uint32, shape (..., 32), optional
+        Metadata; required by ``mma.sp``, not accepted by dense ``mma``.
+    selector : int
+        Sparsity selector: which lanes of each quad contribute metadata.
+    scale_a, scale_b : (ndarray of uint32, shape (..., 32), int, int), optional
+        Scale data, byte id and thread id of the block-scaled kinds.
+    arch : str
+        ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
+    backend : str
+        ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
+        Amaranth's simulator, which is slow and needs no compiler; ``"cuda"``: an NVIDIA GPU of that architecture, with
+        whatever numerics it has.
+    metadata : str
+        ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
+        every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
+
+    Returns
+    -------
+    ndarray of uint32, shape (..., 32, registers)
+        D. No operand is modified.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse, or `arch` does not have the instruction.
+    OperandError
+        An operand is missing, superfluous, or of the wrong shape, type or range.
+    MetadataError
+        An undefined nibble.
+    BackendError
+        The back end is unknown.
+    """
+    parsed = parse(instruction)
+    if parsed.family != "mma":
+        raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
+    require_architecture(parsed, arch)
+    computes = backend_named(backend)
+    check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    accumulators = accumulator_fragment(parsed)
+    operands = {
+        "a": registers("a", a, (32, a_fragment(parsed).registers), parsed),
+        "b": registers("b", b, (32, b_fragment(parsed).registers), parsed),
+        "c": registers("c", c, (32, accumulators.registers), parsed),
+    }
+    if e is not None and not parsed.sparse:
+        raise OperandError(f"{parsed} is dense and takes no metadata operand e")
+    if parsed.sparse:
+        if e is None:
+            raise OperandError(f"{parsed} is sparse and requires the metadata operand e")
+        operands["e"] = registers("e", e, (32,), parsed)
+    check_selector(selector, parsed)
+    scale_ids: dict[str, tuple[int, int]] = {}
+    for name, scale, threads in (("scale_a", scale_a, 2), ("scale_b", scale_b, 4)):
+        if checked := _scale(name, scale, threads, parsed):
+            operands[name] = checked[0]
+            scale_ids[name] = checked[1:]
+
+    immediates = Immediates(int(selector), (*scale_ids.get("scale_a", (0, 0)), *scale_ids.get("scale_b", (0, 0))))
+
+    def compute(block: dict[str, Registers]) -> Registers:
+        matrices = gather_warp(parsed, HeldOperands(block, immediates))
+        if matrices.nibbles is not None:
+            check_metadata(parsed, matrices.nibbles, lambda: matrices.a, metadata_map(parsed, selector), metadata)
+        return pack(computes.multiply(parsed, arch, matrices), accumulators)
+
+    return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def _scale(
+    name: str, value: ScaleOperand | None, threads: int, instruction: Instruction
+) -> tuple[Registers, int, int] | None:
+    """Check one block-scale operand."""
+    if instruction.scale_size is None:
+        if value is not None:
+            raise OperandError(f"{instruction} has no block scales and takes no {name}")
+        return None
+    if value is None:
+        raise OperandError(f"{instruction} is block-scaled and requires {name}")
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise OperandError(f"{name} of {instruction} must be a tuple (data, byte id, thread id), not {describe(value)}")
+    data, byte_id, thread_id = value
+    byte_ids = range(0, 4, instruction.scale_size)
+    for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, range(threads))):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number not in accepted:
+            choices = " or ".join(map(str, accepted))
+            raise OperandError(f"the {label} in {name} of {instruction} must be {choices}, not {number!r}")
+    return registers(name, data, (32,), instruction), int(byte_id), int(thread_id)

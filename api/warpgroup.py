@@ -1,0 +1,151 @@
+"""``wgmma.mma_async.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError, OperandError
+from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles
+from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
+from ..isa.instructions import Instruction, parse
+from ..isa.memory import SharedMap, decode_descriptor, operand_map
+from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from .backends import backend as backend_named
+from .operands import (
+    METADATA_POLICIES,
+    Registers,
+    check_choice,
+    check_image,
+    check_metadata,
+    check_selector,
+    describe,
+    in_blocks,
+    registers,
+)
+
+__all__ = ["wgmma"]
+
+
+def wgmma(
+    instruction: str,
+    d: Registers,
+    a: Registers | int,
+    b: int,
+    e: Registers,
+    selector: int,
+    *,
+    smem: NDArray[np.uint8],
+    scale_d: bool = True,
+    imm_scale_a: int = 1,
+    imm_scale_b: int = 1,
+    imm_trans_a: int = 0,
+    imm_trans_b: int = 0,
+    backend: str = "golden",
+    metadata: str = "strict",
+) -> Registers:
+    """Compute ``wgmma.mma_async.sp``, D = A B + D, as an H200 does.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers.
+    d : ndarray of uint32, shape (..., 128, registers)
+        Accumulator as the 128 threads hold it.
+    a : ndarray of uint32, shape (..., 128, registers), or int
+        A as the threads hold it, or its shared-memory descriptor.
+    b : int
+        Shared-memory descriptor of B.
+    e : ndarray of uint32, shape (..., 128)
+        Metadata.
+    selector : int
+        Sparsity selector.
+    smem : ndarray of uint8, shape (..., bytes)
+        Shared-memory image that the descriptors point into: address 0 is its first byte.
+    scale_d : bool
+        Whether D is added; otherwise D = A B, whatever `d` holds.
+    imm_scale_a, imm_scale_b : int
+        -1 negates the products, of floats only; both together change nothing. PTX speaks of the elements of A or B,
+        which differs for B where an undefined nibble splices two tf32.
+    imm_trans_a, imm_trans_b : int
+        0, K-major; 1, MN-major, of f16 and bf16 in shared memory only.
+    backend, metadata : str
+        As for :func:`sptc.mma`.
+
+    Returns
+    -------
+    ndarray of uint32, shape (..., 128, registers)
+        The new D. No operand is modified.
+
+    Raises
+    ------
+    InstructionError, OperandError, MetadataError, BackendError
+        As for :func:`sptc.mma`.
+    """
+    parsed = parse(instruction)
+    if parsed.family != "wgmma":
+        raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma.")
+    computes = backend_named(backend)
+    check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    if not isinstance(scale_d, (bool, np.bool_)):
+        raise OperandError(f"scale_d of {parsed} must be True or False, not {scale_d!r}")
+    for name, value in (("imm_scale_a", imm_scale_a), ("imm_scale_b", imm_scale_b)):
+        _check_immediate(name, value, (1,) if parsed.a.is_integer else (1, -1), parsed)
+    transposes = (0, 1) if parsed.container_bits == 16 else (0,)
+    _check_immediate("imm_trans_b", imm_trans_b, transposes, parsed)
+    accumulators = accumulator_fragment(parsed)
+    operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
+    maps = {"b": _shared_operand("b", b, parsed, imm_trans_b)}
+    if isinstance(a, np.ndarray):
+        operands["a"] = registers("a", a, (128, a_fragment(parsed).registers), parsed)
+        if imm_trans_a:
+            raise OperandError(f"imm_trans_a of {parsed} must be 0 where a is held in registers, not {imm_trans_a!r}")
+    else:
+        _check_immediate("imm_trans_a", imm_trans_a, transposes, parsed)
+        maps["a"] = _shared_operand("a", a, parsed, imm_trans_a)
+    operands["e"] = registers("e", e, (128,), parsed)
+    check_selector(selector, parsed)
+    operands["smem"] = check_image(smem, str(parsed), maps)
+    places = metadata_map(parsed, selector)
+
+    immediates = Immediates(
+        sparsity_selector=int(selector),
+        a_in_registers="a" not in maps,
+        scale_d=bool(scale_d),
+        imm_scale=(imm_scale_a, imm_scale_b),
+        imm_trans=(imm_trans_a, imm_trans_b),
+    )
+    descriptors = (0 if isinstance(a, np.ndarray) else int(a), int(b))
+
+    def compute(block: dict[str, Any]) -> Registers:
+        smem = block["smem"]
+        held = {"b": smem, "c": block["d"], "e": block["e"]} | ({"a": block["a"]} if "a" in block else {})
+        stored = gather_shared(smem, maps["a"]) if "a" in maps else unpack(block["a"], a_fragment(parsed))
+        nibbles = unpack_nibbles(block["e"], parsed, selector)
+        check_metadata(parsed, nibbles, lambda: stored, places, metadata)
+        # The sign of B acts behind the selection, where an undefined nibble has spliced two tf32; measured on an H200.
+        if imm_scale_a != imm_scale_b:
+            stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
+        matrices = MatrixOperands(
+            stored,
+            gather_shared(smem, maps["b"]).swapaxes(1, 2),
+            unpack(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators),
+            nibbles,
+            held=HeldOperands(held, immediates, descriptors),
+        )
+        return pack(computes.multiply(parsed, "sm_90", matrices), accumulators)
+
+    return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
+    if isinstance(value, bool) or value not in accepted:
+        raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {value!r}")
+
+
+def _shared_operand(name: str, value: object, instruction: Instruction, transposed: int) -> SharedMap:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        held = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
+        raise OperandError(f"{name} of {instruction} must be {held}, not {describe(value)}")
+    descriptor = decode_descriptor(int(value), instruction.family)
+    return operand_map(instruction, name, descriptor, transposed=bool(transposed))

@@ -1,0 +1,1 @@
+"""Whole matrix products through one instruction, by blocks, on one back end or several."""

@@ -1,0 +1,173 @@
+"""Operands of ``tcgen05.mma.sp``: matrices from tensor memory and shared memory, and D into tensor memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import Format
+from ..isa.instruction_descriptor import InstructionDescriptor
+from ..isa.instructions import Instruction
+from ..isa.memory import SharedMap
+from ..isa.operands import MatrixOperands
+from ..isa.tensor_memory import COLUMNS, TensorMap
+from .registers import CONTAINERS, gather_shared
+
+__all__ = ["Placement", "gather", "gather_tensor", "scale_accumulator", "scatter_tensor"]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where the operands of one instruction lie in each CTA.
+
+    Attributes
+    ----------
+    d : TensorMap
+        D, shape (rows of a CTA, n).
+    a : TensorMap or SharedMap
+        Stored A, shape (rows of a CTA, stored K).
+    b : SharedMap
+        B, shape (columns of a CTA, K).
+    e : TensorMap
+        Metadata, shape (rows of a CTA, chunks).
+    scale_a, scale_b : TensorMap or None
+        Block scales, shapes (rows of a CTA, scales) and (n, scales).
+    """
+
+    d: TensorMap
+    a: TensorMap | SharedMap
+    b: SharedMap
+    e: TensorMap
+    scale_a: TensorMap | None = None
+    scale_b: TensorMap | None = None
+
+
+def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
+    return (where.lanes + copy) * COLUMNS + where.columns
+
+
+def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> NDArray:
+    """Gather a matrix from tensor memory.
+
+    Parameters
+    ----------
+    tmem : ndarray of uint32, shape (batch, 128, 512)
+        The images.
+    where : TensorMap
+        Where the elements lie.
+    copy : int
+        Lanes from there to the copy to read.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (batch, *matrix)
+        One container each; 4-bit elements in the low half of a byte.
+    """
+    words = tmem.reshape(len(tmem), -1).take(_positions(where, copy), axis=1)
+    mask = np.uint32((1 << where.element_bits) - 1)
+    return (words >> where.low_bits.astype(np.uint32) & mask).astype(CONTAINERS[where.element_bits])
+
+
+def scatter_tensor(
+    tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray, disabled: NDArray[np.bool_] | None = None
+) -> None:
+    """Write D into tensor memory, in place; the bits of a word beside an element stay as they are.
+
+    Parameters
+    ----------
+    tmem : ndarray of uint32, shape (batch, 128, 512)
+        The images, contiguous.
+    where : TensorMap
+        Where the elements lie, one in a word.
+    codes : ndarray of uint16 or uint32, shape (batch, *matrix)
+        Elements.
+    disabled : ndarray of bool, shape (128,), optional
+        Lanes that keep what they hold.
+    """
+    flat = tmem.reshape(len(tmem), -1)
+    positions = _positions(where)
+    mask = np.uint32((1 << where.element_bits) - 1)
+    old = flat[:, positions]
+    new = old & ~mask | codes
+    flat[:, positions] = new if disabled is None else np.where(disabled[where.lanes], old, new)
+
+
+def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt: Format, negate: bool) -> NDArray:
+    """Put elements where the datapath wants them in their containers, and flip their signs if asked."""
+    low_bit = instruction.low_bit(fmt)
+    if element_bits < instruction.container_bits:
+        codes = codes << codes.dtype.type(low_bit)
+    return codes ^ codes.dtype.type(1 << low_bit + fmt.bits - 1) if negate else codes
+
+
+def gather(
+    descriptor: InstructionDescriptor, placement: Placement, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]
+) -> MatrixOperands:
+    """Gather the operands of a batch.
+
+    Parameters
+    ----------
+    descriptor : InstructionDescriptor
+        Instruction and options.
+    placement : Placement
+        Where the operands lie.
+    tmem : ndarray of uint32, shape (batch, CTAs, 128, 512)
+        Tensor memory.
+    smem : ndarray of uint8, shape (batch, CTAs, bytes)
+        Shared memory.
+
+    Returns
+    -------
+    MatrixOperands
+        The leading axis is batch times CTAs; A and C have the rows of a CTA, B is the same for the CTAs of a pair.
+
+    Notes
+    -----
+    Source: PTX ISA, ``tcgen05.mma.sp``, transpose and negate operations. Of a pair, each CTA holds its half of the rows
+    of A and of the columns of B, and the scales of all columns of B.
+    """
+    instruction = descriptor.instruction
+    batch, ctas = tmem.shape[:2]
+    tmem = tmem.reshape(batch * ctas, *tmem.shape[2:])
+    smem = smem.reshape(batch * ctas, -1)
+    where = placement.a
+    a = gather_shared(smem, where) if isinstance(where, SharedMap) else gather_tensor(tmem, where)
+    a = _containers(a, where.element_bits, instruction, instruction.a, descriptor.negate_a)
+    columns = gather_shared(smem, placement.b)
+    columns = _containers(columns, placement.b.element_bits, instruction, instruction.b, descriptor.negate_b)
+    b = columns.reshape(batch, instruction.n, instruction.k).transpose(0, 2, 1)
+    return MatrixOperands(
+        a,
+        b.repeat(ctas, axis=0),
+        gather_tensor(tmem, placement.d),
+        gather_tensor(tmem, placement.e),
+        None if placement.scale_a is None else gather_tensor(tmem, placement.scale_a),
+        None if placement.scale_b is None else gather_tensor(tmem, placement.scale_b),
+    )
+
+
+def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
+    """Multiply accumulators by ``2**-exponent``, and say where the result is beyond doubt.
+
+    Parameters
+    ----------
+    codes : ndarray of uint16 or uint32
+        Elements of f16 or f32.
+    fmt : Format
+        Their format.
+    exponent : int
+        1 to 15.
+
+    Returns
+    -------
+    ndarray, type and shape of `codes`
+        Scaled elements.
+    ndarray of bool, shape of `codes`
+        False where a subnormal number goes in or would come out: whether the datapath normalises or rounds it is not
+        known. Zeros, Infs and NaNs stay as they are.
+    """
+    top = (1 << fmt.exponent_bits) - 1
+    field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)
+    kept = (codes & codes.dtype.type((1 << fmt.bits - 1) - 1) == 0) | (field == top)
+    scaled = np.where(kept, codes, codes - codes.dtype.type(exponent << fmt.fraction_bits))
+    return scaled, kept | (field > exponent)

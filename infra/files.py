@@ -1,0 +1,46 @@
+"""Files on the user's disk: where what can be made again is kept, and writing that leaves nothing half-written."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import FileError
+
+__all__ = ["cache_folder", "write_whole"]
+
+
+def cache_folder() -> Path:
+    """Return where compiled models and measurements are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
+    if chosen := os.environ.get("SPTC_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all, whoever else is writing it.
+
+    Parameters
+    ----------
+    path : Path
+        Which file; an older one is replaced.
+    data : bytes
+        All of it.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    if not path.name:
+        raise FileError(f"{path} cannot be written (it is a folder)")
+    part = path.with_name(f"{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(data)
+        part.replace(path)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written ({error.strerror})") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()

@@ -1,0 +1,61 @@
+"""Yosys, in a process of its own: what fault injection, proofs and synthesis hand their netlists to."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ..errors import BackendError
+
+__all__ = ["run_yosys"]
+
+_PROGRAM = """\
+import ctypes, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9)  # killed when its parent is, which cannot say good-bye
+from pyosys import libyosys
+libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
+"""
+
+
+def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
+    """Run a Yosys script in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Where its files are, and a scratch file while it runs.
+    script : str
+        Commands, one a line.
+    timeout : float, optional
+        Seconds after which it is given up.
+
+    Returns
+    -------
+    str
+        What Yosys printed.
+
+    Raises
+    ------
+    BackendError
+        Yosys is not installed, or the script fails or takes longer than `timeout` seconds.
+    """
+    if importlib.util.find_spec("pyosys") is None:
+        raise BackendError("this needs Yosys: install it with `pip install 'sptc[yosys]'`")
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
+        file.write(script)
+        file.flush()
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # for ABC's files
+        command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line] or ["no message"]
+        raise BackendError(f"Yosys failed: {lines[0].strip()}")
+    return done.stdout

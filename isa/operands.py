@@ -1,0 +1,119 @@
+"""Operands of an instruction as records: matrices of codes, and what threads and memory hold of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .instructions import Instruction
+
+__all__ = ["HeldOperands", "Immediates", "MatrixOperands"]
+
+
+@dataclass(frozen=True)
+class Immediates:
+    """What decides an instruction of ``mma`` or ``wgmma``, beside registers and memory.
+
+    Attributes
+    ----------
+    sparsity_selector : int
+        Sparsity selector.
+    scale_ids : tuple of int
+        byte_a, thread_a, byte_b, thread_b of the block-scaled kinds.
+    a_in_registers : bool
+        Of ``wgmma``: A is held in registers, not in shared memory.
+    scale_d : bool
+        Of ``wgmma``: D is added.
+    imm_scale, imm_trans : tuple of int
+        Of ``wgmma``, of A and B, as in :func:`sptc.wgmma`.
+    """
+
+    sparsity_selector: int = 0
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
+    a_in_registers: bool = True
+    scale_d: bool = True
+    imm_scale: tuple[int, int] = (1, 1)
+    imm_trans: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOperands:
+    """A batch of operands where the instruction finds them, for a back end that executes it itself.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+        ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and where the instruction has them ``e``,
+        ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the image of shared memory
+        (uint8, shape (cases, bytes)), and `a` is missing where a descriptor leads to it.
+    immediates : Immediates
+        The rest.
+    descriptors : tuple of int
+        Of A and B in the image.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    immediates: Immediates = field(default_factory=Immediates)
+    descriptors: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixOperands:
+    """A batch of matrices of codes: what every back end multiplies.
+
+    Attributes
+    ----------
+    a : ndarray of uint8, uint16 or uint32, shape (batch, m, stored K)
+        Stored elements of A, one a container (4-bit elements in the low half of a byte).
+    b : ndarray, same type, shape (batch, K, n)
+        B.
+    c : ndarray of uint16 or uint32, shape (batch, m, n)
+        Accumulator codes.
+    nibbles : ndarray of uint8, shape (batch, m, K / chunk width), or None
+        Metadata of a sparse instruction; any value.
+    scale_a, scale_b : ndarray of uint8, shape (batch, m, K / span) and (batch, n, K / span), or None
+        Block scales.
+    held : HeldOperands or None
+        Where the matrices were gathered from; None where they never were in registers.
+    """
+
+    a: NDArray
+    b: NDArray
+    c: NDArray
+    nibbles: NDArray[np.uint8] | None = None
+    scale_a: NDArray[np.uint8] | None = None
+    scale_b: NDArray[np.uint8] | None = None
+    held: HeldOperands | None = None
+
+    def take(self, tiles: slice, rows: slice = slice(None)) -> "MatrixOperands":
+        """Return some rows of some of the batch, as views."""
+        return MatrixOperands(
+            self.a[tiles, rows],
+            self.b[tiles],
+            self.c[tiles, rows],
+            None if self.nibbles is None else self.nibbles[tiles, rows],
+            None if self.scale_a is None else self.scale_a[tiles, rows],
+            None if self.scale_b is None else self.scale_b[tiles],
+        )
+
+    def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
+        """Yield the operands of each instruction of a chain along K; `c` is that of the first."""
+        if self.b.shape[1] == instruction.k:
+            yield self
+            return
+        for step in range(self.b.shape[1] // instruction.k):
+
+            def part(values: NDArray[np.uint8] | None, count: int, step: int = step) -> NDArray[np.uint8] | None:
+                return None if values is None else values[..., step * count : (step + 1) * count]
+
+            yield replace(
+                self,
+                a=self.a[..., step * instruction.stored_k : (step + 1) * instruction.stored_k],
+                b=self.b[:, step * instruction.k : (step + 1) * instruction.k],
+                nibbles=part(self.nibbles, instruction.chunks),
+                scale_a=part(self.scale_a, instruction.scale_size or 0),
+                scale_b=part(self.scale_b, instruction.scale_size or 0),
+                held=None,
+            )

@@ -1,0 +1,70 @@
+"""Addition of two words whose carry skips groups of bits."""
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .platforms import OPERATORS
+
+__all__ = ["Adder", "kept"]
+
+#: Bits of a group.
+_GROUP = 7
+
+
+def kept(m: Module, value: Value, name: str) -> Signal:
+    """Return a value as a signal that synthesis keeps.
+
+    An optimiser for area turns what is fast and not small, the carries of a :class:`Adder` for one, back into what is
+    small and slow, unless it must keep the signals between the groups.
+    """
+    signal = Signal(len(value), name=name, attrs={"keep": 1})
+    m.d.comb += signal.eq(value)
+    return signal
+
+
+class Adder(wiring.Component):
+    """Add two words and a carry. Combinational.
+
+    ``total = word0 + word1 + carry``, modulo the width. A carry waits for one group of bits to make it, passes the
+    others in one gate each, and waits for one group to use it. Elaborated for
+    :data:`~sptc.rtl.cells.platforms.OPERATORS` it is one addition.
+
+    Parameters
+    ----------
+    bits : int
+        Width of the words.
+
+    Members
+    -------
+    word0, word1 : In(bits)
+        Summands.
+    carry : In(1)
+        A one to add.
+    total : Out(bits)
+        Their sum.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        super().__init__({"word0": In(bits), "word1": In(bits), "carry": In(1), "total": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the groups."""
+        m = Module()
+        if platform == OPERATORS:
+            m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)
+            return m
+        carry: Value = self.carry
+        totals = []
+        for start in range(0, self.bits, _GROUP):
+            first, second = self.word0[start : start + _GROUP], self.word1[start : start + _GROUP]
+            size = len(first)
+            total = Signal(size, name=f"total_{start}")
+            m.d.comb += total.eq(first + second + carry)
+            totals.append(total)
+            makes = kept(m, (first + second)[size], f"makes_{start}")
+            passes = kept(m, (first ^ second).all(), f"passes_{start}")
+            carry = kept(m, makes | (passes & carry), f"carry_{start}")
+        m.d.comb += self.total.eq(Cat(totals))
+        return m

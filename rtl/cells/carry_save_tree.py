@@ -1,0 +1,99 @@
+"""Exact sums of many signed terms: rows of carry-save adders."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .platforms import OPERATORS
+
+__all__ = ["CarrySaveTree", "sum_bits"]
+
+
+def sum_bits(term_bits: int, count: int) -> int:
+    """Return the signed width that holds the sum of `count` signed terms of `term_bits`."""
+    return term_bits + (count - 1).bit_length()
+
+
+class CarrySaveTree(wiring.Component):
+    """Bring signed terms, and a bit for each, to two words with the same sum. Combinational.
+
+    ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
+    magnitude is its complement and one: the one is an increment, and takes the free lowest bit of a carry word.
+    Elaborated for :data:`~sptc.rtl.cells.platforms.OPERATORS` the first word is the sum.
+
+    Parameters
+    ----------
+    term_bits : sequence of int
+        Signed width of each term.
+    total_bits : int
+        Width of the words; :func:`sum_bits` says which holds every sum.
+
+    Members
+    -------
+    term0, term1, ... : In(signed(term_bits[i]))
+        AlignStage.
+    increments : In(count)
+        Ones.
+    word0, word1, carry : Out(total_bits), Out(total_bits), Out(1)
+        Their sum in carry-save form.
+
+    Notes
+    -----
+    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
+    cannot matter.
+    """
+
+    def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
+        self.term_bits = tuple(term_bits)
+        self.total_bits = total_bits
+        super().__init__(
+            {
+                **{f"term{index}": In(signed(bits)) for index, bits in enumerate(self.term_bits)},
+                "increments": In(len(self.term_bits)),
+                "word0": Out(total_bits),
+                "word1": Out(total_bits),
+                "carry": Out(1),
+            }
+        )
+
+    @property
+    def terms(self) -> list[Value]:
+        """The terms."""
+        return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the rows of adders, those of the shortest words first."""
+        m = Module()
+        # A sign counts below zero: it enters inverted, and the constant makes it good; none needs to be extended.
+        words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
+        constant = -sum(1 << bits - 1 for bits in self.term_bits)
+        words.append(Const(constant % (1 << self.total_bits), self.total_bits))
+        if platform == OPERATORS:
+            m.d.comb += self.word0.eq(sum([*words, *self.increments]))
+            return m
+        increments = list(self.increments)
+        while len(words) > 2:
+            following: list[Value] = []
+            for first, second, third in zip(words[::3], words[1::3], words[2::3], strict=False):
+                lowest = increments.pop() if increments else Const(0, 1)
+                following += self._row(m, first, second, third, lowest)
+            words = [*following, *words[len(words) // 3 * 3 :]]
+        m.d.comb += [
+            self.word0.eq(words[0]),
+            self.word1.eq(words[1]),
+            # The rows are one less than the increments.
+            self.carry.eq(Cat(increments)),
+        ]
+        return m
+
+    def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
+        """Return the sum bits of three words and their carries above a lowest bit."""
+        bits = max(len(first), len(second), len(third))
+        total, carry = Signal(bits), Signal(min(bits + 1, self.total_bits))
+        m.d.comb += [
+            total.eq(first ^ second ^ third),
+            carry.eq(Cat(lowest, (first & second) | (third & (first | second)))),
+        ]
+        return total, carry

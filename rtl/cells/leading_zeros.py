@@ -1,0 +1,69 @@
+"""Where a word begins."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .platforms import OPERATORS
+
+__all__ = ["LeadingZeros"]
+
+
+class LeadingZeros(wiring.Component):
+    """Count the zeros above the highest one. Combinational.
+
+    The counts of neighbours are joined, pairs first: no count waits for a higher one. Elaborated for
+    :data:`~sptc.rtl.cells.platforms.OPERATORS` the word is halved instead: few operations, and many gates in a row.
+
+    Parameters
+    ----------
+    bits : int
+        Width of the word.
+
+    Members
+    -------
+    word : In(bits)
+        What to look at; the count of zero has no meaning.
+    count : Out(range(bits + 1))
+        Leading zeros.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        super().__init__({"word": In(bits), "count": Out(range(bits + 1))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the tree."""
+        m = Module()
+        width = 1 << (self.bits - 1).bit_length()
+        padding = width - self.bits
+        word = Cat(Const((1 << padding) - 1, padding), self.word)
+        m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
+        return m
+
+    def _halved(self, m: Module, word: Value) -> Value:
+        count: list[Value] = []
+        while len(word) > 1:
+            half = len(word) // 2
+            upper_is_zero, rest = Signal(), Signal(half)
+            m.d.comb += [
+                upper_is_zero.eq(~word[half:].any()),
+                rest.eq(Mux(upper_is_zero, word[:half], word[half:])),
+            ]
+            count.insert(0, upper_is_zero)
+            word = rest
+        return Cat(count)
+
+    def _joined(self, m: Module, word: Value) -> Value:
+        parts: list[tuple[Value, Value]] = [(bit, Const(0, 0)) for bit in word]
+        while len(parts) > 1:
+            joined: list[tuple[Value, Value]] = []
+            for (low_any, low_count), (high_any, high_count) in zip(parts[::2], parts[1::2], strict=True):
+                some, count = Signal(), Signal(len(low_count) + 1)
+                m.d.comb += [
+                    some.eq(low_any | high_any),
+                    count.eq(Cat(Mux(high_any, high_count, low_count), ~high_any)),
+                ]
+                joined.append((some, count))
+            parts = joined
+        return parts[0][1]

@@ -1,0 +1,65 @@
+"""The multiplexer that picks a unit of B."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...isa.metadata import UNITS_PER_CHUNK
+from .adder import kept
+
+__all__ = ["OperandMux"]
+
+
+class OperandMux(wiring.Component):
+    """Pick one of the four units of a chunk, or of several chunks side by side. Combinational.
+
+    ``output = OR of units[i] where select[i]``, part by part: the selected unit, or zero if none is.
+
+    Parameters
+    ----------
+    unit_bits : int
+        Width of a unit: 16 or 8.
+    parts : int
+        Parts of a unit that are picked by themselves: where chunks take turns byte by byte, the two bytes.
+
+    Members
+    -------
+    units : In(unit_bits).array(4)
+        The chunk, lowest k first.
+    select : In(parts).array(4)
+        Of each part one unit, or none.
+    output : Out(unit_bits)
+        The operand.
+
+    Notes
+    -----
+    Source: measured on an H200 for 8- and 16-bit units and all sixteen nibbles.
+    """
+
+    def __init__(self, unit_bits: int, parts: int = 1) -> None:
+        self.unit_bits = unit_bits
+        self.parts = parts
+        super().__init__(
+            {
+                "units": In(unit_bits).array(UNITS_PER_CHUNK),
+                "select": In(parts).array(UNITS_PER_CHUNK),
+                "output": Out(unit_bits),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the gates."""
+        m = Module()
+        width = self.unit_bits // self.parts
+        gated = [
+            unit & Cat(bit.replicate(width) for bit in select)
+            for unit, select in zip(self.units, self.select, strict=True)
+        ]
+        # Two AND-OR-invert gates and a NAND for each bit. Their nets are kept: a mapper that merges them with what
+        # follows makes more of them.
+        halves = [
+            kept(m, ~(even | odd), f"half_{place}")
+            for place, (even, odd) in enumerate(zip(gated[::2], gated[1::2], strict=True))
+        ]
+        m.d.comb += self.output.eq(~(halves[0] & halves[1]))
+        return m

@@ -1,0 +1,62 @@
+"""Exact products of unpacked operands."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .booth import BoothMultiplier
+from .raw import product_signature, raw_signature
+
+__all__ = ["SlotMultiplier"]
+
+
+class SlotMultiplier(wiring.Component):
+    """Multiply two operands exactly. Combinational.
+
+    ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
+    One multiplier serves every format of the slot. It recodes `a`, which comes first: `b` is still to be selected.
+
+    Parameters
+    ----------
+    significand : int
+        Width of the operands' significands, without the sign.
+
+    Members
+    -------
+    a, b : In(raw_signature(significand))
+        Operands.
+    product : Out(product_signature(significand))
+        Their product.
+
+    Notes
+    -----
+    Source: products are exact and not normalised (measured on an H200).
+    """
+
+    def __init__(self, significand: int) -> None:
+        self.significand = significand
+        super().__init__(
+            {
+                "a": In(raw_signature(significand)),
+                "b": In(raw_signature(significand)),
+                "product": Out(product_signature(significand)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the multiplier."""
+        m = Module()
+        m.submodules.multiplier = multiplier = BoothMultiplier(self.significand + 1)
+        a, b, product = self.a, self.b, self.product
+        m.d.comb += [
+            product.sign.eq(a.sign ^ b.sign),
+            product.exponent.eq(a.exponent + b.exponent),
+            multiplier.a.eq(b.significand),
+            multiplier.b.eq(a.significand),
+            product.significand.eq(multiplier.product),
+            product.special.eq(a.special | b.special),
+            product.nan.eq((a.special & (a.nan | b.zero)) | (b.special & (b.nan | a.zero))),
+            product.inf.eq(product.special & ~product.nan),
+            product.zero.eq(a.zero | b.zero),
+        ]
+        return m

@@ -1,0 +1,114 @@
+"""Groups of 16 products of 4-bit elements: their exact sum, and the block scales of packed e2m1."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.numerics import BLOCK_GROUP
+from .cells.carry_save_tree import CarrySaveTree, sum_bits
+from .cells.max_exponent import ALIGNED_EXPONENT_BITS
+from .config import CoreConfig
+from .scale import GROUP_SCALE_FRACTION_BITS, GroupScale, ScaleCode
+
+__all__ = [
+    "GROUP_PRODUCT_BITS",
+    "GROUP_SUM_BITS",
+    "MAXIMUM_SCALED_GROUP",
+    "SCALED_GROUP_BITS",
+    "SCALED_GROUP_FRACTION_BITS",
+    "ProductGroup",
+]
+
+#: Signed width of a product of 4-bit elements.
+GROUP_PRODUCT_BITS = 9
+_PACKED_MAXIMUM = 12  #: e2m1 in halves
+_SCALE_MAXIMUM = 15  #: significand of ue4m3 in eighths
+
+#: Signed width of a group's sum.
+GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
+#: Largest magnitude of a scaled group, in units of its last bit.
+MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
+SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
+#: Bits of a scaled group below the unit: two of the product of halves, the rest of the scales.
+SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
+
+
+class ProductGroup(wiring.Component):
+    """Sum one group of products exactly and apply its scales. Combinational.
+
+    ``total = sum of the products``; with P = total / 4 the scaled group is worth
+    ``(-1)**sign * magnitude * 2**(exponent - 8)``, not normalised.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Without block scales only `total` is built.
+
+    Members
+    -------
+    signs : In(16)
+        Signs of the products of floats.
+    products : In(signed(9)).array(16)
+        Products of the significands, of integers with their sign.
+    scale : In(ScaleCode), scale_a, scale_b : In(8)
+        The group's block scales.
+    total : Out(signed(13))
+        Exact sum.
+    participates : Out(1)
+        Some product and the scales are not zero: the group's exponent enters the maximum, even if the sum cancels.
+    sign, magnitude, exponent, nan : Out(1), Out(19), Out(signed(11)), Out(1)
+        The scaled group.
+
+    Notes
+    -----
+    Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "signs": In(BLOCK_GROUP),
+                "products": In(signed(GROUP_PRODUCT_BITS)).array(BLOCK_GROUP),
+                "scale": In(ScaleCode),
+                "scale_a": In(8),
+                "scale_b": In(8),
+                "total": Out(signed(GROUP_SUM_BITS)),
+                "participates": Out(1),
+                "sign": Out(1),
+                "magnitude": Out(SCALED_GROUP_BITS),
+                "exponent": Out(signed(ALIGNED_EXPONENT_BITS)),
+                "nan": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the tree and the scaling."""
+        m = Module()
+        m.submodules.tree = tree = CarrySaveTree([GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
+        total = Signal(signed(GROUP_SUM_BITS))
+        for term, product, sign in zip(tree.terms, self.products, self.signs, strict=True):
+            m.d.comb += term.eq(product ^ sign.replicate(GROUP_PRODUCT_BITS))
+        m.d.comb += [
+            tree.increments.eq(self.signs),
+            total.eq(tree.word0 + tree.word1 + tree.carry),
+            self.total.eq(total),
+        ]
+        if not self.config.scales:
+            return m
+        m.submodules.scales = scales = GroupScale(self.config)
+        unsigned_total = Signal(GROUP_SUM_BITS - 1)
+        m.d.comb += [
+            scales.scale.eq(self.scale),
+            scales.scale_a.eq(self.scale_a),
+            scales.scale_b.eq(self.scale_b),
+            unsigned_total.eq(Mux(total < 0, -total, total)),
+            self.sign.eq(total < 0),
+            self.magnitude.eq(unsigned_total * scales.significand),
+            self.exponent.eq(scales.exponent),
+            self.nan.eq(scales.nan),
+            self.participates.eq(
+                Cat(product.any() for product in self.products).any() & (scales.significand != Const(0))
+            ),
+        ]
+        return m

@@ -1,0 +1,74 @@
+"""One unit behind the decoder of its row: a step of stored A, B, metadata and accumulator in, a result out."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .codes import is_wide
+from .config import CoreConfig
+from .metadata import MetadataStage
+from .pipeline import delayed
+from .step import row_result_layout, row_step_layout
+from .unit import Unit
+
+__all__ = ["Row"]
+
+
+class Row(wiring.Component):
+    """A row of an array that has one column: the decoder of metadata, the unit, and the flags beside it.
+
+    ``d = round(c + sum of products of the kept slots)``. Latency ``config.latency`` cycles, one step each cycle, no
+    handshake: see :class:`~sptc.rtl.core.Core` for streams.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it lacks is not built.
+
+    Members
+    -------
+    step : In(row_step_layout(config))
+        Operands and control.
+    enable : In(1)
+        The pipeline advances.
+    result : Out(row_result_layout(config))
+        The step of `config.latency` enabled cycles ago.
+
+    Notes
+    -----
+    Source: as of its parts.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        super().__init__(
+            {"step": In(row_step_layout(config)), "enable": In(1, init=1), "result": Out(row_result_layout(config))}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect the parts."""
+        m = Module()
+        config, step = self.config, self.step
+        m.submodules.unit = unit = Unit(config)
+        names = ("b", "c", "scale_a", "scale_b", "control", "overflow")
+        m.d.comb += [
+            *(unit.step[name].eq(step[name]) for name in names),
+            unit.enable.eq(self.enable),
+            self.result.d.eq(unit.result.d),
+            self.result.overflow.eq(unit.result.overflow),
+        ]
+        if not config.sparse:
+            m.d.comb += unit.step.a.eq(step.a)
+            return m
+        m.submodules.decode = decode = MetadataStage(config)
+        m.d.comb += [
+            decode.a.eq(step.a),
+            decode.nibbles.eq(step.metadata),
+            decode.wide.eq(is_wide(config, step.control.a)),
+            decode.sparse.eq(step.control.sparse),
+            decode.rule.eq(step.control.rule),
+            unit.step.a.eq(decode.stored),
+            unit.step.selects.eq(decode.selects),
+            self.result.illegal.eq(delayed(m, decode.illegal, config.latency, self.enable, "illegal")),
+        ]
+        return m

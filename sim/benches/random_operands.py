@@ -1,0 +1,250 @@
+"""Seeded random and adversarial operands for any instruction, as codes and as the registers of warps.
+
+Distributions of float instructions differ in the spread of exponents and in what they provoke; integer instructions
+know ``uniform`` and ``extreme``. Metadata is legal under the instruction's own rule, or any nibble on request.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...golden.registers import pack, pack_nibbles
+from ...isa.formats import Format, Specials
+from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ...isa.instructions import Instruction
+from ...isa.operands import HeldOperands, Immediates
+
+__all__ = [
+    "FLOAT_DISTRIBUTIONS",
+    "INTEGER_DISTRIBUTIONS",
+    "Operands",
+    "distributions",
+    "random_codes",
+    "random_matrices",
+    "random_metadata",
+    "random_operands",
+    "special_codes",
+]
+
+FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
+INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
+
+#: Half the spread of exponents, around 2**0; None spans the whole format.
+_SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
+
+
+def distributions(instruction: Instruction) -> tuple[str, ...]:
+    """Return the names of the distributions that fit an instruction."""
+    return INTEGER_DISTRIBUTIONS if instruction.a.is_integer else FLOAT_DISTRIBUTIONS
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """Registers of a batch of tiles.
+
+    Attributes
+    ----------
+    a, b, c : ndarray of uint32, shape (cases, threads, registers)
+        Operands.
+    e : ndarray of uint32, shape (cases, threads), or None
+        Metadata; lanes that contribute none hold random bits.
+    sparsity_selector : int
+        Sparsity selector that `e` was made for.
+    scale_a, scale_b : (ndarray of uint32, shape (cases, 32), int, int) or None
+        Block scales: data, byte id, thread id.
+    """
+
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+    c: NDArray[np.uint32]
+    e: NDArray[np.uint32] | None
+    sparsity_selector: int
+    scale_a: tuple[NDArray[np.uint32], int, int] | None
+    scale_b: tuple[NDArray[np.uint32], int, int] | None
+
+    @property
+    def held(self) -> HeldOperands:
+        """The same, as an instruction is given them."""
+        arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
+        if not (self.scale_a and self.scale_b):
+            return HeldOperands(arrays, Immediates(self.sparsity_selector))
+        arrays |= {"scale_a": self.scale_a[0], "scale_b": self.scale_b[0]}
+        return HeldOperands(arrays, Immediates(self.sparsity_selector, (*self.scale_a[1:], *self.scale_b[1:])))
+
+
+def _float_codes(
+    fmt: Format, exponents: tuple[int, int], shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return codes with uniform sign and fraction and biased exponents in the closed range, clipped to finite ones."""
+    low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
+    field = rng.integers(low, high, shape, endpoint=True)
+    fraction = rng.integers(0, 1 << fmt.fraction_bits, shape)
+    if fmt.specials is Specials.NAN and fmt.fraction_bits:
+        top = (1 << fmt.exponent_bits) - 1
+        fraction = np.where((field == top) & (fraction == (1 << fmt.fraction_bits) - 1), 0, fraction)
+    sign = rng.integers(0, 2, shape) if fmt.signed else 0
+    return (sign << fmt.exponent_bits | field) << fmt.fraction_bits | fraction
+
+
+def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return zeros, subnormals, and the Infs and NaNs that the format has, with random signs."""
+    top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
+    subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
+    if fmt.fraction_bits:  # each bit alone must tell a subnormal from zero, and NaN from Inf
+        subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
+    choices = [np.zeros(shape, np.int64), subnormal]
+    if fmt.specials is Specials.IEEE:
+        choices += [np.full(shape, top), top | subnormal]
+    elif fmt.specials is Specials.NAN:
+        choices += [np.full(shape, top | ((1 << fmt.fraction_bits) - 1))]
+    picked = np.choose(rng.integers(0, len(choices), shape), choices)
+    return picked | (rng.integers(0, 2, shape) << (fmt.bits - 1) if fmt.signed else 0)
+
+
+def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return random codes of a format.
+
+    Parameters
+    ----------
+    fmt : Format
+        Format.
+    distribution : str
+        One of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`.
+    shape : tuple of int
+        Shape of the result.
+    rng : Generator
+        Source of randomness.
+    """
+    bits = rng.integers(0, 1 << fmt.bits, shape)
+    if distribution in ("uniform", "bits"):
+        return bits
+    if distribution == "extreme":
+        sign_bit = 1 << (fmt.bits - 1)
+        return np.array([0, sign_bit, sign_bit - 1, (1 << fmt.bits) - 1, 1])[rng.integers(0, 5, shape)]
+    top = fmt.maximum_exponent + fmt.bias
+    if distribution in ("tiny", "huge", "ends"):
+        low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
+        share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
+        codes = np.where(rng.random(shape) < share, low, high)
+        # A zero's exponent must not count, which shows beside much smaller terms only.
+        return np.where(rng.random(shape) < 0.05, 0, codes)
+    spread = _SPREAD[distribution]
+    exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
+    codes = _float_codes(fmt, exponents, shape, rng)
+    if distribution in ("zeros", "special"):
+        exceptional = special_codes(fmt, shape, rng) if distribution == "special" else 0 * codes
+        codes = np.where(rng.random(shape) < (0.7 if distribution == "zeros" else 0.1), exceptional, codes)
+    return codes
+
+
+def _container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
+    """Put codes where their container holds them, random bits around."""
+    low_bit = instruction.low_bit(fmt)
+    noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
+    return codes << low_bit | noise
+
+
+def _accumulator_codes(
+    instruction: Instruction, distribution: str, shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return accumulators whose exponents meet those of the products, beyond either end of the alignment window."""
+    fmt, a, b = instruction.c, instruction.a, instruction.b
+    smallest, largest = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
+    ranges = {
+        "wide": (smallest - 30, largest + 2),
+        "ends": (smallest - 30, largest + 2),
+        "tiny": (smallest - 30, smallest + 30),
+        "huge": (largest - 30, largest),
+    }
+    if distribution not in ranges:
+        return random_codes(fmt, distribution, shape, rng)
+    low, high = ranges[distribution]
+    codes = _float_codes(fmt, (low + fmt.bias, high + fmt.bias), shape, rng)
+    return np.where(rng.random(shape) < 0.1, 0, codes)
+
+
+def _cancel(a: NDArray[np.int64], b: NDArray[np.int64], fmt: Format) -> None:
+    """Make neighbouring products cancel, in place: equal magnitudes of A, opposite signs, equal rows of B."""
+    a[..., 1::2] = a[..., ::2] ^ 1 << (fmt.bits - 1)
+    b[:, 1:] = b[:, :1]
+
+
+def random_operands(
+    instruction: Instruction,
+    distribution: str,
+    cases: int,
+    rng: np.random.Generator,
+    *,
+    sparsity_selector: int = 0,
+    any_nibble: bool = False,
+) -> Operands:
+    """Return the registers of random tiles of an ``mma`` instruction.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma``.
+    distribution : str
+        One of :func:`distributions`.
+    cases : int
+        Tiles.
+    rng : Generator
+        Source of randomness.
+    sparsity_selector : int
+        Sparsity selector.
+    any_nibble : bool
+        Draw from all sixteen nibbles instead of the legal ones.
+    """
+    a, b, c = random_matrices(instruction, distribution, cases, rng)
+    return Operands(
+        pack(a, a_fragment(instruction)),
+        pack(b, b_fragment(instruction)),
+        pack(c, accumulator_fragment(instruction)),
+        random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
+        sparsity_selector,
+        _random_scales(instruction, "a", distribution, cases, rng),
+        _random_scales(instruction, "b", distribution, cases, rng),
+    )
+
+
+def random_matrices(
+    instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return the containers of A, B and C; parameters as of :func:`random_operands`."""
+    a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
+    b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
+    if distribution == "cancelling":
+        _cancel(a, b, instruction.a)
+    c_shape = (cases, instruction.m, instruction.n)
+    c = _accumulator_codes(instruction, distribution, c_shape, rng)
+    if distribution == "cancelling":
+        c = np.where(rng.random(c_shape) < 0.5, _accumulator_codes(instruction, "tiny", c_shape, rng), c)
+    return _container(instruction, instruction.a, a, rng), _container(instruction, instruction.b, b, rng), c
+
+
+def random_metadata(
+    instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
+) -> NDArray[np.uint32] | None:
+    """Return metadata registers of `cases` tiles, None of a dense instruction."""
+    if instruction.rule is None:
+        return None
+    legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
+    others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
+    nibbles = legal[rng.integers(0, len(legal), (cases, instruction.m, instruction.chunks))]
+    return pack_nibbles(nibbles.astype(np.uint8), instruction, sparsity_selector, others)
+
+
+def _random_scales(
+    instruction: Instruction, operand: str, distribution: str, cases: int, rng: np.random.Generator
+) -> tuple[NDArray[np.uint32], int, int] | None:
+    fmt = instruction.scale_format
+    if fmt is None or instruction.scale_size is None:
+        return None
+    byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
+    thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
+    scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"
+    octets = random_codes(fmt, scale_distribution, (cases, 32, 4), rng)
+    if distribution == "special":  # a NaN scale hides everything else, so keep it rare
+        octets = np.where(rng.random(octets.shape) < 0.9, random_codes(fmt, "mid", octets.shape, rng), octets)
+    return np.ascontiguousarray(octets.astype(np.uint8)).view("<u4")[..., 0], byte_id, thread_id

@@ -1,0 +1,1 @@
+"""The hardware as something to call: compiled by Verilator, or in Amaranth's simulator."""

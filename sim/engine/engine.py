@@ -1,0 +1,208 @@
+"""The elaborated hardware as a back end: batches of numpy arrays through a compiled unit, or Amaranth's simulator."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BackendError
+from ...isa.instructions import Instruction
+from ...isa.numerics import Method, numerics
+from ...isa.operands import MatrixOperands
+from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
+from ...rtl.step import row_result_layout
+from . import emulation
+from .steps import step_words, steps_of
+
+__all__ = ["Engine", "Execution", "HardwareBackend", "engine", "engine_for"]
+
+#: Outputs pushed through a model at once; bounds the memory of the step words.
+_BLOCK_OUTPUTS = 1 << 14
+
+
+class Model(Protocol):
+    """Something that computes unit steps."""
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Compute steps, shape (count, words); return result words, shape (count,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """What a batch of instructions gave.
+
+    Attributes
+    ----------
+    d : ndarray of uint32 or uint16, shape (tiles, m, n)
+        Result codes.
+    illegal : ndarray of bool, shape (tiles, m, chunks)
+        Chunks whose nibble the instruction's rule does not define, as the hardware flags them.
+    steps : int
+        Unit steps computed.
+    """
+
+    d: NDArray
+    illegal: NDArray[np.bool_]
+    steps: int
+
+
+class Engine:
+    """A datapath ready to compute.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath.
+    simulator : str
+        ``"verilator"`` (compiled, fast) or ``"amaranth"`` (needs no compiler, slow).
+    """
+
+    def __init__(self, config: CoreConfig, simulator: str = "verilator") -> None:
+        self.config = config
+        self._words = step_words(config)
+        self._observer: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None] | None = None
+        self._model: Model
+        if simulator == "verilator":
+            from .verilate import CompiledRow
+
+            self._model = CompiledRow(config, self._words.total)
+        else:
+            from .python_simulator import SimulatedRow
+
+            self._model = SimulatedRow(config)
+
+    def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Push steps, shape (count, words), straight through the unit; return result words, shape (count,)."""
+        results = self._model.run(steps)
+        if self._observer:
+            self._observer(steps, results)
+        return results
+
+    @contextmanager
+    def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
+        """Call `callback` with every batch of steps, shape (count, words), and its results, shape (count,).
+
+        While the context lasts, and after the batch was computed; the arrays must not be changed. Contexts nest, and
+        the innermost one is called.
+        """
+        before, self._observer = self._observer, callback
+        try:
+            yield
+        finally:
+            self._observer = before
+
+    @contextmanager
+    def waves(self, path: Path) -> Iterator[None]:
+        """Write the waves of what this engine computes to a VCD file while the context lasts.
+
+        Raises
+        ------
+        BackendError
+            The engine is not Amaranth's simulator, the one that writes waves.
+        """
+        from .python_simulator import SimulatedRow
+
+        if not isinstance(self._model, SimulatedRow):
+            raise BackendError("waves are written by the pysim back end only")
+        with self._model.waves(path):
+            yield
+
+    def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
+        """Compute a batch of instructions that the datapath holds.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            What to compute; K of the operands is its k.
+        operands : MatrixOperands
+            The matrices.
+
+        Raises
+        ------
+        ConfigError
+            The datapath lacks a format.
+        """
+        d = np.empty_like(operands.c)
+        tiles, m, n = d.shape
+        illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
+        count = 0
+        block = max(1, _BLOCK_OUTPUTS // (m * n))
+        for start in range(0, tiles, block):
+            part = slice(start, start + block)
+            d[part], illegal[part], steps = self._block(instruction, operands.take(part))
+            count += steps
+        return Execution(d, illegal, count)
+
+    def _block(self, instruction: Instruction, operands: MatrixOperands) -> tuple[NDArray, NDArray[np.bool_], int]:
+        illegal, c = [], operands.c
+        overflow = np.zeros(c.shape, np.uint32)
+        layout = row_result_layout(self.config)
+        steps = steps_of(self.config, instruction, operands)
+        for step in steps:
+            step[..., self._words.c] = c[..., None]
+            step[..., self._words.control] |= overflow[..., None] << np.uint32(self._words.overflow_bit)
+            results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
+            c = results.astype(np.uint32).astype(c.dtype)
+            overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
+            # Every column of a row sees the same metadata; its flags stand above the result.
+            first_flag = layout["illegal"].offset
+            flags = results[:, :, 0, None] >> np.arange(first_flag, first_flag + self.config.chunks, dtype=np.uint64)
+            illegal.append((flags & np.uint64(1)).astype(np.bool_))
+            if instruction.chunk_bytes:
+                illegal[-1] = illegal[-1][..., : self.config.step_bytes // instruction.chunk_bytes]
+        flagged = np.concatenate(illegal, axis=-1)[..., : instruction.chunks]
+        return c, flagged, len(steps) * c.size
+
+
+@lru_cache(maxsize=16)
+def engine(config: CoreConfig, simulator: str = "verilator") -> Engine:
+    """Return the engine of a configuration, built once a process."""
+    return Engine(config, simulator)
+
+
+def engine_for(arch: str, simulator: str = "verilator") -> Engine:
+    """Return the engine of an architecture's datapath."""
+    return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], simulator)
+
+
+class HardwareBackend:
+    """The datapaths of the architectures as a back end, through the assembler's emulation where they lack formats.
+
+    Parameters
+    ----------
+    simulator : str
+        As for :class:`Engine`.
+    """
+
+    def __init__(self, simulator: str) -> None:
+        self.simulator = simulator
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        """Compute D, one instruction along K after the other.
+
+        Parameters
+        ----------
+        instruction, arch, operands
+            As for :func:`sptc.golden.matrix.multiply`.
+
+        Raises
+        ------
+        BackendError
+            The simulator, a compiler or a format is missing.
+        """
+        unit = engine_for(arch, self.simulator)
+
+        def native(instruction: Instruction, operands: MatrixOperands) -> NDArray:
+            return unit.multiply(instruction, operands).d
+
+        emulated = not unit.config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
+        d = operands.c
+        for step in operands.steps(instruction):
+            given = replace(step, c=d)
+            d = emulation.run(native, instruction, given) if emulated else native(instruction, given)
+        return d

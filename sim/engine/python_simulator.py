@@ -1,0 +1,68 @@
+"""The same hardware in Amaranth's own simulator: slow, but it needs no compiler and writes waves."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from amaranth.sim import Simulator, SimulatorContext
+from numpy.typing import NDArray
+
+from ...rtl.config import CoreConfig
+from ...rtl.row import Row
+
+__all__ = ["SimulatedRow"]
+
+_PERIOD = 1e-9
+
+
+class SimulatedRow:
+    """A row in Amaranth's simulator, one simulation from the first batch to the last.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self._config = config
+        self._row = Row(config)
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._results: dict[int, int] = {}
+        self._simulator = Simulator(self._row)
+        if config.cuts:
+            self._simulator.add_clock(_PERIOD)
+        self._simulator.add_testbench(self._bench)
+
+    async def _bench(self, context: SimulatorContext) -> None:
+        # Which step each pipeline stage holds; a result is read in the cycle that its step arrives.
+        in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
+        while True:
+            number = None
+            if self._waiting:
+                number, value = self._waiting.popleft()
+                context.set(self._row.step.as_value(), value)
+            if self._config.cuts:
+                await context.tick()
+            else:
+                await context.delay(_PERIOD)
+            in_flight.append(number)
+            arrived = in_flight.popleft()
+            if arrived is not None:
+                self._results[arrived] = context.get(self._row.result.as_value())
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Push steps, shape (count, words), through the row; return result words, shape (count,)."""
+        self._results.clear()
+        self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
+        while len(self._results) < len(steps):
+            self._simulator.advance()
+        return np.array([self._results[number] for number in range(len(steps))], np.uint64)
+
+    @contextmanager
+    def waves(self, path: Path) -> Iterator[None]:
+        """Write every signal to a VCD file while the context lasts; only before the first batch."""
+        with path.open("w", encoding="utf-8") as stream, self._simulator.write_vcd(stream):
+            yield

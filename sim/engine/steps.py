@@ -1,0 +1,177 @@
+"""Instructions to unit steps: which bytes, nibbles, scales and control a unit gets for every output."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...isa.instructions import Instruction
+from ...isa.metadata import join_nibbles
+from ...isa.numerics import BLOCK_GROUP
+from ...isa.operands import MatrixOperands
+from ...rtl.config import CoreConfig
+from ...rtl.metadata import RuleCode
+from ...rtl.order import DENSE_NIBBLE, byte_order, nibble_order
+from ...rtl.round import ResultCode
+from ...rtl.scale import ScaleCode
+from ...rtl.step import control_layout, row_step_layout
+
+__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of"]
+
+_BYTE = 8
+_WORD = 32
+
+
+def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
+    """Return rows of containers, shape (tiles, rows, elements), as bytes; 4-bit elements two in each."""
+    if container_bits == 4:
+        return join_nibbles(codes)
+    return np.ascontiguousarray(codes).view(np.uint8)
+
+
+@dataclass(frozen=True)
+class StepWords:
+    """Where the fields of a step lie in its 32-bit words: first word and count of each.
+
+    Attributes
+    ----------
+    a, b, metadata, c, scale_a, scale_b, control : slice
+        Words of the field.
+    overflow_bit : int
+        Bit of the control words that holds the overflow of the previous step.
+    total : int
+        Words of a step.
+    """
+
+    a: slice
+    b: slice
+    metadata: slice
+    c: slice
+    scale_a: slice
+    scale_b: slice
+    control: slice
+    overflow_bit: int
+    total: int
+
+
+def step_words(config: CoreConfig) -> StepWords:
+    """Return the word layout of a configuration's step."""
+    layout = row_step_layout(config)
+    assert config.step_bytes % 16 == 0, "the simulators pack whole words"
+    fields = {
+        name: slice(field.offset // _WORD, -(-(field.offset + field.width) // _WORD))
+        for name, field in layout
+        if name != "overflow"
+    }
+    overflow = layout["overflow"].offset - fields["control"].start * _WORD
+    return StepWords(**fields, overflow_bit=overflow, total=-(-layout.size // _WORD))
+
+
+def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
+    """Return the control word of one step of an instruction; only the last one may clamp."""
+    elements = [config.element_code(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
+    result = {"s32": ResultCode.S32, "f16": ResultCode.F16, "f32": ResultCode.F32}[instruction.d.name]
+    short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
+    if result is ResultCode.F32 and short:
+        result = ResultCode.E8M13
+    scale = ScaleCode[instruction.scale_format.name.upper()] if instruction.scale_format else ScaleCode.NONE
+    fields = {
+        "a": elements[0],
+        "b": elements[1],
+        "result": result,
+        "saturate": instruction.satfinite and last,
+        "sparse": bool(instruction.sparse),
+        "rule": RuleCode[instruction.rule.name.upper()] if instruction.rule else RuleCode.PLAIN,
+        "scale": scale,
+    }
+    return int(control_layout().const(fields).as_value().value)
+
+
+def steps_of(
+    config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
+) -> list[NDArray[np.uint32]]:
+    """Return the words of every step of a batch of instructions, the accumulator left empty.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath.
+    instruction : Instruction
+        What to compute; the datapath must hold its formats.
+    operands : MatrixOperands
+        Of one instruction's k.
+    ordered : bool
+        B and metadata stand in the order in which a unit takes them, as :mod:`sptc.rtl.order` says. Otherwise as they
+        lie, for an array, which orders them itself.
+
+    Returns
+    -------
+    list of ndarray of uint32, each of shape (tiles, m, n, words)
+        One array for each step of K; the result of a step is the accumulator of the next.
+    """
+    words = step_words(config)
+    bits = instruction.container_bits
+    a, columns = octets(operands.a, bits), octets(np.ascontiguousarray(operands.b.transpose(0, 2, 1)), bits)
+    (tiles, m, stored), n = a.shape, columns.shape[1]
+    ratio = 2 if instruction.sparse else 1
+    steps = []
+    for first in range(0, stored, config.step_bytes):
+        step = np.zeros((tiles, m, n, words.total), np.uint32)
+        _put(step[..., words.a], a[:, :, None, first : first + config.step_bytes])
+        b_first, b_last = ratio * first, ratio * (first + config.step_bytes)
+        b = columns[:, None, :, b_first:b_last]
+        _put(step[..., words.b], _ordered_bytes(config, instruction, b) if ordered else b)
+        if instruction.granularity:
+            assert operands.nibbles is not None
+            size = instruction.chunk_bytes
+            chunks = slice(first // size, (first + config.step_bytes) // size)
+            nibbles = operands.nibbles[:, :, None, chunks]
+            nibbles = _ordered_nibbles(config, instruction, nibbles) if ordered else nibbles
+            _put(step[..., words.metadata], join_nibbles(nibbles))
+        elif ordered:
+            step[..., words.metadata] = DENSE_NIBBLE * 0x11111111
+        if instruction.scale_size:
+            assert operands.scale_a is not None
+            assert operands.scale_b is not None
+            spans = _spans(instruction, first, config.step_bytes)
+            _put(step[..., words.scale_a], operands.scale_a[:, :, None, spans])
+            _put(step[..., words.scale_b], operands.scale_b[:, None, :, spans])
+        step[..., words.control] = control_word(config, instruction, first + config.step_bytes >= stored)
+        steps.append(step)
+    return steps
+
+
+def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
+    """Return which scale each group of 16 kept products of a step uses; one for all of a step's products unpacked."""
+    assert instruction.span
+    per_byte = _BYTE // instruction.container_bits
+    groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
+    kept = first * per_byte + BLOCK_GROUP * np.arange(groups)
+    return kept * (2 if instruction.sparse else 1) // instruction.span
+
+
+def _ordered_nibbles(config: CoreConfig, instruction: Instruction, nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    order = nibble_order(config, wide=instruction.wide)
+    return np.take(_with_zero(nibbles), [min(chunk, nibbles.shape[-1]) for chunk in order], axis=-1)
+
+
+def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if not config.sparse:
+        return b
+    order = byte_order(config, wide=instruction.wide, sparse=bool(instruction.sparse))
+    missing = b.shape[-1]
+    places = [missing if source is None else min(source, missing) for source in order]
+    return np.take(_with_zero(b), places, axis=-1)
+
+
+def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return an array with a zero after the last of each row, for what a short step lacks."""
+    return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
+
+
+def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
+    """Write bytes, broadcast over the outputs, to the start of a field; bytes beyond them stay zero."""
+    size = -(-octets.shape[-1] // 4) * 4
+    padded = np.zeros((*octets.shape[:-1], size), np.uint8)
+    padded[..., : octets.shape[-1]] = octets
+    words[..., : size // 4] = padded.view("<u4")

@@ -1,0 +1,218 @@
+"""Whole products: every back end and format against a chain of single instructions, and the errors that are told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.errors import FileError, OperandError
+from sptc.gemm.folder import ProductFolder
+from sptc.gemm.operands import Choices, generate, prepare
+from sptc.gemm.product import DECADES, Block, Errors, Problem, Source, block_count, compute_block, instruction_count
+from sptc.golden.registers import pack, pack_nibbles, unpack
+from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.instructions import parse
+from sptc.tensors.compressed import SparsityError
+from sptc.tensors.quantise import quantise
+from sptc.tensors.sparsify import sparsify
+
+Random = np.random.Generator
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+INSTRUCTIONS = {
+    "f16": F16,
+    "f16 to f16": "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+    "bf16": "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+    "tf32": "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    "e4m3": "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3",
+    "s8": "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
+    "s4": "mma.sp.sync.aligned.m16n8k128.row.col.satfinite.s32.s4.s4.s32",
+}
+
+
+def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
+    np.save(folder / f"{name}.npy", matrix)
+    return Source(str(folder / f"{name}.npy"))
+
+
+def made(
+    tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, arch: str = "sm_90", **choices: object
+) -> Problem:
+    """Prepare the product of two random matrices."""
+    rows, columns, k = shape
+    given, folder = tmp_path / "given", tmp_path / "product"
+    given.mkdir()
+    folder.mkdir()
+    a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
+    return prepare(folder, instruction, arch, a, b, Choices(prune=True), **choices)
+
+
+def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
+    blocks = [compute_block(problem, index) for index in range(block_count(problem))]
+    return np.load(Path(problem.folder) / "d.npy"), blocks
+
+
+def by_instructions(problem: Problem) -> np.ndarray:
+    """Compute a product of one tile's rows and columns with the registers of single instructions."""
+    i = parse(problem.instruction)
+    a, b = (problem.a.read(), problem.b.read())
+    compressed = sparsify(a, i.granularity, prune=True)
+    codes_a = quantise(compressed.stored, i.a).codes
+    codes_b = quantise(b.T, i.b).codes.T
+    d = np.zeros((1, 32, accumulator_fragment(i).registers), np.uint32)
+    for step in range(a.shape[1] // i.k):
+        part_a = codes_a[:, step * i.stored_k : (step + 1) * i.stored_k]
+        nibbles = compressed.nibbles[:, step * i.chunks : (step + 1) * i.chunks]
+        e = pack_nibbles(nibbles[None], i, 0, np.zeros((1, 32), np.uint32))
+        part_b = codes_b[step * i.k : (step + 1) * i.k]
+        d = sptc.mma(problem.instruction, pack(part_a[None], a_fragment(i)), pack(part_b[None], b_fragment(i)), d, e)
+    return unpack(d, accumulator_fragment(i))[0]
+
+
+@pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if name != "e4m3"])
+def test_a_tile_is_a_chain_of_instructions(tmp_path: Path, rng: Random, name: str) -> None:
+    i = parse(INSTRUCTIONS[name])
+    problem = made(tmp_path, INSTRUCTIONS[name], (i.m, i.n, 3 * i.k), rng)
+    d, _ = computed(problem)
+    np.testing.assert_array_equal(d.view(np.uint16 if i.d.bits == 16 else np.uint32), by_instructions(problem))
+
+
+SCALED = "mma.sp::ordered_metadata.sync.aligned"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SCALED}.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0",
+        f"{SCALED}.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+        f"{SCALED}.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+    ],
+)
+def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
+    """The golden model computes nearly the product of what the recipes made of both matrices."""
+    problem = made(tmp_path, text, (9, 10, 300), rng, arch="sm_120", dense=True)
+    _, (block,) = computed(problem)
+    share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
+    assert share["arithmetic"] < 1e-3
+    assert share["arithmetic"] < share["dense"] < share["whole"] < 0.6
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str) -> None:
+    problem = made(tmp_path, INSTRUCTIONS[name], (19, 11, 200), rng, backends=("rtl", "golden"), dense=True)
+    d, (block,) = computed(problem)
+    assert (d.shape, block.outputs, block.mismatches, block.first) == ((19, 11), 209, 0, None)
+    assert set(block.errors) == {"arithmetic", "whole", "dense"}
+    # The arithmetic is nearly right; pruning loses much, and quantising alone less.
+    arithmetic, whole, dense = (block.errors[kind].total for kind in ("arithmetic", "whole", "dense"))
+    assert arithmetic <= 0.003 * block.errors["arithmetic"].total_reference
+    assert arithmetic < dense < whole < block.errors["whole"].total_reference
+
+
+def test_blocks_join(tmp_path: Path, rng: Random) -> None:
+    """Several blocks both ways, the last ones partial, give what numpy gives where f16 is exact."""
+    given, folder = tmp_path / "given", tmp_path / "product"
+    given.mkdir()
+    folder.mkdir()
+    a = rng.integers(-4, 5, (150, 64))
+    a[:, 2::4] = 0
+    a[:, 1::4] = 0
+    b = rng.integers(-4, 5, (64, 600))
+    sources = saved(given, "a", a.astype(np.int32)), saved(given, "b", b.astype(np.int32))
+    problem = prepare(folder, F16, "sm_90", *sources, Choices())
+    d, blocks = computed(problem)
+    assert len(blocks) == block_count(problem) == 4
+    np.testing.assert_array_equal(d, a @ b)
+    assert all(block.errors["whole"].largest == 0 for block in blocks)
+    assert instruction_count(problem) == 10 * 75 * 2
+
+
+def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
+    given, folder = tmp_path / "given", tmp_path / "product"
+    given.mkdir()
+    folder.mkdir()
+    a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
+    a[:, ::2] = 0
+    sources = saved(given, "a", a), saved(given, "b", b)
+    d, _ = computed(prepare(folder, INSTRUCTIONS["s8"], "sm_90", *sources, Choices()))
+    np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
+    sources = saved(given, "a", a.astype(np.int32) * 2), sources[1]
+    with pytest.raises(OperandError, match=r"^integers from -?\d+ to \d+ are beyond s8, -128 to 127$"):
+        prepare(folder, INSTRUCTIONS["s8"], "sm_90", *sources, Choices())
+
+
+def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sptc.sim.engine import engine
+
+    right = engine.multiply
+
+    def wrong(*operands: object) -> np.ndarray:
+        d = right(*operands).copy()
+        d[0, 3, 2] ^= 4
+        return d
+
+    monkeypatch.setattr(engine, "multiply", wrong)
+    _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl")))
+    assert block.mismatches == 1
+    assert block.first is not None
+    backend, row, column, got, wanted = block.first
+    assert (backend, row, column, got ^ wanted) == ("rtl", 3, 2, 4)
+
+
+def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
+    a, b = saved(tmp_path, "a", rng.standard_normal((4, 32))), saved(tmp_path, "b", rng.standard_normal((16, 4)))
+    with pytest.raises(OperandError, match=r"^A of shape \(4, 32\) and B of shape \(16, 4\) have no common K$"):
+        prepare(tmp_path, F16, "sm_90", a, b, Choices(prune=True))
+    with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
+        prepare(tmp_path, F16, "sm_90", a, saved(tmp_path, "b", rng.standard_normal((32, 4))), Choices())
+
+
+def test_errors() -> None:
+    reference = np.array([0.0, 1.0, 1.0, 100.0, np.inf, -2.0])
+    values = np.array([0.0, 1.0, 1.5, 100.001, np.inf, np.nan])
+    found = Errors.of(values, reference)
+    assert (found.largest, found.largest_reference, found.total_reference) == (0.5, 100.0, 102.0)
+    assert found.counts[0] == 2
+    assert found.counts[2 + list(DECADES).index(-1)] == 1
+    assert found.counts[2 + list(DECADES).index(-5)] == 1
+    both = found + found
+    assert both.total == 2 * found.total
+    assert sum(both.counts) == 8
+
+
+def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
+    first, _ = generate(tmp_path, (300, 4, 8), 5)
+    matrix = np.array(first.read())
+    again, _ = generate(tmp_path, (300, 4, 8), 5)
+    np.testing.assert_array_equal(again.read(), matrix)
+    assert abs(matrix.std() - 1) < 0.1
+
+
+def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
+    """A line that was cut off does not count; other wishes, strangers and a second process are refused."""
+    wanted, path = {"format": "f16"}, tmp_path / "product"
+    problem = made(tmp_path, F16, (150, 20, 32), rng)
+    blocks = [compute_block(problem, index) for index in range(2)]
+    folder = ProductFolder(path, wanted)
+    folder.begin(problem)
+    for block in blocks:
+        folder.add(block)
+    folder.close()
+    with (path / "blocks.jsonl").open("ab") as log:
+        log.write(b'{"index": 2, "outp')
+    again = ProductFolder(path, wanted)
+    assert again.problem == problem
+    assert list(again.done.values()) == blocks
+    assert list(again.blocks(4)) == [2, 3]
+    again.close()
+    with pytest.raises(FileError, match=r"holds another product: format f16, not bf16; remove it or "):
+        ProductFolder(path, {"format": "bf16"})
+    path.rename(tmp_path / "moved")
+    with pytest.raises(FileError, match=r"moved was begun as .*product; move it back or remove it$"):
+        ProductFolder(tmp_path / "moved", wanted)
+    (tmp_path / "moved").rename(path)
+    (path / "product.json").write_text("{", encoding="utf-8")
+    with pytest.raises(FileError, match=r"product\.json is damaged$"):
+        ProductFolder(path, wanted)
+    (path / "mine.txt").write_text("", encoding="utf-8")
+    with pytest.raises(FileError, match=r"holds something else than a product \(mine\.txt\)$"):
+        ProductFolder(path, wanted)

@@ -1,0 +1,164 @@
+"""Pools: every result once, whoever dies."""
+
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
+
+import pytest
+from sptc.errors import BackendError
+from sptc.infra import pools
+from sptc.infra.pools import Pool, PoolError, WorkError, cluster_pool, local_pool
+
+# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def deadly(number: int, mark: str, times: int) -> int:
+    """Kill the worker, at most so many times; `mark` is where that is counted."""
+    path = Path(mark)
+    deaths = len(path.read_text()) if path.exists() else 0
+    if number == 5 and deaths < times:
+        path.write_text("x" * (deaths + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def complain(number: int) -> int:
+    raise {1: ZeroDivisionError("on purpose"), 2: BackendError("no compiler")}[number]
+
+
+def collected(pool: Pool) -> list[int]:
+    results = []
+    while pool.busy:
+        results += pool.collect()
+    return results
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with local_pool(2) as two:
+        yield two
+
+
+def test_a_pool_gives_every_result_once(pool: Pool) -> None:
+    waiting = iter(range(50))
+    results: list[int] = []
+    while len(results) < 50:
+        while pool.room and (number := next(waiting, None)) is not None:
+            pool.submit(double, number)
+        assert pool.busy <= 4
+        results += pool.collect()
+    assert sorted(results) == [*range(0, 100, 2)]
+    assert pool.collect() == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_killed_worker_loses_nothing(pool: Pool, times: int, tmp_path: Path) -> None:
+    waiting = iter(range(12))
+    results: list[int] = []
+    while len(results) < 12:
+        while pool.room and (number := next(waiting, None)) is not None:
+            pool.submit(deadly, number, str(tmp_path / "mark"), times)
+        results += pool.collect()
+    assert sorted(results) == [*range(12)]
+    assert (tmp_path / "mark").read_text() == "x" * times
+
+
+def test_work_that_always_kills_is_given_up_and_nothing_else_is_blamed(pool: Pool, tmp_path: Path) -> None:
+    for number in (4, 5, 6, 7):
+        pool.submit(deadly, number, str(tmp_path / "mark"), 100)
+    with pytest.raises(WorkError) as caught:
+        collected(pool)
+    assert caught.value.argument == 5
+    assert caught.value.reason == "killed its worker three times"
+    assert (tmp_path / "mark").read_text() == "xxx"
+
+
+def test_an_idle_worker_that_dies(pool: Pool) -> None:
+    pool.submit(os.getpid)
+    (worker,) = collected(pool)
+    os.kill(worker, signal.SIGKILL)
+    for number in range(4):
+        pool.submit(double, number)
+    assert sorted(collected(pool)) == [0, 2, 4, 6]
+
+
+class Breaking(Executor):
+    """An executor whose first work is done at once, by a worker that dies before its second work is."""
+
+    opened = 0
+
+    def __init__(self) -> None:
+        Breaking.opened += 1
+        self.futures: list[Future[int]] = []
+
+    def submit(self, work: Callable[..., int], /, *arguments: object, **_: object) -> Future[int]:
+        future: Future[int] = Future()
+        self.futures.append(future)
+        if Breaking.opened > 1 or len(self.futures) > 2:
+            future.set_result(work(*arguments))
+        elif len(self.futures) == 2:
+            self.futures[1].set_exception(BrokenExecutor())
+            threading.Timer(0.1, self.futures[0].set_result, [work(1)]).start()
+        return future
+
+
+class Idle(Executor):
+    """An executor that has lost its workers."""
+
+    def submit(self, work: Callable[..., int], /, *arguments: object, **_: object) -> Future[int]:
+        return Future()
+
+
+def test_nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have a while to come back; then the pool gives up."""
+    monkeypatch.setattr(pools, "_GLANCE", 0.01)
+    monkeypatch.setattr(pools, "_ABSENCE", 0.1)
+    pool = Pool(Idle, 2, workers=lambda: 0)
+    pool.submit(double, 1)
+    assert pool.collect() == []
+    with pytest.raises(PoolError, match=r"^the scheduler has no workers left$"):
+        collected(pool)
+
+
+def test_what_was_done_before_a_worker_died_is_not_done_again() -> None:
+    pool = Pool(Breaking, 2)
+    pool.submit(double, 1)
+    pool.submit(double, 2)
+    assert collected(pool) == [2, 4]
+    assert Breaking.opened == 2
+
+
+def test_what_work_raises(pool: Pool) -> None:
+    pool.submit(complain, 1)
+    with pytest.raises(WorkError, match=r"^1 ended with ZeroDivisionError \(on purpose\)$"):
+        collected(pool)
+    pool.submit(complain, 2)
+    with pytest.raises(BackendError, match=r"^no compiler$"):
+        collected(pool)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "ftp://x", ""])
+def test_an_unreachable_scheduler(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_PATIENCE", 1)
+    with (
+        pytest.raises(PoolError, match=f"no scheduler answers at {re.escape(address)}") as caught,
+        cluster_pool(address),
+    ):
+        pass
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(PoolError, match=r"install it with `pip install 'sptc\[dask\]'`"), cluster_pool("tcp://x:1"):
+        pass

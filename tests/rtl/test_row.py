@@ -1,0 +1,439 @@
+"""The whole unit: when a result appears, what a configuration builds, and which nibbles it flags."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator, SimulatorContext
+from numpy.typing import NDArray
+from sptc.golden.matrix import multiply
+from sptc.isa.formats import Format
+from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.metadata import RULES, swap_for_mux3
+from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
+from sptc.isa.operands import MatrixOperands
+from sptc.rtl.config import BLOCK_SCALES, CUTS, PRESETS, CoreConfig
+from sptc.rtl.convert import to_rtlil
+from sptc.rtl.metadata import RuleCode
+from sptc.rtl.order import nibble_order
+from sptc.rtl.round import ResultCode
+from sptc.rtl.row import Row
+from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
+from sptc.rtl.step import control_layout, row_result_layout, row_step_layout
+from sptc.sim.benches.items import ARCHITECTURE_OF_PRESET
+from sptc.sim.benches.random_operands import distributions, random_codes
+from sptc.sim.engine.engine import Engine
+from sptc.sim.engine.steps import step_words, steps_of
+
+Random = np.random.Generator
+#: Steps of one test of latency; Amaranth's simulator takes its time.
+MOST = 24
+CONTAINERS = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
+WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
+
+
+def native(config: CoreConfig, arch: str) -> Iterator[Instruction]:
+    """Yield the instructions that an architecture computes on a datapath as they are."""
+    for i in every_instruction():
+        if arch in i.architectures and config.holds(i) and numerics(i, arch).method is not Method.EMULATED:
+            yield i
+
+
+def one_of_each(config: CoreConfig, arch: str) -> list[Instruction]:
+    """Return an instruction of one step for each way to use a datapath: formats, sparsity, kind and scaling."""
+    found: dict[tuple[object, ...], Instruction] = {}
+    for i in native(config, arch):
+        if i.stored_k * i.container_bits <= 8 * config.step_bytes:
+            found.setdefault((i.a, i.d, i.container_bits, bool(i.sparse), i.kind, i.scale_format, i.satfinite), i)
+    return [*found.values()]
+
+
+def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | None = None) -> tuple[NDArray, ...]:
+    """Return A, B, C, nibbles and scales of one tile of any height and width, as the golden model takes them."""
+    kind = distribution or str(rng.choice(distributions(i)))
+
+    def codes(fmt: Format, rows: int, columns: int) -> NDArray:
+        drawn = random_codes(fmt, kind, (1, rows, columns), rng) << i.low_bit(fmt)
+        return drawn.astype(CONTAINERS[i.container_bits])
+
+    c = random_codes(i.c, kind, (1, m, n), rng).astype(CONTAINERS[i.c.bits])
+    nibbles = rng.integers(0, 16, (1, m, i.chunks), dtype=np.uint8)
+    scales = [rng.integers(120, 135, (1, rows, i.scale_size or 0), dtype=np.uint8) for rows in (m, n)]
+    return codes(i.a, m, i.stored_k), codes(i.b, i.k, n), c, nibbles, *scales
+
+
+def single_steps(config: CoreConfig, arch: str, rng: Random) -> list[tuple[int, int]]:
+    """Return steps of every kind that a datapath computes at once, each with its result by the golden model."""
+    words = step_words(config)
+    found = []
+    for i in one_of_each(config, arch):
+        given = MatrixOperands(*operands(i, 1, 2, rng))
+        wanted, c = multiply(i, arch, given), given.c
+        (step,) = steps_of(config, i, given)
+        step[..., words.c] = c[..., None]
+        found += [
+            (int.from_bytes(step[index].tobytes(), "little"), int(wanted[index])) for index in np.ndindex(c.shape)
+        ]
+    return [found[place] for place in rng.permutation(len(found))[:MOST]]
+
+
+def stream(config: CoreConfig, steps: Sequence[int], enables: Iterable[int] | None = None) -> list[NDArray]:
+    """Give a unit one step a cycle, then idle; return what `result` holds in every cycle, by field."""
+    unit = Row(config)
+    layout = row_result_layout(config)
+    seen: list[int] = []
+    wanted = [*(enables or [1] * (len(steps) + 2 * len(CUTS)))]
+    given = iter(steps)
+
+    async def bench(context: SimulatorContext) -> None:
+        for enable in wanted:
+            if enable:
+                context.set(unit.step.as_value(), next(given, 0))
+            else:
+                context.set(unit.step.as_value(), -1)  # noise that must not enter
+            context.set(unit.enable, enable)
+            await context.delay(1e-10)
+            seen.append(context.get(unit.result.as_value()))
+            await (context.tick() if config.cuts else context.delay(9e-10))
+
+    simulator = Simulator(unit)
+    if config.cuts:
+        simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return [
+        np.array([word >> field.offset & (1 << field.width) - 1 for word in seen])
+        for field in (layout[name] for name in ("d", "overflow", "illegal"))
+    ]
+
+
+def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
+    """Return after how many cycles the whole sequence of results shows."""
+    return [delay for delay in range(2 * len(CUTS)) if trace[delay : delay + len(wanted)].tolist() == [*wanted]]
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts"),
+    [*((name, config.cuts) for name, config in PRESETS.items() if name != "blackwell"),
+     ("hopper", ()), ("tiny", ()), ("tiny", ("align",))],
+)  # fmt: skip
+def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
+    """Steps of every kind one upon the other, their results `latency` cycles later, neither sooner nor later."""
+    config = replace(PRESETS[name], cuts=cuts)
+    found = single_steps(config, ARCHITECTURE_OF_PRESET[name], rng)
+    assert len(found) >= 16
+    steps, wanted = zip(*found, strict=True)
+    assert len(set(wanted)) > 8
+    d, _, _ = stream(config, steps)
+    assert delays(d, wanted) == [config.latency]
+
+
+#: Every path of a unit in little: a format of each kind, exchanged operands, groups and both scales.
+SMALL = CoreConfig(
+    name="small",
+    formats=("f16", "e4m3", "s8", "s4", "e2m1/4"),
+    scales=BLOCK_SCALES,
+    step_bytes=8,
+    fp8_alignment_bits=13,
+    mux="mux3",
+)
+
+
+def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
+    """Return steps with random operands and control words that mean something."""
+    layout = row_step_layout(config)
+    control = control_layout()
+    steps = []
+    for _ in range(count):
+        code = int(rng.integers(len(config.formats)))
+        element = config.elements[code]
+        results = [ResultCode.S32] if element.format.is_integer else [ResultCode.F32, ResultCode.F16, ResultCode.E8M13]
+        fields = {
+            "a": code,
+            "b": code,
+            "result": results[int(rng.integers(len(results)))],
+            "saturate": int(rng.integers(2)),
+            "sparse": int(rng.integers(2)),
+            "rule": RuleCode(int(rng.integers(len(RuleCode)))),
+            "scale": ScaleCode(int(rng.integers(len(ScaleCode)))),
+        }
+        word = int(control.const(fields).as_value().value) << layout["control"].offset
+        for name, field in layout:
+            if name != "control":
+                noise = int.from_bytes(rng.bytes(-(-field.width // 8)), "little") & (1 << field.width) - 1
+                if name == "metadata":  # both lanes of a wide chunk get its nibble
+                    order = nibble_order(config, wide=element.container_bits >= 16)
+                    noise = sum((noise >> 4 * chunk & 15) << 4 * lane for lane, chunk in enumerate(order))
+                word |= noise << field.offset
+        steps.append(word)
+    return steps
+
+
+@pytest.fixture(scope="module")
+def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
+    """Steps, and their results without any register."""
+    steps = random_steps(SMALL, 96, np.random.default_rng(request.config.getoption("--seed")))
+    traces = stream(replace(SMALL, cuts=()), steps)
+    assert len(set(traces[0].tolist())) > 20
+    assert len(set(traces[2].tolist())) > 8
+    assert set(traces[1].tolist()) == {0, 1}
+    return steps, [trace[: len(steps)] for trace in traces]
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [*((cut,) for cut in CUTS), CUTS, ("select", "multiply", "reduce")],
+    ids="+".join,
+)
+def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArray]], cuts: tuple[str, ...]) -> None:
+    """Every field of the result, wherever the registers stand."""
+    steps, wanted = settled
+    config = replace(SMALL, cuts=cuts)
+    assert config.latency == len(cuts)
+    for trace, field in zip(stream(config, steps), wanted, strict=True):
+        assert delays(trace, field.tolist()) == [len(cuts)]
+
+
+@pytest.mark.parametrize("cuts", [("align",), CUTS], ids="+".join)
+def test_a_pipeline_that_is_not_enabled_stands_still(
+    settled: tuple[list[int], list[NDArray]], rng: Random, cuts: tuple[str, ...]
+) -> None:
+    """Cycles that are not enabled take no step and move none."""
+    steps, wanted = settled
+    enables = rng.integers(0, 2, 340).tolist()
+    assert sum(enables) > len(steps) + len(cuts)
+    for trace, field in zip(stream(replace(SMALL, cuts=cuts), steps, enables), wanted, strict=True):
+        advanced = np.concatenate([[0], np.cumsum(enables)[:-1]])  # clock edges that counted before each cycle
+        number = advanced - len(cuts)
+        holds = (number >= 0) & (number < len(steps))
+        assert holds.sum() > len(steps)
+        np.testing.assert_array_equal(trace[holds], field[number[holds]])
+
+
+def single(word: str, **fields: object) -> CoreConfig:
+    """Return the configuration of one format, aligned as on sm_90 or sm_120."""
+    scales = BLOCK_SCALES if word == "e2m1/4" else ()
+    return CoreConfig(**{"name": word, "formats": (word,), "scales": scales, **fields})
+
+
+@lru_cache(maxsize=32)
+def netlist(config: CoreConfig) -> dict[str, str]:
+    """Return the bodies of a unit's modules in RTLIL by path. Modules without logic have none."""
+    text = to_rtlil(Row(config), "row")
+    bodies = re.findall(r"^module \\(\S+)$(.*?)^end$", text, re.MULTILINE | re.DOTALL)
+    return {re.sub(r"\$\d*", "", path): body for path, body in bodies}
+
+
+def submodules(config: CoreConfig) -> Counter[str]:
+    """Return how often a unit has each kind of submodule, at any depth."""
+    return Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
+
+
+def cells(config: CoreConfig) -> int:
+    return sum(body.count("\n  cell $") for body in netlist(config).values())
+
+
+def little(*words: str) -> dict[str, int]:
+    """Return a step that holds some products of every format: of 4-bit elements two groups, so that they meet."""
+    return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
+
+
+#: Stages bear the name of their cut; a stage that only passes on has no module.
+EVERY_UNIT = {"decode", "metadata", "unit", "select", "select0", "select1", "unpack_a", "unpack_b"} | {
+    *("multiply", "multiplier", "reduce", "tree", "adder", "round"),
+}
+FLOAT_STAGES = {"accumulator", "offset", "floor", "align", "align_c", "leading", "increment"}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
+    config = single(word, **little(word))
+    (element,) = config.elements
+    expected = EVERY_UNIT | (FLOAT_STAGES if not element.format.is_integer else set())
+    groups = config.slots // 16 if element.container_bits == 4 else 0
+    if element.packed_float:
+        expected |= {"group", "scales", "largest", "align_group"}
+    elif groups:
+        expected |= {"align", "group"}
+    elif not element.fixed_point:
+        expected |= {"format_a", "format_b"}
+        if word != "tf32":  # which has a single product here
+            expected |= {"largest_of_products"}
+    found = submodules(config)
+    assert set(found) == expected
+    # Besides the slots' own there is the stage that they are in.
+    assert found["multiply"] - 1 == found["multiplier"] == found["unpack_a"] == found["unpack_b"] == config.slots
+    stage = "align" in expected
+    assert found["align"] == stage + (0 if element.fixed_point else config.slots)
+    assert found["tree"] == 1 + groups
+    assert found["group"] == groups
+
+
+@pytest.mark.parametrize(("word", "shifts", "clamps"), [("s8", False, True), ("f16", True, False)])
+def test_the_rounding_of_one_format(word: str, shifts: bool, clamps: bool) -> None:
+    """Integers are not normalised, and floats not clamped."""
+    body = netlist(single(word, **little(word)))["row.unit.round"]
+    assert bool(re.search(r"^  cell \$s?shl ", body, re.MULTILINE)) == shifts
+    most_negative = "32'1" + 31 * "0"
+    assert (most_negative in body) == clamps
+
+
+def test_only_scales_held_are_built() -> None:
+    """Of an offset, and of the scales of a group, whose significands ue8m0 has not."""
+
+    def built(component: type[ExponentOffset | GroupScale], word: str, *scales: str) -> int:
+        return to_rtlil(component(single(word, scales=scales)), "top").count("\n  cell $")
+
+    assert built(ExponentOffset, "e4m3") < built(ExponentOffset, "e4m3", "ue8m0")
+    both = built(GroupScale, "e2m1/4", *BLOCK_SCALES)
+    assert built(GroupScale, "e2m1/4", "ue8m0") < built(GroupScale, "e2m1/4", "ue4m3") < both
+
+
+PAIRS = [*combinations(WORDS, 2)]
+
+
+@pytest.mark.parametrize("pair", [*PAIRS[::13], ("f16", "s8"), ("s4", "e2m1/4")], ids="+".join)
+def test_two_formats_cost_more_than_either(pair: tuple[str, str]) -> None:
+    """And they elaborate, whichever they are."""
+    scales = BLOCK_SCALES if "e2m1/4" in pair else ()
+    together = cells(CoreConfig(name="pair", formats=pair, scales=scales, **little(*pair)))
+    assert together > max(cells(single(word, **little(*pair))) for word in pair)
+
+
+def uses_of(word: str) -> list[Instruction]:
+    """Return sparse instructions that use one format, one for each result."""
+    (element,) = single(word).elements
+    found = {}
+    for i in every_instruction("mma"):
+        if i.sparse and i.a == i.b == element.format and i.container_bits == element.container_bits:
+            found.setdefault((i.d, i.scale_format), i)
+    return [i for i in found.values() if i.container_bits < 8 or not i.scale_format]
+
+
+@pytest.mark.parametrize(
+    ("word", "step_bytes", "bits"),
+    [
+        *((word, 16, 25) for word in WORDS),
+        *((word, 16, 24) for word in ("f16", "bf16", "tf32")),
+        *((word, 32, 25) for word in ("f16", "tf32", "e4m3", "s8", "e2m1/4")),
+    ],
+)
+def test_one_format_alone_computes_as_in_company(
+    rng: Random, monkeypatch: pytest.MonkeyPatch, word: str, step_bytes: int, bits: int
+) -> None:
+    """Against the golden model: the width of a sum differs with the formats held."""
+    config = single(word, step_bytes=step_bytes, alignment_bits=bits, fp8_alignment_bits=bits, cuts=())
+    monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
+    engine = Engine(config, "amaranth")
+    for i in uses_of(word):
+        for distribution in ("extreme", "uniform") if i.a.is_integer else ("tiny", "huge", "ends", "least"):
+            drawn = "bits" if distribution == "least" else distribution
+            a, b, c, nibbles, scale_a, scale_b = operands(i, 2, 2, rng, drawn)
+            if distribution == "least":  # one product and nothing else, where results are subnormal
+                a, b = (with_small_exponents(codes, i, rng) for codes in (a, b))
+                a[:, :, 1:], c = 0, np.zeros_like(c)
+            nibbles[:] = 0b0100
+            wanted = multiply(i, i.architectures[-1], MatrixOperands(a, b, c, nibbles, scale_a, scale_b))
+            got = engine.multiply(i, MatrixOperands(a, b, c, nibbles, scale_a, scale_b)).d
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {distribution}")
+
+
+def with_small_exponents(codes: NDArray, i: Instruction, rng: Random) -> NDArray:
+    """Return codes whose products are at the lower end of the results, or of the products if that is higher."""
+    fmt = i.a
+    low = max(0, fmt.bias - 75)
+    field = rng.integers(low, max(low, fmt.bias - 62, 0) + 4, codes.shape).astype(codes.dtype)
+    place = i.low_bit(fmt) + fmt.fraction_bits
+    mask = codes.dtype.type(((1 << fmt.exponent_bits) - 1) << place)
+    return codes & ~mask | field << codes.dtype.type(place)
+
+
+def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
+    """Return what takes the place of an architecture's numerics for a datapath that no architecture has."""
+
+    def rules(i: Instruction, arch: str) -> Numerics:
+        short = i.container_bits == 8 and config.fp8_alignment_bits < config.alignment_bits
+        bits, half, grouped = config.alignment_bits, i.d.name == "f16", i.container_bits == 4
+        method = Method.INTEGER if i.a.is_integer else Method.GROUPED if grouped else Method.FUSED
+        kept = config.block_alignment_bits if grouped else bits
+        return replace(
+            numerics(i, arch),
+            method=method,
+            step=config.step_bytes * 8 // i.container_bits,
+            alignment_bits=config.fp8_alignment_bits if short else kept,
+            zero_exponent=zero_exponent_for(kept, half_result=half, grouped=grouped),
+            rounding=Rounding.RNE_F16 if half else Rounding.RZ_E8M13 if short else Rounding.RZ_F32,
+        )
+
+    return rules
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CoreConfig(name="long", formats=("tf32", "bf16", "s8"), step_bytes=16, alignment_bits=40),
+        CoreConfig(name="least", formats=("f16", "u8"), step_bytes=16, alignment_bits=20, fp8_alignment_bits=20),
+        CoreConfig(name="short", formats=("e5m2", "e2m1"), alignment_bits=12, fp8_alignment_bits=8, cuts=()),
+        CoreConfig(
+            name="far", formats=("bf16", "e2m1/4"), scales=("ue4m3",), alignment_bits=14, fp8_alignment_bits=14,
+            block_alignment_bits=40,
+        ),
+        CoreConfig(
+            name="near", formats=("e2m1/4", "u4"), scales=("ue8m0",), step_bytes=16, alignment_bits=8,
+            fp8_alignment_bits=8, block_alignment_bits=8,
+        ),
+    ],
+    ids=lambda config: config.name,
+)  # fmt: skip
+def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
+    """A datapath that nobody built follows the same rules with its own parameters."""
+    monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
+    engine = Engine(config, "amaranth")
+    found = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}
+    assert {i.a for i in found.values()} == {element.format for element in config.elements}
+    for i in found.values():
+        for distribution in rng.permutation(distributions(i))[:3].tolist():
+            a, b, c, nibbles, scale_a, scale_b = operands(i, 1, 2, rng, distribution)
+            nibbles[:] = 0b1110  # defined by every rule
+            wanted = multiply(i, i.architectures[-1], MatrixOperands(a, b, c, nibbles, scale_a, scale_b))
+            got = engine.multiply(i, MatrixOperands(a, b, c, nibbles, scale_a, scale_b)).d
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {distribution}")
+
+
+@pytest.mark.parametrize("mux", ["mux4", "mux3"])
+def test_flags_follow_the_rule_and_results_do_not(rng: Random, mux: str) -> None:
+    """One step under all rules: each flags exactly the nibbles it does not define, and D is the same.
+
+    Only the plain rule of 3:1 multiplexers exchanges operands, where they could not be reached otherwise.
+    """
+    config = replace(SMALL, mux=mux, cuts=())
+    layout = row_step_layout(config)
+    control = control_layout()
+    base = random_steps(config, 24, rng)
+    offset = layout["control"].offset + control["rule"].offset
+    sparse_bit = layout["control"].offset + control["sparse"].offset
+    code_offset = layout["control"].offset + control["a"].offset
+    under = [step & ~(7 << offset) | code.value << offset for code in RuleCode for step in base]
+    traces = stream(config, under)
+    of_rule = {
+        code: [trace[place * len(base) : (place + 1) * len(base)] for trace in traces]
+        for place, code in enumerate(RuleCode)
+    }
+    for number, step in enumerate(base):
+        wide = config.elements[step >> code_offset & 15].container_bits >= 16
+        chunks = config.chunks // 2 if wide else config.chunks
+        order = nibble_order(config, wide=wide)
+        lanes = [order.index(chunk) for chunk in range(chunks)]
+        nibbles = [step >> layout["metadata"].offset + 4 * lane & 15 for lane in lanes]
+        exchanged = mux == "mux3" and any(map(swap_for_mux3, nibbles))
+        for code, (d, _, illegal) in of_rule.items():
+            broken = [nibble not in RULES[code.name.lower()].legal for nibble in nibbles]
+            wanted = sum(flag << chunk for chunk, flag in enumerate(broken)) if step >> sparse_bit & 1 else 0
+            assert illegal[number] == wanted
+            if code is not RuleCode.PLAIN or not exchanged:
+                assert d[number] == of_rule[RuleCode.ORDERED][0][number]

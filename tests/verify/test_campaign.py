@@ -1,0 +1,61 @@
+"""Campaigns: when they stop, and what they leave."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from numpy.typing import NDArray
+from sptc.infra.pools import WorkError, local_pool
+from sptc.sim.engine.engine import Engine
+from sptc.verify import campaign
+from sptc.verify.campaign_state import Record
+from sptc.verify.shards import Plan, Shard, ShardResult, run_shard
+
+# Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
+
+Push = Callable[[Engine, NDArray], NDArray]
+
+
+def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+    """What was under way is still counted; the mismatch with the lowest index is the one reported."""
+    monkeypatch.setattr(Engine, "push", faulty_push)
+    record = Record(SMALL, None, sample=False)
+    with local_pool(2) as pool:
+        campaign.prepare(record, pool, here=True)
+        campaign.run(record, pool, campaign.unfinished(record, shards=500))
+        assert record.failed
+        assert not pool.busy
+        assert record.total.shards < record.failed.index + 10
+        found = campaign.reproducer(record.failed, pool)
+    assert found
+    assert found.file.cases == 1
+
+
+def test_time_runs_out() -> None:
+    record = Record(SMALL, None, sample=False)
+    with local_pool(1) as pool:
+        campaign.prepare(record, pool, here=True)
+        calls = []
+        campaign.run(record, pool, campaign.unfinished(record), 0.3, lambda: calls.append(record.total.shards))
+    assert calls == sorted(calls)
+    assert 0 < record.total.shards == calls[-1] == record._first
+
+
+def test_a_shard_that_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "run_shard", _kill_at_five)
+    record = Record(SMALL, None, sample=False)
+    with local_pool(2) as pool, pytest.raises(WorkError) as caught:
+        campaign.run(record, pool, campaign.unfinished(record, shards=50))
+    assert isinstance(caught.value.argument, Shard)
+    assert caught.value.argument.index == 5
+
+
+def _kill_at_five(shard: Shard, sample: bool) -> ShardResult:
+    if shard.index == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_shard(shard, sample)

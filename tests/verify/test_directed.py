@@ -1,0 +1,154 @@
+"""Directed tiles: registers and matrices agree, metadata is legal, and a few close what random ones leave open."""
+
+import numpy as np
+import pytest
+from sptc.golden.registers import unpack, unpack_nibbles, unpack_scales
+from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.metadata import RULES
+from sptc.isa.operands import MatrixOperands
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.step import row_result_layout
+from sptc.sim.coverage.operands import StepReader
+from sptc.sim.coverage.steps import StepCoverage
+from sptc.sim.engine.engine import Engine
+from sptc.sim.engine.steps import step_words, steps_of
+from sptc.verify.directed import directed_matrices, directed_operands
+from sptc.verify.directed_steps import directed_steps
+
+Random = np.random.Generator
+
+
+def of_one_step(config: CoreConfig) -> list[Instruction]:
+    found: dict[tuple[object, ...], Instruction] = {}
+    for i in every_instruction():
+        if config.holds(i) and i.stored_k * i.container_bits == 8 * config.step_bytes:
+            found.setdefault((i.a, i.b, i.d, i.container_bits, bool(i.sparse), i.scale_size, i.satfinite), i)
+    return [*found.values()]
+
+
+def sampled(config: CoreConfig, steps: np.ndarray, coverage: StepCoverage) -> None:
+    """Sample steps with the flags that their rules call for; results are of no interest here."""
+    reader = StepReader(config)
+    words = reader.control_words(steps)
+    for word in np.unique(words):
+        control = reader.control(int(word))
+        part = steps[words == word]
+        results = np.zeros(len(part), np.uint64)
+        if control.sparse:
+            nibbles = reader.nibbles(part, config.elements[control.a].container_bits >= 16)
+            legal = np.isin(np.arange(16), [*RULES[control.rule].legal])
+            flags = (~legal[nibbles]).astype(np.uint64) << np.arange(nibbles.shape[1], dtype=np.uint64)
+            results = flags.sum(axis=1) << np.uint64(row_result_layout(config)["illegal"].offset)
+        coverage.sample(part, results)
+
+
+@pytest.mark.parametrize("name", ["tiny", "hopper", "rtx-blackwell"])
+def test_a_few_tiles_reach_almost_every_rounding(rng: Random, name: str) -> None:
+    """Of rounding and legality, from fifty tiles of a dozen instructions and a few thousand steps."""
+    config = PRESETS[name]
+    words = step_words(config)
+    coverage = StepCoverage(config)
+    instructions = of_one_step(config)
+    floats = [i for i in instructions if not i.a.is_integer]
+    for i in floats[:: -(-len(floats) // 12)]:
+        drawn = directed_matrices(i, rng, 50 if i.m < 64 else 12)
+        (step,) = steps_of(config, i, drawn)
+        step[..., words.c] = drawn.c[..., None]
+        sampled(config, step.reshape(-1, words.total), coverage)
+    sampled(config, directed_steps(config, rng, 6000), coverage)
+    for group in coverage.coverage:
+        if group.name.startswith("results"):
+            continue
+        assert not group.contradictions, (group.name, group.contradicted())
+        if group.name == "legality" or group.name.startswith("rounding"):
+            assert group.reached >= 0.9 * group.reachable, (group.name, group.missing())
+
+
+INSTRUCTIONS = [
+    "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.satfinite.s32.s4.u4.s32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1"
+    ".f32.ue4m3",
+    "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e5m2.f32.ue8m0",
+]
+
+
+@pytest.mark.parametrize("text", INSTRUCTIONS)
+def test_registers_hold_the_matrices(rng: Random, text: str) -> None:
+    i = parse(text)
+    seed = int(rng.integers(1 << 30))
+    matrices = directed_matrices(i, np.random.default_rng(seed), 9)
+    sparsity_selector = i.sparsity_selectors - 1
+    registers = directed_operands(i, np.random.default_rng(seed), 9, sparsity_selector=sparsity_selector)
+    np.testing.assert_array_equal(unpack(registers.a, a_fragment(i)), matrices.a)
+    np.testing.assert_array_equal(unpack(registers.b, b_fragment(i)), matrices.b)
+    np.testing.assert_array_equal(unpack(registers.c, accumulator_fragment(i)), matrices.c)
+    if i.rule:
+        assert registers.e is not None
+        assert matrices.nibbles is not None
+        np.testing.assert_array_equal(unpack_nibbles(registers.e, i, sparsity_selector), matrices.nibbles)
+        assert {*matrices.nibbles.ravel().tolist()} <= i.rule.legal
+    for scale, wanted, operand in (
+        (registers.scale_a, matrices.scale_a, "a"),
+        (registers.scale_b, matrices.scale_b, "b"),
+    ):
+        assert (scale is None) == (wanted is None) == (i.scale_format is None)
+        if scale:
+            np.testing.assert_array_equal(unpack_scales(scale[0], i, operand, *scale[1:]), wanted)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    i = parse(INSTRUCTIONS[0])
+    one, two = (directed_matrices(i, np.random.default_rng(5), 20) for _ in range(2))
+    np.testing.assert_array_equal(one.a, two.a)
+    np.testing.assert_array_equal(one.c, two.c)
+    config = PRESETS["ada"]
+    steps = [directed_steps(config, np.random.default_rng(5), 100) for _ in range(2)]
+    np.testing.assert_array_equal(*steps)
+
+
+def test_steps_of_unsigned_formats_pass_on_nothing_from_below(rng: Random) -> None:
+    config = CoreConfig(name="unsigned", formats=("u8", "u4"), step_bytes=16)
+    steps = directed_steps(config, rng, 2000)
+    words = step_words(config)
+    overflow = steps[:, words.control.start] >> np.uint32(words.overflow_bit) & 1 == 1
+    assert overflow.any()
+    assert (steps[overflow, words.c.start] >> 31 == 1).all()
+
+
+def test_an_engine_shows_every_batch(rng: Random) -> None:
+    """Of an instruction of two steps as of steps pushed by hand; to the innermost context, and to none outside."""
+    config = PRESETS["tiny"]
+    engine = Engine(config, "amaranth")
+    i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    drawn = directed_matrices(i, rng, 1)
+    operands = MatrixOperands(drawn.a[:, :2], drawn.b[:, :, :1], drawn.c[:, :2, :1], drawn.nibbles[:, :2])
+    outer: list[np.ndarray] = []
+    inner = StepCoverage(config)
+    with engine.observed(lambda steps, results: outer.append(steps)):
+        got = engine.multiply(i, operands)
+        with engine.observed(inner.sample):
+            steps = directed_steps(config, rng, 8)
+            engine.push(steps)
+        engine.push(steps[:3])
+    engine.push(steps)
+    assert got.steps == 4
+    assert [len(batch) for batch in outer] == [2, 2, 3]
+    np.testing.assert_array_equal(outer[2], steps[:3])
+    results = inner.coverage["tiny", "results"]
+    assert (results.hits.sum(), results.contradictions) == (8, 0)
+
+
+def test_a_callback_that_fails_is_not_kept(rng: Random) -> None:
+    engine = Engine(PRESETS["tiny"], "amaranth")
+    steps = directed_steps(PRESETS["tiny"], rng, 1)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("full")
+
+    with pytest.raises(RuntimeError, match="full"), engine.observed(fail):
+        engine.push(steps)
+    engine.push(steps)

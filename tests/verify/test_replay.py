@@ -1,0 +1,354 @@
+"""Replaying register files: what is compared, where a difference is reported, and which tiles a limit draws."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.isa.formats import FORMATS
+from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.instructions import parse
+from sptc.isa.numerics import Evidence
+from sptc.isa.tensor_memory import accumulator_map, layout_for
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE
+from sptc.sim.benches.random_operands import random_operands
+from sptc.verify.register_file import RegisterFile, read, shipped, write
+from sptc.verify.replay import Mismatch, as_number, replay
+from sptc.verify.tensor_memory_file import TensorMemoryFile
+
+F32 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+F16 = "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
+S32 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+TCGEN05, PAIR = (f"tcgen05.mma.sp.cta_group::{ctas}.kind::f16" for ctas in (1, 2))
+TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
+STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8"
+
+MakeTensorMemory = Callable[..., TensorMemoryFile]
+
+Random = np.random.Generator
+
+
+def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -> RegisterFile:
+    """A file whose D is what the model computes."""
+    instruction = parse(text)
+    if instruction.family == "wgmma":
+        path = next(path for path in shipped() if path.name == "wgmma.sp.m64n8k32.f32.f16.f16.selector0.npz")
+        return read(path).take(slice(cases))
+    distribution = "uniform" if instruction.a.is_integer else "mid"
+    drawn = random_operands(instruction, distribution, cases, rng, any_nibble=any_nibble)
+    policy = "silicon" if any_nibble else "strict"
+    file = RegisterFile(
+        instruction=instruction, sparsity_selector=0, a=drawn.a, b=drawn.b, c=drawn.c, e=drawn.e, metadata=policy
+    )
+    return replace(file, d=file.run())
+
+
+def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterFile:
+    """The same file with one bit of D flipped at every (case, thread, register, bit)."""
+    assert file.d is not None
+    d = file.d.copy()
+    for case, thread, register, bit in places:
+        d[case, thread, register] ^= np.uint32(1 << bit)
+    return replace(file, d=d)
+
+
+@pytest.mark.parametrize("text", [F32, F16, S32, WGMMA])
+def test_agreement(text: str, tmp_path: Path, rng: Random) -> None:
+    path = tmp_path / "file.npz"
+    write(path, recording(text, 3, rng))
+    outcome = replay(path)
+    instruction = parse(text)
+    assert (outcome.path, outcome.instruction, outcome.arch) == (path, instruction, "sm_90")
+    assert outcome.evidence is Evidence.MEASURED
+    assert (outcome.tiles, outcome.outputs) == (3, 3 * instruction.m * instruction.n)
+    assert (outcome.mismatches, outcome.first) == (0, None)
+
+
+# Thread, register and bit of D, and the row, column and bit of the element there. Lane 13 is thread 1 of group 3.
+PLACES = {
+    "f32 register 0": (F32, 13, 0, 0, 3, 2, 0),
+    "f32 register 3": (F32, 13, 3, 31, 11, 3, 31),
+    "f16 low half": (F16, 13, 1, 5, 11, 2, 5),
+    "f16 high half": (F16, 13, 0, 16 + 15, 3, 3, 15),
+    "s32": (S32, 13, 1, 7, 3, 3, 7),
+    "last lane": (F32, 31, 3, 1, 15, 7, 1),
+    "wgmma": (WGMMA, 2 * 32 + 13, 2, 9, 2 * 16 + 11, 2, 9),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "thread", "register", "bit", "row", "column", "element_bit"), PLACES.values(), ids=PLACES.keys()
+)
+def test_a_flipped_bit_is_found(
+    text: str,
+    thread: int,
+    register: int,
+    bit: int,
+    row: int,
+    column: int,
+    element_bit: int,
+    tmp_path: Path,
+    rng: Random,
+) -> None:
+    file = recording(text, 3, rng)
+    write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
+    outcome = replay(tmp_path / "file.npz")
+    first = outcome.first
+    assert first is not None
+    assert outcome.mismatches == 1
+    assert (first.case, first.row, first.column) == (1, row, column)
+    assert first.computed ^ first.expected == 1 << element_bit
+    assert file.d is not None
+    width = file.instruction.d.bits
+    assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1
+    fragment = accumulator_fragment(file.instruction)
+    element = bit // width
+    assert (row, column) == (fragment.rows[thread, register, element], fragment.columns[thread, register, element])
+
+
+def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
+    """Outputs are counted, not bits; the first is that of the lowest case, row and column."""
+    places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
+    write(tmp_path / "file.npz", flipped(recording(F32, 4, rng), *places))
+    outcome = replay(tmp_path / "file.npz")
+    assert outcome.mismatches == 4
+    assert outcome.first is not None
+    assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
+
+
+def test_without_a_recorded_result(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", replace(recording(F32, 3, rng), d=None))
+    outcome = replay(tmp_path / "file.npz")
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (3, 0, 0, None)
+
+
+@pytest.fixture
+def marked(tmp_path: Path, rng: Random) -> Path:
+    """Seven tiles, of which tile i has 2**i wrong outputs: the mismatches of a replay tell which tiles ran."""
+    file = recording(F32, 7, rng)
+    registers = [(thread, register) for thread in range(32) for register in range(4)]
+    places = [(case, *place, 0) for case in range(7) for place in registers[: 1 << case]]
+    write(tmp_path / "marked.npz", flipped(file, *places))
+    return tmp_path / "marked.npz"
+
+
+def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
+    for limit in range(1, 7):
+        for seed in range(5):
+            outcome = replay(marked, limit=limit, seed=seed)
+            assert (outcome.tiles, outcome.outputs) == (limit, limit * 128)
+            assert outcome.mismatches.bit_count() == limit
+            assert outcome.first is not None
+            assert outcome.first.case == 0
+
+
+def test_a_limit_beyond_the_file_changes_nothing(marked: Path) -> None:
+    assert replay(marked, limit=7, seed=3) == replay(marked, limit=100) == replay(marked)
+    assert replay(marked).mismatches == 127
+
+
+def test_a_seed_decides_the_draw(marked: Path) -> None:
+    drawn = [[replay(marked, limit=3, seed=seed).mismatches for seed in range(8)] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) > 1
+    assert replay(marked, limit=3).mismatches == drawn[0][0]
+
+
+def test_the_case_of_a_mismatch_counts_the_tiles_that_ran(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", flipped(recording(F32, 6, rng), (5, 0, 0, 0)))
+    cases = [replay(tmp_path / "file.npz", limit=3, seed=seed).first for seed in range(20)]
+    assert {first.case for first in cases if first} == {2}
+    assert None in cases
+
+
+def test_another_architecture(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(F32, 50, rng))
+    outcome = replay(tmp_path / "file.npz", arch="sm_80")
+    assert (outcome.arch, outcome.evidence) == ("sm_80", Evidence.MODELLED)
+    assert 0 < outcome.mismatches < outcome.outputs
+
+
+def test_an_architecture_that_lacks_the_instruction(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(FP8, 2, rng))
+    with pytest.raises(sptc.InstructionError, match=r"^sm_86 does not have "):
+        replay(tmp_path / "file.npz", arch="sm_86")
+
+
+def test_the_policy_of_the_file_and_another(tmp_path: Path, rng: Random) -> None:
+    file = recording(F32, 4, rng, any_nibble=True)
+    write(tmp_path / "silicon.npz", file)
+    write(tmp_path / "strict.npz", replace(file, metadata="strict"))
+    assert replay(tmp_path / "silicon.npz").mismatches == 0
+    assert replay(tmp_path / "strict.npz", metadata="silicon").mismatches == 0
+    for name, policy in (("silicon", "strict"), ("silicon", "software"), ("strict", None)):
+        with pytest.raises(sptc.MetadataError, match="breaks the ordered rule"):
+            replay(tmp_path / f"{name}.npz", metadata=policy)
+
+
+def test_an_unknown_backend(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", recording(F32, 1, rng))
+    with pytest.raises(sptc.BackendError, match="not 'abacus'"):
+        replay(tmp_path / "file.npz", backend="abacus")
+
+
+def test_codes_as_numbers() -> None:
+    assert as_number(0x3C01, FORMATS["f16"]) == 1 + 2**-10
+    assert as_number(0xFC00, FORMATS["f16"]) == -math.inf
+    assert as_number(0xC0490FDB, FORMATS["f32"]) == -3.1415927410125732
+    assert math.isnan(as_number(0x7FC00000, FORMATS["f32"]))
+    assert as_number(0xFFFFFFFE, FORMATS["s32"]) == -2
+    assert isinstance(as_number(0x7FFFFFFF, FORMATS["s32"]), int)
+
+
+# --- tensor memory ---
+
+
+@pytest.mark.parametrize("backend", ["golden", "rtl"])
+@pytest.mark.parametrize("text", [TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY])
+def test_tensor_memory_agrees(
+    text: str,
+    backend: str,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The datapaths differ in name alone; other tests build this one.
+    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
+    file = tensor_memory_file(text, rng, cases=2)
+    write(tmp_path / "file.npz", file)
+    outcome = replay(tmp_path / "file.npz", backend=backend)
+    i = file.instruction
+    assert outcome.name == f"{text} (m{i.m}n{i.n}k{i.k}.{i.shape_and_types.partition('.')[2]})"
+    assert (outcome.instruction, outcome.arch, outcome.evidence) == (i, "sm_100", Evidence.MODELLED)
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (2, 2 * i.m * i.n, 0, None)
+
+
+def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> TensorMemoryFile:
+    """The same file with one bit of D's tensor memory flipped at every (case, CTA, lane, column, bit)."""
+    assert file.d is not None
+    d = file.d.copy()
+    for *place, bit in places:
+        d.reshape(file.cases, -1, 128, 512)[tuple(place)] ^= np.uint32(1 << bit)
+    return replace(file, d=d)
+
+
+# Text, types wanted, CTA, lane, column and bit; row and column of the output.
+OUTPUTS = {
+    "f16": (TCGEN05, {"d": "f16"}, 0, 77, 256 + 3, 15, 77, 3),
+    "f32": (TCGEN05, {"d": "f32"}, 0, 127, 256 + 15, 31, 127, 15),
+    "second CTA": (PAIR, {"d": "f32"}, 1, 9, 256, 20, 137, 0),
+    "stationary": (STATIONARY, {"m": 32}, 0, 3 * 32 + 5, 256 + 7, 2, 5, 3 * 16 + 7),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "cta", "lane", "column", "bit", "row", "output"), OUTPUTS.values(), ids=OUTPUTS.keys()
+)
+def test_a_flipped_bit_of_d_in_tensor_memory(
+    text: str,
+    wanted: dict[str, object],
+    cta: int,
+    lane: int,
+    column: int,
+    bit: int,
+    row: int,
+    output: int,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+) -> None:
+    file = tensor_memory_file(text, rng, **wanted)
+    write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (2, 0, 0, 0, 0)))
+    outcome = replay(tmp_path / "file.npz")
+    first = outcome.first
+    assert first is not None
+    assert outcome.mismatches == 2
+    assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, output, None, "recorded")
+    assert first.computed ^ first.expected == 1 << bit
+    i, ctas = file.instruction, file.opcode.cta_group
+    where = accumulator_map(layout_for(i.m, ctas, text == STATIONARY), i.n, i.d.bits, 256)
+    assert (where.lanes[row % len(where.lanes), output], where.columns[row % len(where.lanes), output]) == (
+        lane,
+        column,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (TCGEN05, (1, 0, 5, 17, 3)),  # far away
+        (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column behind D
+        (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # beside an f16, in its word
+        (PAIR, (1, 1, 5, 511, 0)),
+    ],
+)
+def test_a_change_beside_d_is_found(
+    text: str, place: tuple[int, int, int, int, int], tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    file = tensor_memory_file(text, rng, d="f16")
+    write(tmp_path / "file.npz", changed(file, place))
+    outcome = replay(tmp_path / "file.npz")
+    case, cta, lane, column, bit = place
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1)
+    mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
+    before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane, column]) & mask
+    assert outcome.first == Mismatch(case, lane, column, before, before ^ 1 << bit, "recorded", cta)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_instruction_that_changes_more_than_d(
+    recorded: bool,
+    tensor_memory_file: MakeTensorMemory,
+    tmp_path: Path,
+    rng: Random,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the recording and the golden model say, if they say the same."""
+    run = TensorMemoryFile.run
+
+    def spilling(file: TensorMemoryFile, backend: str = "golden") -> np.ndarray:
+        result = run(file, backend)
+        result[0, 3, 255] += np.uint32(1)
+        return result
+
+    file = tensor_memory_file(TCGEN05, rng)
+    file = replace(file, d=spilling(file) if recorded else None)
+    write(tmp_path / "file.npz", file)
+    monkeypatch.setattr(TensorMemoryFile, "run", spilling)
+    outcome = replay(tmp_path / "file.npz")
+    before = int(file.tmem[0, 3, 255])
+    assert outcome.mismatches == 1
+    assert outcome.first == Mismatch(0, 3, 255, (before + 1) % 2**32, before, "before the instruction", 0)
+
+
+def test_an_output_comes_before_what_is_beside_it(
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    file = changed(tensor_memory_file(TCGEN05, rng), (0, 0, 0, 0, 0), (2, 0, 4, 256, 0), (2, 0, 3, 257, 0))
+    write(tmp_path / "file.npz", file)
+    outcome = replay(tmp_path / "file.npz")
+    assert outcome.mismatches == 3
+    assert outcome.first is not None
+    assert (outcome.first.case, outcome.first.row, outcome.first.column, outcome.first.cta) == (2, 3, 1, None)
+
+
+def test_limit_and_policy_of_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    file = tensor_memory_file(PAIR, rng, cases=6)
+    write(tmp_path / "file.npz", changed(file, (5, 1, 0, 256, 0), (5, 0, 0, 0, 0)))
+    outcomes = [replay(tmp_path / "file.npz", limit=3, seed=seed) for seed in range(8)]
+    assert {outcome.tiles for outcome in outcomes} == {3}
+    assert {outcome.mismatches for outcome in outcomes} == {0, 2}
+    assert {outcome.first.case for outcome in outcomes if outcome.first} == {2}
+    file.tmem[0, 1, 5, 8] = 0
+    write(tmp_path / "other.npz", replace(file, d=None))
+    with pytest.raises(sptc.MetadataError, match=r"batch 0, row 133, chunk 0 \(lane 5, column 8, bits 3:0\)"):
+        replay(tmp_path / "other.npz")
+    assert replay(tmp_path / "other.npz", metadata="silicon").outputs == 0
+    with pytest.raises(sptc.InstructionError, match=r"^sm_120 does not have tcgen05"):
+        replay(tmp_path / "other.npz", arch="sm_120")

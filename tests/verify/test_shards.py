@@ -1,0 +1,137 @@
+"""Shards of a campaign: the plan, the operands, what a shard finds and what it covers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.errors import InstructionError
+from sptc.isa.instructions import ARCHITECTURES, every_instruction, parse
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from sptc.sim.benches.random_operands import distributions
+from sptc.sim.coverage.steps import StepCoverage
+from sptc.sim.engine.engine import Engine
+from sptc.verify.campaign_state import Record
+from sptc.verify.shards import Plan, ShardResult, both, draw, make_ready, pair_of, run_shard, steps_beside
+
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+S8 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
+SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
+
+Push = Callable[[Engine, NDArray], NDArray]
+
+
+def test_a_lap_visits_everything() -> None:
+    plan = Plan(seed=1)
+    wanted = {
+        (PRESET_OF_ARCHITECTURE[arch], pair_of(i), str(i), distribution)
+        for i in every_instruction()
+        for arch in i.architectures
+        for distribution in (*distributions(i), "directed")
+        if i.family == "mma" or i.n == 8
+    }
+    shards = [plan.shard(index) for index in range(plan.lap)]
+    found = Counter((s.preset, s.pair, str(s.instruction), s.distribution) for s in shards)
+    assert found.keys() == wanted
+    of_pairs = Counter((s.preset, s.pair) for s in shards)
+    assert max(of_pairs.values()) == min(of_pairs.values())
+    for pair in of_pairs:
+        counts = [count for key, count in found.items() if key[:2] == pair]
+        assert max(counts) - min(counts) <= 1
+    assert {s.preset for s in shards[:5]} == {*PRESET_OF_ARCHITECTURE.values()}
+    assert {(s.preset, s.pair) for s in shards[: len(of_pairs)]} == of_pairs.keys()
+    assert {s.distribution for s in shards[: len(of_pairs)]} == {name for *_, name in wanted}
+    assert all(s.arch in s.instruction.architectures for s in shards)
+
+
+def test_four_laps_visit_every_architecture_and_both_kinds_of_nibbles() -> None:
+    plan = Plan(seed=1, instructions=(F16, S8))
+    shards = [plan.shard(index) for index in range(4 * plan.lap)]
+    found = {(s.arch, s.instruction, s.distribution, s.any_nibble) for s in shards}
+    for text, kinds in ((F16, (False, True)), (S8, (False,))):
+        i = parse(text)
+        for distribution in distributions(i):
+            wanted = {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds}
+            assert wanted <= found
+    assert not any(kind for *_, name, kind in found if name == "directed")
+
+
+def test_a_seed_and_an_index_decide_a_shard() -> None:
+    for index in range(0, 60, 7):
+        one, same = (draw(replace(SMALL, seed=5).shard(index)) for _ in range(2))
+        assert all(np.array_equal(getattr(one, name), getattr(same, name)) for name in ("a", "b", "c", "e"))
+        others = (draw(replace(SMALL, seed=6).shard(index)), draw(replace(SMALL.shard(index), index=index + 1)))
+        assert not any(np.array_equal(one.a, other.a) for other in others)
+    assert SMALL.shard(12345) == replace(SMALL).shard(12345)
+
+
+@pytest.mark.parametrize(
+    ("architectures", "instructions", "message"),
+    [
+        (("sm_70",), (), "'sm_70' is no known architecture"),
+        (("sm_70",), (F16,), "'sm_70' is no known architecture"),
+        ((), ("mma.sync",), "'.aligned' is missing"),
+        (("sm_80",), (FP8,), "sm_80 does not have .*; sm_89, sm_90, sm_100, sm_120 have it"),
+        (("sm_80", "sm_89"), (FP8,), "sm_80 has none of the instructions"),
+        ((), ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16",), "n = 16; of wgmma only n = 8"),
+    ],
+)
+def test_plans_that_make_no_sense(architectures: tuple[str, ...], instructions: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InstructionError, match=message):
+        Plan(seed=0, architectures=architectures, instructions=instructions)
+
+
+@pytest.mark.parametrize("text", [F16, S8, WGMMA, FP8])
+def test_every_distribution_agrees(text: str) -> None:
+    plan = Plan(seed=3, architectures=("sm_90",), instructions=(text,), tiles=2)
+    for index in range(2 * plan.lap):
+        shard = plan.shard(index)
+        file = draw(shard)
+        assert (file.cases, file.arch, file.metadata) == (2, "sm_90", "silicon")
+        assert run_shard(shard, sample=False) == ShardResult(shard, 0)
+
+
+def test_a_faulty_unit_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+    shard = replace(Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=8).shard(0), distribution="mid")
+    monkeypatch.setattr(Engine, "push", faulty_push)
+    hardware, golden = both(draw(shard))
+    assert run_shard(shard, sample=False).mismatches == (hardware != golden).sum() > 0
+    assert shard.outputs == hardware.size
+
+
+def test_coverage_of_a_shard_is_its_own() -> None:
+    """What one shard reached is not counted again for the next, in the same process."""
+    shards = [Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
+    empty = make_ready("sm_80", sample=True)
+    assert empty
+    assert not any(group.hits.any() for group in empty)
+    results = [run_shard(shard, sample=True) for shard in shards]
+    again = run_shard(shards[1], sample=True)
+    for key, (places, hits) in (results[1].hits or {}).items():
+        assert again.hits
+        assert np.array_equal(again.hits[key][0], places)
+        assert np.array_equal(again.hits[key][1], hits)
+    record = Record(SMALL, None, sample=True)
+    record.expect(empty)
+    for shard, result in zip(shards, results, strict=True):
+        record.add(ShardResult(replace(SMALL.shard(shard.index)), 0, result.hits))
+    whole = StepCoverage(PRESETS["ampere"])
+    engine = campaign_engine("sm_80")
+    with engine.observed(whole.sample):
+        for shard in shards:
+            draw(shard).run("rtl")
+            engine.push(steps_beside(shard))
+    assert record.coverage
+    for group in whole.coverage:
+        assert np.array_equal(record.coverage[group.key].hits, group.hits)
+    assert record.reached[0] == sum(group.reached for group in whole.coverage) > 0
+
+
+def campaign_engine(arch: str) -> Engine:
+    from sptc.sim.engine.engine import engine_for
+
+    return engine_for(arch, "rtl")

@@ -1,0 +1,136 @@
+"""Mismatches made small."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.golden.registers import gather_shared, unpack, unpack_nibbles, unpack_scales
+from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.instructions import parse
+from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.sim.engine.engine import Engine
+from sptc.verify.register_file import RegisterFile, read, write
+from sptc.verify.shards import Plan, both
+from sptc.verify.shrink import reproduce, shrink
+from sptc.verify.stimulus import random_register_file
+
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+ONE_STEP = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+S8 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+Push = Callable[[Engine, NDArray], NDArray]
+
+
+def codes_of_b(file: RegisterFile) -> NDArray:
+    i = file.instruction
+    if i.family == "mma":
+        return unpack(file.b, b_fragment(i))
+    return in_memory(file, "b", file.b_descriptor, file.imm_trans[1]).swapaxes(1, 2)
+
+
+def codes_of_a(file: RegisterFile) -> NDArray:
+    if file.a is not None:
+        return unpack(file.a, a_fragment(file.instruction))
+    return in_memory(file, "a", file.a_descriptor, file.imm_trans[0])
+
+
+def in_memory(file: RegisterFile, operand: str, descriptors: NDArray, transposed: int) -> NDArray:
+    descriptor = decode_descriptor(int(descriptors[0]))
+    where = operand_map(file.instruction, operand, descriptor, transposed=bool(transposed))
+    return gather_shared(np.ascontiguousarray(file.b).view(np.uint8), where)
+
+
+@pytest.mark.parametrize("text", [F16, S8, WGMMA, SCALED])
+def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) -> None:
+    i = parse(text)
+    arch = next(arch for arch in ("sm_90", "sm_120") if arch in i.architectures)
+    distribution = "bits" if not i.a.is_integer else "uniform"
+    file = random_register_file(i, arch, distribution, 1, rng, any_nibble=True)
+    calls = 0
+
+    def fails(candidate: RegisterFile) -> bool:
+        """Two elements of A, one of B, the accumulator and a nibble matter, and one of B only with a third of A."""
+        nonlocal calls
+        calls += 1
+        a, b, c = (
+            codes_of_a(candidate),
+            codes_of_b(candidate),
+            unpack(candidate.c, accumulator_fragment(i)),
+        )
+        nibble = i.sparse and unpack_nibbles(candidate.e, i, 0)[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
+        return bool(a[0, 3, 1] and a[0, 3, 4] and b[0, 2, 5] and c[0, 3, 5] and not nibble)
+
+    for name in ("a", "b", "c"):  # what matters is not zero to begin with
+        if getattr(file, name) is not None:
+            getattr(file, name)[...] |= 0x11111111
+    small = shrink(file, 3, 5, fails)
+    a, b, c = codes_of_a(small), codes_of_b(small), unpack(small.c, accumulator_fragment(i))
+    assert np.argwhere(a).tolist() == [[0, 3, 1], [0, 3, 4]]
+    assert np.argwhere(b).tolist() == [[0, 2, 5]]
+    assert np.argwhere(c).tolist() == [[0, 3, 5]]
+    assert np.count_nonzero(small.b) == (1 if small.a is not None else 3)  # nothing else in shared memory either
+    if i.sparse:
+        nibbles = unpack_nibbles(small.e, i, 0)[0]
+        assert nibbles[3, 1] == unpack_nibbles(file.e, i, 0)[0, 3, 1]
+        nibbles[3, 1] = 4
+        assert (nibbles == 4).all()
+    if i.scale_format:
+        for operand, data, ids in (
+            ("a", small.scale_a, small.scale_ids[:2]),
+            ("b", small.scale_b, small.scale_ids[2:]),
+        ):
+            assert (unpack_scales(data, i, operand, *ids) == i.scale_format.bias << i.scale_format.fraction_bits).all()
+    assert calls < 200
+
+
+def test_bits_that_nothing_should_read_are_kept_if_they_matter(rng: np.random.Generator) -> None:
+    file = random_register_file(parse(F16), "sm_90", "mid", 1, rng, sparsity_selector=0)
+    file.e[0, 6] = 0x80  # lanes 2 and 3 of a quad contribute under selector 1
+    small = shrink(file, 0, 0, lambda candidate: bool(candidate.e[0, 6] & 0x80))
+    assert small.e[0, 6] == 0x80
+    assert not small.a.any()
+
+
+def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+    shard = replace(
+        Plan(seed=3, architectures=("sm_80",), instructions=(ONE_STEP,), tiles=8).shard(0), distribution="mid"
+    )
+    assert reproduce(shard) is None
+    with monkeypatch.context() as fault:
+        fault.setattr(Engine, "push", faulty_push)
+        found = reproduce(shard)
+        assert found
+        write(tmp_path / "file.npz", found.file)
+        file = read(tmp_path / "file.npz")
+        hardware, golden = both(file)
+        assert (hardware != golden).sum() == 1
+        where = found.mismatch
+        assert hardware[where.case, where.row, where.column] == where.computed
+        assert golden[where.case, where.row, where.column] == where.expected == where.computed ^ 16
+    assert file.cases == 1
+    assert (file.metadata, file.arch) == ("silicon", "sm_80")
+    assert (np.count_nonzero(file.a), np.count_nonzero(file.b), np.count_nonzero(file.c)) == (1, 0, 1)
+    assert file.d is not None
+    assert np.array_equal(file.d, file.run("golden"))
+    assert np.array_equal(file.d, file.run("rtl"))
+
+
+def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few tiles as show it."""
+    push = Engine.push
+
+    def leaking(engine: Engine, steps: NDArray) -> NDArray:
+        results = push(engine, steps)
+        results[128:] ^= np.uint64(1)  # 128 outputs a tile
+        return results
+
+    monkeypatch.setattr(Engine, "push", leaking)
+    found = reproduce(Plan(seed=3, architectures=("sm_80",), instructions=(ONE_STEP,), tiles=5).shard(0))
+    assert found
+    assert found.file.cases == 2
+    assert found.mismatch.case == 1

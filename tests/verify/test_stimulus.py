@@ -1,0 +1,311 @@
+"""Random operands: the nibbles, the values and the shapes they promise, and the seed that decides them."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from sptc.golden.registers import gather_shared, unpack, unpack_nibbles
+from sptc.isa.formats import FORMATS, Format, Specials
+from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.sim.benches.random_operands import (
+    FLOAT_DISTRIBUTIONS,
+    INTEGER_DISTRIBUTIONS,
+    Operands,
+    distributions,
+    random_codes,
+    random_operands,
+)
+from sptc.verify.stimulus import random_register_file
+
+FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
+FINITE = [name for name in FLOAT_DISTRIBUTIONS if name not in ("special", "bits")]
+#: An independent decoder of every format, for codes in the low bits of an unsigned integer.
+DECODERS: dict[str, tuple[str, Any]] = {
+    "f32": ("u4", np.float32),
+    "tf32": ("u4", np.float32),
+    "f16": ("u2", np.float16),
+    "bf16": ("u2", ml_dtypes.bfloat16),
+    "e4m3": ("u1", ml_dtypes.float8_e4m3fn),
+    "e5m2": ("u1", ml_dtypes.float8_e5m2),
+    "e3m2": ("u1", ml_dtypes.float6_e3m2fn),
+    "e2m3": ("u1", ml_dtypes.float6_e2m3fn),
+    "e2m1": ("u1", ml_dtypes.float4_e2m1fn),
+    "ue8m0": ("u1", ml_dtypes.float8_e8m0fnu),
+    "ue4m3": ("u1", ml_dtypes.float8_e4m3fn),
+}
+
+Random = np.random.Generator
+
+
+def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
+    container, dtype = DECODERS[fmt.name]
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet
+        return (codes.astype(container) << fmt.ignored_low_bits).view(dtype).astype(float)
+
+
+def one_of_each_kind() -> list[Instruction]:
+    """One instruction for every type of A, container, `.sp` variant, kind and scaling."""
+    kinds: dict[tuple[object, ...], Instruction] = {}
+    for instruction in every_instruction("mma"):
+        key = (instruction.a, instruction.sparse, instruction.kind, instruction.scale_size, instruction.scale_format)
+        kinds.setdefault(key, instruction)
+    return list(kinds.values())
+
+
+KINDS = one_of_each_kind()
+SPARSE = [instruction for instruction in KINDS if instruction.sparse]
+
+
+def arrays(operands: Operands) -> list[np.ndarray]:
+    scales = [scale[0] for scale in (operands.scale_a, operands.scale_b) if scale]
+    return [operands.a, operands.b, operands.c, *([] if operands.e is None else [operands.e]), *scales]
+
+
+def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[np.ndarray]]:
+    """Return the codes in the registers of A, B and C."""
+    found: dict[Format, list[np.ndarray]] = {}
+    for registers, fragment, fmt in (
+        (operands.a, a_fragment(instruction), instruction.a),
+        (operands.b, b_fragment(instruction), instruction.b),
+        (operands.c, accumulator_fragment(instruction), instruction.c),
+    ):
+        low_bit = 0 if fmt is instruction.c else instruction.low_bit(fmt)
+        codes = unpack(registers, fragment) >> low_bit & (1 << fmt.bits) - 1
+        found.setdefault(fmt, []).append(codes)
+    return found
+
+
+def test_distributions_fit_the_instruction() -> None:
+    assert distributions(parse("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32")) == INTEGER_DISTRIBUTIONS
+    assert distributions(parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")) == FLOAT_DISTRIBUTIONS
+
+
+@pytest.mark.parametrize("instruction", KINDS, ids=str)
+def test_every_distribution_has_the_right_shapes(instruction: Instruction, rng: Random) -> None:
+    """Registers of 32 lanes hold the matrices exactly; the function itself takes every draw."""
+    bits = instruction.container_bits
+    arch = "sm_90" if "sm_90" in instruction.architectures else "sm_120"
+    for distribution in distributions(instruction):
+        drawn = random_operands(instruction, distribution, 2, rng)
+        assert drawn.a.shape == (2, 32, instruction.m * instruction.stored_k * bits // 1024)
+        assert drawn.b.shape == (2, 32, instruction.k * instruction.n * bits // 1024)
+        assert drawn.c.shape == (2, 32, instruction.m * instruction.n * instruction.c.bits // 1024)
+        assert drawn.e is None if not instruction.sparse else drawn.e.shape == (2, 32)
+        assert all(array.dtype == np.uint32 for array in arrays(drawn))
+        assert (drawn.scale_a is None) == (drawn.scale_b is None) == (instruction.scale_size is None)
+        operands = {
+            name: getattr(drawn, name) for name in ("a", "b", "c", "e", "sparsity_selector", "scale_a", "scale_b")
+        }
+        assert sptc.mma(str(instruction), **operands, arch=arch).shape == drawn.c.shape
+
+
+@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+def test_nibbles(instruction: Instruction, rng: Random) -> None:
+    """Legal ones, all of them, unless any is asked for; then all sixteen."""
+    assert instruction.rule
+    distribution = distributions(instruction)[0]
+    for sparsity_selector in range(instruction.sparsity_selectors):
+        for any_nibble, wanted in ((False, set(instruction.rule.legal)), (True, set(range(16)))):
+            drawn = random_operands(
+                instruction, distribution, 8, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
+            )
+            assert drawn.sparsity_selector == sparsity_selector
+            assert drawn.e is not None
+            assert set(unpack_nibbles(drawn.e, instruction, sparsity_selector).flat) == wanted
+
+
+def test_metadata_outside_the_selected_lanes_is_random(rng: Random) -> None:
+    instruction = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    drawn = random_operands(instruction, "mid", 8, rng, sparsity_selector=1)
+    assert drawn.e is not None
+    others = unpack_nibbles(drawn.e, instruction, 0)
+    assert set(others.flat) == set(range(16))
+
+
+@pytest.mark.parametrize("distribution", FINITE)
+@pytest.mark.parametrize("fmt", FLOATS, ids=lambda fmt: fmt.name)
+def test_finite_distributions_are_finite(fmt: Format, distribution: str, rng: Random) -> None:
+    codes = random_codes(fmt, distribution, (5000,), rng)
+    assert codes.min() >= 0
+    assert codes.max() < 1 << fmt.bits
+    assert np.isfinite(values(codes, fmt)).all()
+
+
+@pytest.mark.parametrize("instruction", [kind for kind in KINDS if not kind.a.is_integer], ids=str)
+def test_operands_of_finite_distributions_are_finite(instruction: Instruction, rng: Random) -> None:
+    for distribution in FINITE:
+        drawn = random_operands(instruction, distribution, 4, rng)
+        for fmt, matrices in codes_of(drawn, instruction).items():
+            assert all(np.isfinite(values(matrix, fmt)).all() for matrix in matrices), (distribution, fmt.name)
+        for scale in (drawn.scale_a, drawn.scale_b):
+            if scale and instruction.scale_format:
+                assert np.isfinite(values(scale[0].view(np.uint8), instruction.scale_format)).all()
+
+
+@pytest.mark.parametrize("fmt", FLOATS, ids=lambda fmt: fmt.name)
+def test_special_holds_what_the_format_has(fmt: Format, rng: Random) -> None:
+    found = values(random_codes(fmt, "special", (5000,), rng), fmt)
+    assert np.isnan(found).any() == (fmt.specials is not Specials.NONE)
+    assert np.isinf(found).any() == (fmt.specials is Specials.IEEE)
+    assert np.isfinite(found).any()
+    if fmt.subnormals:
+        assert (found == 0).any()
+    if fmt.signed:
+        assert np.signbit(found[found == 0]).any()
+
+
+@pytest.mark.parametrize("fmt", [FORMATS[name] for name in ("f16", "bf16", "tf32", "e5m2")], ids=lambda fmt: fmt.name)
+def test_spreads_of_exponents(fmt: Format, rng: Random) -> None:
+    """Magnitudes are where the name says: around one, near the smallest, near the largest."""
+    finest, largest = 2.0**fmt.minimum_exponent, fmt.maximum
+
+    def magnitudes(distribution: str) -> np.ndarray:
+        return np.abs(values(random_codes(fmt, distribution, (5000,), rng), fmt))
+
+    narrow, mid, wide = magnitudes("narrow"), magnitudes("mid"), magnitudes("wide")
+    assert 0.5 <= narrow.min() < narrow.max() < 4
+    assert 2**-4 <= mid.min() < 0.25 < 8 < mid.max() < 2**5
+    assert wide.min() < 2 * finest
+    assert wide.max() > largest / 4
+    assert magnitudes("tiny").max() < 4 * finest
+    huge, ends = magnitudes("huge"), magnitudes("ends")
+    assert huge[huge > 0].min() >= largest / 4
+    assert 0.02 < (huge == 0).mean() < 0.1
+    assert ((ends < 4 * finest) | (ends >= largest / 4)).all()
+    assert 0 < (ends >= largest / 4).mean() < 0.5
+
+
+def test_zeros_are_many(rng: Random) -> None:
+    assert 0.6 < (random_codes(FORMATS["f16"], "zeros", (5000,), rng) == 0).mean() < 0.8
+
+
+@pytest.mark.parametrize("name", ["s8", "u8", "s4", "u4", "s32"])
+def test_integers(name: str, rng: Random) -> None:
+    fmt = FORMATS[name]
+    top = 1 << (fmt.bits - 1)
+    assert set(random_codes(fmt, "extreme", (1000,), rng)) == {0, 1, top - 1, top, 2 * top - 1}
+    uniform = random_codes(fmt, "uniform", (50000,), rng)
+    assert 0 <= uniform.min() <= top / 8
+    assert 2 * top - 1 - top / 8 <= uniform.max() < 2 * top
+
+
+def test_bits_are_any(rng: Random) -> None:
+    assert set(random_codes(FORMATS["e4m3"], "bits", (10000,), rng)) == set(range(256))
+
+
+def test_neighbours_cancel(rng: Random) -> None:
+    """Stored elements come in pairs of opposite sign, and all rows of B are one."""
+    instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32")
+    drawn = random_operands(instruction, "cancelling", 3, rng)
+    a, b = codes_of(drawn, instruction)[instruction.a]
+    assert np.array_equal(values(a[..., 1::2], instruction.a), -values(a[..., ::2], instruction.a))
+    assert (b == b[:, :1]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "ignored"),
+    [
+        ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", 0x1FFF),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", 0b11000011),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e3m2.e2m3.f32", 0b11000000),
+    ],
+)
+def test_ignored_bits_of_a_container_are_random(text: str, ignored: int, rng: Random) -> None:
+    instruction = parse(text)
+    drawn = random_operands(instruction, "narrow", 4, rng)
+    containers = unpack(drawn.a, a_fragment(instruction))
+    assert np.bitwise_or.reduce(containers & ignored, axis=None) == ignored
+    assert np.bitwise_or.reduce(~containers & ignored, axis=None) == ignored
+
+
+@pytest.mark.parametrize("instruction", KINDS, ids=str)
+def test_a_seed_decides_everything(instruction: Instruction) -> None:
+    distribution = distributions(instruction)[-1]
+    one, same, other = (
+        random_operands(instruction, distribution, 2, np.random.default_rng(seed)) for seed in (5, 5, 6)
+    )
+    for left, right in zip(arrays(one), arrays(same), strict=True):
+        assert np.array_equal(left, right)
+    for name in ("scale_a", "scale_b"):
+        if scale := getattr(one, name):
+            assert scale[1:] == getattr(same, name)[1:]
+    for left, right in zip(arrays(one), arrays(other), strict=True):
+        assert not np.array_equal(left, right)
+
+
+def test_every_scale_id_is_drawn(rng: Random) -> None:
+    text = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+    instruction = parse(text)
+    drawn = [random_operands(instruction, "mid", 1, rng) for _ in range(400)]
+    assert {operands.scale_a[1:] for operands in drawn if operands.scale_a} == {
+        (b, t) for b in range(4) for t in (0, 1)
+    }
+    assert {operands.scale_b[1:] for operands in drawn if operands.scale_b} == {
+        (b, t) for b in range(4) for t in range(4)
+    }
+
+
+@pytest.mark.parametrize("instruction", [KINDS[0], SPARSE[-1], KINDS[-1]], ids=str)
+def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> None:
+    arch = instruction.architectures[-1]
+    arguments = {"sparsity_selector": instruction.sparsity_selectors - 1, "any_nibble": True}
+    distribution = distributions(instruction)[1]
+    drawn = random_operands(instruction, distribution, 3, np.random.default_rng(5), **arguments)
+    file = random_register_file(instruction, arch, distribution, 3, np.random.default_rng(5), **arguments)
+    assert (file.instruction, file.arch, file.metadata, file.cases) == (instruction, arch, "silicon", 3)
+    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "sparsity_selector", "scale_a", "scale_b")}
+    wanted = sptc.mma(str(instruction), **operands, arch=arch, metadata="silicon")
+    assert np.array_equal(file.run(), wanted)
+
+
+@pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
+def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
+    """Operands lie where the descriptors say and hold codes of the distribution; every way to hold them occurs."""
+    distribution = "extreme" if instruction.a.is_integer else "tiny"
+    majors = {True, False} if instruction.container_bits == 16 else {False}
+    wanted = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
+    wanted |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
+    wanted |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory")}
+    seen: set[tuple[str, object]] = set()
+    # 60 files at least, and then until chance has shown every way, which takes more than 300 once in a million times.
+    for number in range(300):
+        if number >= 60 and seen >= wanted:
+            break
+        file = random_register_file(instruction, "sm_90", distribution, 2, rng)
+        image = np.ascontiguousarray(file.b).view(np.uint8)
+        assert (file.a is None) != (file.a_descriptor is None)
+        for name, descriptors, transposed in zip(
+            "ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True
+        ):
+            if descriptors is None:
+                continue
+            descriptor = decode_descriptor(int(descriptors[0]))
+            where = operand_map(instruction, name, descriptor, transposed=bool(transposed))
+            octets = where.addresses[..., None] + np.arange(instruction.container_bits // 8)
+            assert len(np.unique(octets)) == octets.size
+            fmt = getattr(instruction, name)
+            codes = gather_shared(image, where) >> instruction.low_bit(fmt)
+            top = 1 << fmt.bits - 1
+            if fmt.is_integer:
+                assert {*codes.flat} <= {0, 1, top - 1, top, 2 * top - 1}
+            else:
+                assert (np.abs(values(codes, fmt)) < 2.0 ** (fmt.minimum_exponent + 2)).all()
+            seen |= {(name, descriptor.swizzle.name), (name, bool(transposed)), (name, bool(descriptor.base_offset))}
+        seen |= {("d", file.scale_d), ("a", "registers") if file.a_descriptor is None else ("a", "memory")}
+        assert file.run().shape == file.c.shape
+    assert seen == wanted
+
+
+def test_any_nibble_of_wgmma(rng: Random) -> None:
+    instruction = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
+    assert instruction.rule
+    for sparsity_selector in range(instruction.sparsity_selectors):
+        for any_nibble, wanted in ((False, set(instruction.rule.legal)), (True, set(range(16)))):
+            arguments = {"sparsity_selector": sparsity_selector, "any_nibble": any_nibble}
+            file = random_register_file(instruction, "sm_90", "mid", 4, rng, **arguments)
+            assert file.e is not None
+            assert set(unpack_nibbles(file.e, instruction, sparsity_selector).flat) == wanted

@@ -1,0 +1,164 @@
+"""What register files of every family share: the archive they are read from, and what replaying one takes."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.operands import METADATA_POLICIES
+from ..errors import FileError
+from ..isa.instructions import Instruction
+
+__all__ = ["Archive", "Replayable", "load"]
+
+_ARRAY_MAGIC = b"\x93NUMPY"
+_COUNTS = {2: "two", 4: "four"}
+
+
+class Replayable(Protocol):
+    """One instruction, a batch of operands and, where known, the result; see the classes for the rest."""
+
+    @property
+    def name(self) -> str:
+        """What ran, with all that decides its result."""
+
+    @property
+    def instruction(self) -> Instruction:
+        """Its shape and types."""
+
+    @property
+    def arch(self) -> str:
+        """Architecture."""
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+
+    @property
+    def before(self) -> NDArray[np.uint32]:
+        """Whatever :meth:`run` returns, before the instruction."""
+
+    @property
+    def d(self) -> NDArray[np.uint32] | None:
+        """Whatever :meth:`run` returns, where it is known."""
+
+    def assuming(self, arch: str | None, metadata: str | None) -> "Replayable":
+        """Return the same file with another architecture or policy; None keeps the file's."""
+
+    def take(self, cases: NDArray[np.intp] | slice) -> "Replayable":
+        """Return the same file with some of its cases."""
+
+    def run(self, backend: str = "golden") -> NDArray[np.uint32]:
+        """Compute on a back end, with a leading case axis."""
+
+    def matrix(self, result: NDArray[np.uint32]) -> NDArray:
+        """Return the codes of D in such a result, shape (cases, m, n)."""
+
+    def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return what such a result holds beside D, shape (cases, CTAs, lanes, columns); the bits of D are 0."""
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys of the archive."""
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """Arrays by key, with one sentence that names the file for whatever is wrong with them.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    arrays : dict of str to ndarray
+        What it holds.
+    """
+
+    path: str
+    arrays: dict[str, NDArray[Any]]
+
+    def require(self, keys: list[str]) -> None:
+        """Raise for the first key that is missing."""
+        for key in keys:
+            if key not in self.arrays:
+                held = ", ".join(name if name.isprintable() else repr(name) for name in sorted(self.arrays))
+                raise FileError(f"{self.path} lacks the key {key!r}; it holds {held or 'nothing'}")
+
+    def refuse(self, key: str, wanted: str) -> FileError:
+        """Return the error that says what `key` must be, and what it is."""
+        value = self.arrays[key]
+        return FileError(f"{self.path}: {key} must be {wanted}, not {value.dtype} of shape {value.shape}")
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Return a 0-d integer; a key without a default is there."""
+        value = self.arrays.get(key, np.array(default))
+        if value.ndim or value.dtype.kind not in "iu":
+            raise self.refuse(key, "a 0-d integer")
+        return int(value)
+
+    def string(self, key: str, default: str) -> str:
+        """Return a 0-d string."""
+        value = self.arrays.get(key, np.array(default))
+        if value.ndim or value.dtype.kind != "U":
+            raise self.refuse(key, "a 0-d string")
+        return str(value)
+
+    def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Return as many integers as the default has."""
+        value = self.arrays.get(key, np.array(default))
+        if value.shape != (len(default),) or value.dtype.kind not in "iu":
+            raise self.refuse(key, f"{_COUNTS[len(default)]} integers")
+        return tuple(int(number) for number in value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a 0-d 0 or 1."""
+        value = self.arrays.get(key, np.array(default))
+        if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
+            raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
+        return bool(value)
+
+    def policy(self) -> str:
+        """Return the policy for undefined nibbles."""
+        metadata = self.string("metadata", "strict")
+        if metadata not in METADATA_POLICIES:
+            policies = " or ".join(map(repr, METADATA_POLICIES))
+            raise FileError(f"{self.path}: metadata must be {policies}, not {metadata!r}")
+        return metadata
+
+    def count_cases(self, counts: dict[str, int]) -> int:
+        """Return the number of cases, in which the arrays agree."""
+        if not min(counts.values()):
+            raise FileError(f"{self.path} holds no cases")
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise FileError(f"{self.path}: the arrays disagree on the number of cases ({listed})")
+        return next(iter(counts.values()))
+
+
+def load(path: str | Path) -> Archive:
+    """Read an ``.npz``.
+
+    Raises
+    ------
+    FileError
+        It is missing, unreadable or truncated.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"{path} does not exist")
+    try:
+        with path.open("rb") as stream:
+            if stream.read(6) == _ARRAY_MAGIC:
+                raise FileError(f"{path} is a single array, not an .npz register file")
+            if not zipfile.is_zipfile(stream):
+                raise FileError(f"{path} is not a readable .npz register file (it is no zip archive)")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as archive:
+                return Archive(str(path), {key: archive[key] for key in archive.files})
+    except FileError:
+        raise
+    except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and numpy have
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FileError(f"{path} is not a readable .npz register file ({reason})") from None

@@ -1,0 +1,96 @@
+"""Directed steps, beyond what an instruction can ask for: every rule over every format, every passed-on overflow."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rtl.config import CoreConfig
+from ..rtl.metadata import RuleCode
+from ..rtl.order import DENSE_NIBBLE, nibble_order
+from ..rtl.round import ResultCode
+from ..rtl.scale import ScaleCode
+from ..rtl.step import control_layout
+from ..sim.coverage.operations import Operation, operations_of
+from ..sim.engine.steps import step_words
+
+__all__ = ["directed_steps"]
+
+#: Steps in a row that share a control word.
+_RUN = 16
+
+
+def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
+    """Return steps for :meth:`sptc.sim.engine.engine.Engine.push`, of every operation of a datapath in turn.
+
+    Operands, nibbles, scales and accumulators are random bits, B and nibbles as a unit takes them. The rule is any,
+    whether an instruction with these formats has it or not; one step in eight is dense. An integer accumulator is often
+    one that an earlier step passes on: just beyond 32 bits, with its overflow bit, also where no instruction takes two
+    steps.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath.
+    rng : Generator
+        Source of randomness.
+    count : int
+        Steps; a thousand for each operation meet every rule, nibble and chunk.
+
+    Returns
+    -------
+    ndarray of uint32, shape (count, words)
+    """
+    words = step_words(config)
+    steps = rng.integers(0, 1 << 32, (count, words.total), dtype=np.uint32)
+    operations = operations_of(config)
+    order = rng.permutation(len(operations))
+    for run, first in enumerate(range(0, count, _RUN)):
+        operation = operations[order[run % len(order)]]
+        part = slice(first, first + _RUN)
+        steps[part, words.control] = 0
+        steps[part, words.control.start] = control = _control(operation, rng)
+        steps[part, words.metadata] = _nibbles(operation, control, rng, len(steps[part]))
+        if operation.integer:
+            _pass_on(steps[part], operation, rng)
+    return steps
+
+
+def _control(operation: Operation, rng: np.random.Generator) -> int:
+    elements = operation.config.elements
+    rules = list(RuleCode.__members__)
+    fields = {
+        "a": elements.index(operation.a),
+        "b": elements.index(operation.b),
+        "result": ResultCode.__members__[operation.result.upper()],
+        "saturate": int(rng.integers(2)),
+        "sparse": int(rng.random() < 0.875),
+        "rule": RuleCode.__members__[rules[int(rng.integers(len(rules)))]],
+        "scale": ScaleCode.__members__[operation.scale.upper()],
+    }
+    return int(control_layout().const(fields).as_value().value)
+
+
+def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
+    """Return words of metadata as a unit takes it: dense steps have a nibble of their own."""
+    chunks = operation.config.chunks
+    nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
+    if control >> control_layout()["sparse"].offset & 1:
+        nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.wide)]
+    else:
+        nibbles[:] = DENSE_NIBBLE
+    words = np.zeros((count, -(-chunks // 8)), np.uint32)
+    for chunk in range(chunks):
+        words[:, chunk // 8] |= nibbles[:, chunk] << np.uint32(chunk % 8 * 4)
+    return words
+
+
+def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
+    """Make half of the accumulators ones just beyond 32 bits, in place."""
+    words = step_words(operation.config)
+    size = len(steps)
+    beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)
+    signed = operation.a.format.signed or operation.b.format.signed
+    high = (rng.random(size) < 0.5) | (not signed)  # without negative products there is no way below the range
+    accumulators = np.where(high, (1 << 31) + beyond, (1 << 31) - 1 - beyond).astype(np.uint32)
+    passed = rng.random(size) < 0.5
+    steps[:, words.c.start] = np.where(passed, accumulators, steps[:, words.c.start])
+    steps[:, words.control.start] |= passed.astype(np.uint32) << np.uint32(words.overflow_bit)

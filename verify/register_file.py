@@ -1,0 +1,302 @@
+"""Register files: one instruction, a batch of operands and, where known, the result, in an ``.npz``.
+
+Those of ``tcgen05.mma.sp`` hold tensor memory instead of registers: :mod:`sptc.verify.tensor_memory_file`. The others:
+
+Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]), ``E``
+(uint32 [case, thread]) for a sparse instruction, ``D`` if the result is known; optionally ``arch``, ``metadata``,
+``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
+``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (uint64, 0-d or [case]) points into it, as
+does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and
+``imm_trans`` (two integers each, of A and of B). Recordings add ``recorded`` (where and when), the shipped ones
+``distribution`` (one word a case, comma-separated).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.warp import mma
+from ..api.warpgroup import wgmma
+from ..errors import FileError, MetadataError
+from ..golden.registers import unpack
+from ..isa.fragments import accumulator_fragment
+from ..isa.instructions import Instruction, parse
+from . import tensor_memory_file
+from .archive import Archive, Replayable, load
+
+__all__ = ["RegisterFile", "read", "shipped", "write"]
+
+Registers = NDArray[np.uint32]
+_DEFAULT_ARCH = "sm_90"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegisterFile:
+    """Contents of a register file; see the module for the meaning of the fields.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        What ran.
+    sparsity_selector : int
+        Sparsity selector; 0 for a dense instruction.
+    a, b, c : ndarray of uint32
+        Operands, one leading case axis; `a` is None where a descriptor leads to A.
+    e : ndarray of uint32, shape (cases, threads), or None
+        Metadata.
+    d : ndarray of uint32 or None
+        Known result.
+    arch : str
+        Architecture.
+    metadata : str
+        Policy for undefined nibbles, as in :func:`sptc.mma`.
+    scale_a, scale_b : ndarray of uint32, shape (cases, 32), or None
+        Block scale data.
+    scale_ids : tuple of int
+        byte_a, thread_a, byte_b, thread_b.
+    a_descriptor, b_descriptor : ndarray of uint64, shape (cases,), or None
+        Shared-memory descriptors of A and B for ``wgmma``.
+    scale_d : bool
+        Whether ``wgmma`` adds D.
+    imm_scale, imm_trans : tuple of int
+        Of A and B, as in :func:`sptc.wgmma`.
+    recorded : str
+        Where and when D was recorded.
+    """
+
+    instruction: Instruction
+    sparsity_selector: int
+    a: Registers | None = None
+    b: Registers
+    c: Registers
+    e: Registers | None = None
+    d: Registers | None = None
+    arch: str = _DEFAULT_ARCH
+    metadata: str = "strict"
+    scale_a: Registers | None = None
+    scale_b: Registers | None = None
+    scale_ids: tuple[int, int, int, int] = field(default=(0, 0, 0, 0))
+    a_descriptor: NDArray[np.uint64] | None = None
+    b_descriptor: NDArray[np.uint64] | None = None
+    scale_d: bool = True
+    imm_scale: tuple[int, int] = (1, 1)
+    imm_trans: tuple[int, int] = (0, 0)
+    recorded: str = ""
+
+    @property
+    def name(self) -> str:
+        """What ran: the instruction."""
+        return str(self.instruction)
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+        return len(self.c)
+
+    @property
+    def before(self) -> Registers:
+        """The accumulator before the instruction."""
+        return self.c
+
+    def assuming(self, arch: str | None, metadata: str | None) -> "RegisterFile":
+        """Return the same file with another architecture or policy; None keeps the file's."""
+        return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
+
+    def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
+        """Return the same file with some of its cases."""
+        names = (*_KEYS.values(), *_DESCRIPTORS)
+        parts = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
+
+    def run(self, backend: str = "golden") -> Registers:
+        """Compute D on a back end.
+
+        Raises
+        ------
+        Error
+            As :func:`sptc.mma` and :func:`sptc.wgmma`.
+        """
+        if self.instruction.family == "wgmma":
+            return self._run_wgmma(backend)
+        assert self.a is not None
+        byte_a, thread_a, byte_b, thread_b = self.scale_ids
+        return mma(
+            str(self.instruction),
+            self.a,
+            self.b,
+            self.c,
+            self.e,
+            self.sparsity_selector,
+            scale_a=None if self.scale_a is None else (self.scale_a, byte_a, thread_a),
+            scale_b=None if self.scale_b is None else (self.scale_b, byte_b, thread_b),
+            arch=self.arch,
+            backend=backend,
+            metadata=self.metadata,
+        )
+
+    def _run_wgmma(self, backend: str) -> Registers:
+        """Compute the cases of each pair of descriptors together."""
+        assert self.b_descriptor is not None
+        pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
+        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        d = np.empty_like(self.c)
+        for index, (a_descriptor, b_descriptor) in enumerate(distinct.tolist()):
+            cases = np.flatnonzero(which.reshape(-1) == index)
+            part = self.take(cases)
+            assert part.e is not None
+            try:
+                d[cases] = wgmma(
+                    str(part.instruction),
+                    part.c,
+                    a_descriptor if part.a is None else part.a,
+                    b_descriptor,
+                    part.e,
+                    part.sparsity_selector,
+                    smem=np.ascontiguousarray(part.b).view(np.uint8),
+                    scale_d=part.scale_d,
+                    imm_scale_a=part.imm_scale[0],
+                    imm_scale_b=part.imm_scale[1],
+                    imm_trans_a=part.imm_trans[0],
+                    imm_trans_b=part.imm_trans[1],
+                    backend=backend,
+                    metadata=part.metadata,
+                )
+            except MetadataError as error:
+                raise error.at((int(cases[error.batch[0]]),)) from None
+        return d
+
+    def matrix(self, result: Registers) -> NDArray:
+        """Return the codes of D in accumulator registers, shape (cases, m, n)."""
+        return unpack(result, accumulator_fragment(self.instruction))
+
+    def beside(self, result: Registers) -> Registers:
+        """Return nothing: D fills its registers."""
+        return np.zeros((len(result), 0, 0, 0), np.uint32)
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys of the archive."""
+        contents: dict[str, Any] = {
+            "instruction": str(self.instruction),
+            "selector": self.sparsity_selector,
+            "arch": self.arch,
+            "metadata": self.metadata,
+        }
+        contents |= {key: value for key, name in _KEYS.items() if (value := getattr(self, name)) is not None}
+        if self.scale_a is not None:
+            contents["scale_ids"] = np.array(self.scale_ids)
+        if self.recorded:
+            contents["recorded"] = self.recorded
+        contents |= {key: value for key in _DESCRIPTORS if (value := getattr(self, key)) is not None}
+        if self.instruction.family == "wgmma":
+            contents |= {"scale_d": self.scale_d, "imm_scale": self.imm_scale, "imm_trans": self.imm_trans}
+        return contents
+
+
+_DESCRIPTORS = ("a_descriptor", "b_descriptor")
+_KEYS = {
+    "A": "a",
+    "B": "b",
+    "C": "c",
+    "D": "d",
+    "E": "e",
+    "scale_a": "scale_a",
+    "scale_b": "scale_b",
+}
+
+
+def read(path: str | Path) -> Replayable:
+    """Read a register file of any instruction.
+
+    Parameters
+    ----------
+    path : str or Path
+        The ``.npz``.
+
+    Returns
+    -------
+    RegisterFile or TensorMemoryFile
+
+    Raises
+    ------
+    FileError
+        The file is unreadable, truncated, or lacks something; one sentence that names it.
+    InstructionError
+        Its instruction does not parse.
+    """
+    archive = load(path)
+    if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):
+        return tensor_memory_file.interpret(archive)
+    return _interpret(archive)
+
+
+def _interpret(archive: Archive) -> RegisterFile:
+    contents, path = archive.arrays, archive.path
+    required = ["instruction", "selector", "B", "C"]
+    if "instruction" in contents:
+        instruction = parse(archive.string("instruction", ""))
+        required += ["E"] if instruction.sparse else []
+        required += ["scale_a", "scale_b", "scale_ids"] if instruction.scale_size else []
+        required += ["b_descriptor"] if instruction.family == "wgmma" else []
+        by_descriptor = instruction.family == "wgmma" and "a_descriptor" in contents
+        required += ["a_descriptor"] if by_descriptor else ["A"]
+        if by_descriptor and "A" in contents:
+            raise FileError(f"{path} holds A and a_descriptor; one of them says where A is")
+    archive.require(required)
+
+    arrays: dict[str, Any] = {}
+    for key, name in _KEYS.items():
+        if key in contents and (key != "E" or instruction.sparse):
+            value = contents[key]
+            axes = 2 if key in ("E", "scale_a", "scale_b") or (key == "B" and instruction.family == "wgmma") else 3
+            if value.dtype != np.uint32 or value.ndim != axes:
+                wanted = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
+                raise FileError(f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; wanted {wanted}")
+            arrays[name] = value
+    cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})
+    if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
+        raise FileError(f"{path}: D has shape {arrays['d'].shape}, but C has {arrays['c'].shape}")
+    for key in _DESCRIPTORS:
+        if key in contents:
+            value = contents[key]
+            if value.dtype.kind not in "iu" or value.shape not in ((), (cases,)):
+                raise archive.refuse(key, f"one integer or one for each of {cases} cases")
+            arrays[key] = np.broadcast_to(value.astype(np.uint64), (cases,))
+    byte_a, thread_a, byte_b, thread_b = archive.integers("scale_ids", (0, 0, 0, 0))
+    scale_of_a, scale_of_b = archive.integers("imm_scale", (1, 1))
+    trans_of_a, trans_of_b = archive.integers("imm_trans", (0, 0))
+    return RegisterFile(
+        instruction=instruction,
+        sparsity_selector=archive.integer("selector"),
+        arch=archive.string("arch", _DEFAULT_ARCH),
+        metadata=archive.policy(),
+        scale_ids=(byte_a, thread_a, byte_b, thread_b),
+        scale_d=archive.flag("scale_d", True),
+        recorded=archive.string("recorded", ""),
+        imm_scale=(scale_of_a, scale_of_b),
+        imm_trans=(trans_of_a, trans_of_b),
+        **arrays,
+    )
+
+
+def write(path: str | Path, file: Replayable) -> None:
+    """Write a register file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to, with its ``.npz`` suffix.
+    file : RegisterFile or TensorMemoryFile
+        What.
+    """
+    np.savez_compressed(path, allow_pickle=False, **file.contents())
+
+
+def shipped() -> Iterator[Path]:
+    """Yield the recordings that ship with the package, sorted by name."""
+    with resources.as_file(resources.files("sptc") / "recordings") as folder:
+        yield from sorted(folder.glob("*.npz"))

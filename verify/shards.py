@@ -1,0 +1,344 @@
+"""Shards of a campaign: independent jobs of hardware against golden model, each named by a seed and an index.
+
+The plan is a rotation. It visits every pair of formats of every datapath once, datapaths alternating, and then again
+with the next instruction of each; when all instructions of a pair had their turn, with the next distribution.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError
+from ..golden.registers import pack_nibbles, unpack
+from ..isa.fragments import accumulator_fragment
+from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..sim.benches.random_operands import distributions
+from ..sim.coverage.groups import Coverage
+from ..sim.coverage.steps import StepCoverage
+from ..sim.engine.engine import engine_for
+from .directed import directed_matrices, directed_operands
+from .directed_steps import directed_steps
+from .register_file import RegisterFile
+from .stimulus import mma_file, random_register_file, wgmma_file
+
+__all__ = [
+    "DEFAULT_TILES",
+    "Hits",
+    "Plan",
+    "Shard",
+    "ShardResult",
+    "both",
+    "draw",
+    "make_ready",
+    "pair_of",
+    "run_shard",
+    "steps_beside",
+]
+
+#: Tiles of a shard: enough that handing one out costs little, and a fraction of a second to compute.
+DEFAULT_TILES = 256
+_DIRECTED = "directed"
+#: Steps beside a shard whose coverage is sampled.
+_DIRECTED_STEPS = 1024
+#: A compiled unit, and whoever observes it, serves one thread at a time; workers of a cluster may have several.
+_ENGINE = threading.RLock()
+
+#: Bins that a shard reached, by the key of their group: flat places and how often.
+Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Some tiles of one instruction with one distribution of operands.
+
+    Attributes
+    ----------
+    seed, index : int
+        Seed of the campaign and place in its plan; they decide the operands.
+    arch : str
+        Architecture.
+    instruction : Instruction
+        What runs.
+    distribution : str
+        Of operands, one of :func:`~sptc.verify.stimulus.distributions` or ``"directed"``.
+    any_nibble : bool
+        Draw metadata from all sixteen nibbles instead of the legal ones.
+    tiles : int
+        How many.
+    backends : tuple of str
+        What is compared with the golden model.
+    """
+
+    seed: int
+    index: int
+    arch: str
+    instruction: Instruction
+    distribution: str
+    any_nibble: bool
+    tiles: int
+    backends: tuple[str, ...] = ("rtl",)
+
+    @property
+    def preset(self) -> str:
+        """Name of the datapath."""
+        return PRESET_OF_ARCHITECTURE[self.arch]
+
+    @property
+    def pair(self) -> str:
+        """Pair of formats, as :func:`pair_of` names it."""
+        return pair_of(self.instruction)
+
+    @property
+    def outputs(self) -> int:
+        """Outputs compared."""
+        return self.tiles * self.instruction.m * self.instruction.n
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a shard gave.
+
+    Attributes
+    ----------
+    shard : Shard
+        Which.
+    mismatches : int
+        Outputs of the first back end that differs from the golden model.
+    hits : Hits or None
+        Coverage, if it was asked for.
+    """
+
+    shard: Shard
+    mismatches: int
+    hits: Hits | None = None
+
+
+def pair_of(instruction: Instruction) -> str:
+    """Name what a datapath is configured for: formats, kind and block scales."""
+    words = [f"{instruction.a.name} x {instruction.b.name} to {instruction.d.name}"]
+    words += [instruction.kind] if instruction.kind else []
+    words += [f"{instruction.scale_size}X {instruction.scale_format.name}"] if instruction.scale_format else []
+    return " ".join(words)
+
+
+def _distributions(instruction: Instruction) -> tuple[str, ...]:
+    return (*distributions(instruction), _DIRECTED)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One pair of formats of one datapath: its instructions, each with the architectures that have it."""
+
+    preset: str
+    instructions: tuple[tuple[Instruction, tuple[str, ...]], ...]
+
+    @property
+    def visits(self) -> int:
+        return len(self.instructions) * len(_distributions(self.instructions[0][0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The shards of a campaign, without end.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of the campaign.
+    architectures : tuple of str
+        Architectures; empty for all that have an instruction.
+    instructions : tuple of str
+        Instructions; empty for every ``mma``, and every ``wgmma`` with n = 8.
+    tiles : int
+        Tiles of a shard.
+    backends : tuple of str
+        What is compared with the golden model.
+    every_sparse : bool
+        Without `instructions`: every sparse one, of ``wgmma`` with all n.
+
+    Raises
+    ------
+    InstructionError
+        An instruction does not parse, or is on none of the architectures; an architecture has none of the instructions.
+    """
+
+    seed: int
+    architectures: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
+    tiles: int = DEFAULT_TILES
+    backends: tuple[str, ...] = ("rtl",)
+    every_sparse: bool = False
+
+    def __post_init__(self) -> None:
+        for text in self.instructions:
+            instruction = parse(text)
+            if instruction.family == "wgmma" and instruction.n != 8 and not self.every_sparse:
+                raise InstructionError(f"{instruction} has n = {instruction.n}; of wgmma only n = 8 is computed.")
+            if self.architectures and not set(self.architectures) & set(instruction.architectures):
+                require_architecture(instruction, self.architectures[0])
+        for arch in self.architectures:
+            if arch not in ARCHITECTURES:
+                raise InstructionError(f"{arch!r} is no known architecture; expected {', '.join(ARCHITECTURES)}.")
+            if not any(arch in instruction.architectures for instruction in self._chosen()):
+                raise InstructionError(f"{arch} has none of the instructions {', '.join(self.instructions)}.")
+
+    def _chosen(self) -> Sequence[Instruction]:
+        if self.instructions:
+            return list(dict.fromkeys(parse(text) for text in self.instructions))
+        if self.every_sparse:
+            return [i for i in every_instruction() if i.sparse and i.family != "tcgen05"]
+        return [i for i in every_instruction() if i.family == "mma" or i.n == 8]
+
+    @cached_property
+    def _places(self) -> tuple[_Place, ...]:
+        found: dict[str, dict[str, dict[Instruction, list[str]]]] = {}
+        for arch in self.architectures or ARCHITECTURES:
+            for i in self._chosen():
+                if arch in i.architectures:
+                    pairs = found.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
+                    pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
+        # Spread over the rotation, so that a datapath of few pairs is met as early and as steadily as one of many.
+        spread = []
+        for preset, pairs in found.items():
+            for number, instructions in enumerate(pairs.values()):
+                having = tuple((i, tuple(dict.fromkeys(archs))) for i, archs in instructions.items())
+                spread.append((number / len(pairs), _Place(preset, having)))
+        return tuple(place for _, place in sorted(spread, key=lambda entry: entry[0]))
+
+    @property
+    def lap(self) -> int:
+        """Shards until every datapath, pair of formats, instruction and distribution has had its turn."""
+        return len(self._places) * max(place.visits for place in self._places)
+
+    @property
+    def datapaths(self) -> list[str]:
+        """One architecture for each datapath that is needed."""
+        return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
+
+    def shard(self, index: int) -> Shard:
+        """Return the shard of an index, 0 or more."""
+        rotation, number = divmod(index, len(self._places))
+        place = self._places[number]
+        round_, visit = divmod(rotation, place.visits)
+        turn, which = divmod(visit, len(place.instructions))
+        instruction, architectures = place.instructions[which]
+        names = _distributions(instruction)
+        distribution = names[(turn + which + number) % len(names)]
+        return Shard(
+            seed=self.seed,
+            index=index,
+            arch=architectures[(round_ // 2 + turn // 2 + which) % len(architectures)],
+            instruction=instruction,
+            distribution=distribution,
+            any_nibble=bool(instruction.sparse and distribution != _DIRECTED and (round_ + turn + number) % 2),
+            tiles=self.tiles,
+            backends=self.backends,
+        )
+
+    def shards(self) -> Iterator[Shard]:
+        """Yield shards from the first on."""
+        index = 0
+        while True:
+            yield self.shard(index)
+            index += 1
+
+
+def draw(shard: Shard) -> RegisterFile:
+    """Return the operands of a shard."""
+    rng = np.random.default_rng([shard.seed, shard.index])
+    i = shard.instruction
+    sparsity_selector = int(rng.integers(i.sparsity_selectors))
+    if shard.distribution != _DIRECTED:
+        return random_register_file(
+            i,
+            shard.arch,
+            shard.distribution,
+            shard.tiles,
+            rng,
+            sparsity_selector=sparsity_selector,
+            any_nibble=shard.any_nibble,
+        )
+    if i.family == "mma":
+        return mma_file(i, shard.arch, directed_operands(i, rng, shard.tiles, sparsity_selector=sparsity_selector))
+    m = directed_matrices(i, rng, shard.tiles)
+    assert m.nibbles is not None
+    e = pack_nibbles(
+        m.nibbles, i, sparsity_selector, rng.integers(0, 1 << 32, (shard.tiles, i.threads), dtype=np.uint32)
+    )
+    return wgmma_file(i, m.a, m.b, m.c, e, sparsity_selector, rng)
+
+
+def both(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> tuple[NDArray, NDArray]:
+    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n).
+
+    Of several back ends, those of the first that differs, or of the last.
+    """
+    fragment = accumulator_fragment(file.instruction)
+    golden = unpack(file.run("golden"), fragment)
+    for backend in backends:
+        with _ENGINE:
+            hardware = unpack(file.run(backend), fragment)
+        if (hardware != golden).any():
+            break
+    return hardware, golden
+
+
+@lru_cache(maxsize=16)
+def _sampler(preset: str) -> StepCoverage:
+    """Return what samples in this process; it is empty between shards."""
+    return StepCoverage(PRESETS[preset])
+
+
+def make_ready(arch: str, sample: bool) -> Coverage | None:
+    """Compile the datapath of an architecture unless it is; return its coverage, without hits, if `sample`."""
+    with _ENGINE:
+        engine_for(arch)
+        return _sampler(PRESET_OF_ARCHITECTURE[arch]).coverage if sample else None
+
+
+def run_shard(shard: Shard, sample: bool) -> ShardResult:
+    """Run a shard on hardware and golden model, sampling coverage if asked.
+
+    With coverage, steps that no instruction asks for run beside it; a wrong result of one is a contradicted bin.
+
+    Raises
+    ------
+    BackendError
+        The simulator or a compiler is missing.
+    """
+    file = draw(shard)
+    if not sample:
+        hardware, golden = both(file, shard.backends)
+        return ShardResult(shard, int((hardware != golden).sum()))
+    with _ENGINE:
+        sampler = _sampler(shard.preset)
+        try:
+            unit = engine_for(shard.arch)
+            with unit.observed(sampler.sample):
+                hardware, golden = both(file)
+                unit.push(steps_beside(shard))
+            return ShardResult(shard, int((hardware != golden).sum()), _hits(sampler.coverage))
+        finally:
+            for group in sampler.coverage:
+                group.hits[...] = 0
+
+
+def steps_beside(shard: Shard) -> NDArray[np.uint32]:
+    """Return the steps that run beside a shard whose coverage is sampled, shape (count, words)."""
+    rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
+    return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)
+
+
+def _hits(coverage: Coverage) -> Hits:
+    found = {}
+    for group in coverage:
+        flat = group.hits.reshape(-1)
+        places = np.flatnonzero(flat)
+        if places.size:
+            found[group.key] = (places, flat[places])
+    return found

@@ -1,0 +1,207 @@
+"""Mismatches made small: one tile, with everything cleared that the mismatch does not need."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
+from ..isa.memory import decode_descriptor, operand_map
+from ..isa.metadata import nibble
+from .register_file import RegisterFile
+from .replay import Mismatch
+from .shards import Shard, both, draw
+
+__all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
+
+_WORD_BITS = 32
+#: Passes over all parts: clearing one can make another superfluous, but rarely a third time.
+_PASSES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Reproducer:
+    """The smallest form of a mismatch that was found.
+
+    Attributes
+    ----------
+    file : RegisterFile
+        One tile, or a few where the mismatch needs what ran before; D is the golden model's result.
+    mismatch : Mismatch
+        The first difference between hardware and golden model.
+    """
+
+    file: RegisterFile
+    mismatch: Mismatch
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """Parts of an operand that can be cleared one by one.
+
+    Attributes
+    ----------
+    name : str
+        Operand: a field of the register file.
+    words : ndarray of intp, shape (count,)
+        Word of a case that holds the part.
+    masks, values : ndarray of uint32, shape (count,)
+        Its bits, and what they are when cleared.
+    """
+
+    name: str
+    words: NDArray[np.intp]
+    masks: NDArray[np.uint32]
+    values: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def take(self, which: slice | NDArray[np.bool_]) -> "Atoms":
+        """Return some of them."""
+        return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
+
+    def cleared(self, file: RegisterFile) -> RegisterFile:
+        """Return the file with these parts cleared in every case."""
+        array = getattr(file, self.name).copy()
+        keep, put = np.zeros((2, array[0].size), np.uint32)
+        np.bitwise_or.at(keep, self.words, self.masks)
+        np.bitwise_or.at(put, self.words, self.values)
+        flat = array.reshape(len(array), -1)
+        flat &= ~keep
+        flat |= put
+        return replace(file, **{self.name: array})
+
+
+def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
+    """Yield what can be cleared, what an output needs least first.
+
+    Parameters
+    ----------
+    file : RegisterFile
+        Whose operands.
+    row, column : int
+        The output: first come bits that the instruction does not read, then other rows and columns.
+    """
+    parts = [
+        (Atoms(name, *_masked(words, low_bits, bits, value)), np.broadcast_to(matter, words.shape).ravel())
+        for name, words, low_bits, bits, value, matter in _parts(file, row, column)
+    ]
+    for name in dict.fromkeys(whole.name for whole, _ in parts):
+        unread = np.zeros(getattr(file, name)[0].size, np.uint32)
+        for whole, _ in parts:
+            if whole.name == name:
+                np.bitwise_or.at(unread, whole.words, whole.masks)
+        others = np.flatnonzero(~unread)
+        yield Atoms(name, others, ~unread[others], np.zeros(len(others), np.uint32))
+    yield from (whole.take(~needed) for whole, needed in parts)
+    yield from (whole.take(needed) for whole, needed in parts)
+
+
+def _masked(
+    words: NDArray[np.intp], low_bits: NDArray[np.intp], bits: int, value: int
+) -> tuple[NDArray[np.intp], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return words, bits in them and what those are when cleared, one a part."""
+    shifts = low_bits.astype(np.uint32).ravel()
+    return words.ravel(), np.uint32((1 << bits) - 1) << shifts, np.uint32(value) << shifts
+
+
+#: Operand, words, low bits, width and cleared value of its parts, and which of them an output uses.
+_Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
+
+
+def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
+    i = file.instruction
+    rows, columns = np.arange(i.m)[:, None] == row, np.arange(i.n) == column
+    bits = i.container_bits
+    if file.a is not None:
+        yield "a", *_places(a_fragment(i)), bits, 0, rows
+    if i.family == "mma":
+        yield "b", *_places(b_fragment(i)), bits, 0, columns
+    for operand, descriptor, transposed, matter in (
+        ("a", file.a_descriptor, file.imm_trans[0], rows),
+        ("b", file.b_descriptor, file.imm_trans[1], columns[:, None]),
+    ):
+        if descriptor is not None:
+            place = operand_map(i, operand, decode_descriptor(int(descriptor[0])), transposed=bool(transposed))
+            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, matter
+    yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
+    if i.rule and nibble(0, 1) in i.rule.legal:
+        metadata = metadata_map(i, file.sparsity_selector)
+        yield "e", metadata.lanes, metadata.low_bits, 4, nibble(0, 1), rows
+    if i.scale_format:
+        one = i.scale_format.bias << i.scale_format.fraction_bits
+        byte_a, thread_a, byte_b, thread_b = file.scale_ids
+        for operand, byte, thread, matter in (("a", byte_a, thread_a, rows), ("b", byte_b, thread_b, columns[:, None])):
+            where = scale_map(i, operand, byte, thread)
+            yield f"scale_{operand}", where.lanes, 8 * where.bytes, 8, one, matter
+
+
+def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return word and lowest bit of every element of a matrix."""
+    bit = fragment.positions * fragment.element_bits
+    return bit // _WORD_BITS, bit % _WORD_BITS
+
+
+def _fails(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> bool:
+    hardware, golden = both(file, backends)
+    return bool((hardware != golden).any())
+
+
+def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
+    """Clear all that a mismatch does not need.
+
+    Parameters
+    ----------
+    file : RegisterFile
+        One that fails.
+    row, column : int
+        An output that differs; what it does not depend on is cleared first.
+    fails : callable
+        Whether a register file still shows the mismatch.
+    """
+
+    def clear(file: RegisterFile, parts: Atoms) -> RegisterFile:
+        candidate = parts.cleared(file)
+        if np.array_equal(getattr(candidate, parts.name), getattr(file, parts.name)):
+            return file
+        if fails(candidate):
+            return candidate
+        if len(parts) == 1:
+            return file
+        half = len(parts) // 2
+        return clear(clear(file, parts.take(slice(half))), parts.take(slice(half, None)))
+
+    for _ in range(_PASSES):
+        before = file
+        for parts in atoms(file, row, column):
+            file = clear(file, parts)
+        if file is before:
+            break
+    return file
+
+
+def reproduce(shard: Shard) -> Reproducer | None:
+    """Find the mismatch of a shard again and make it small; None if hardware and golden model agree."""
+    file, backends = draw(shard), shard.backends
+    hardware, golden = both(file, backends)
+    if not (hardware != golden).any():
+        return None
+    case, row, column = (int(index) for index in np.argwhere(hardware != golden)[0])
+    # Alone if it can be, else with as few of the tiles before it as show it.
+    count = 1
+    while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
+        count *= 2
+    small = file.take(slice(max(0, case + 1 - count), case + 1))
+    if _fails(small, backends):
+        small = shrink(small, row, column, partial(_fails, backends=backends))
+    file = replace(small, d=small.run("golden"))
+    hardware, golden = both(file, backends)
+    wrong = np.argwhere(hardware != golden)
+    if not len(wrong):
+        return None
+    case, row, column = (int(index) for index in wrong[0])
+    codes = int(hardware[case, row, column]), int(golden[case, row, column])
+    return Reproducer(file, Mismatch(case, row, column, *codes, "golden model"))

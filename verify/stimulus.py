@@ -1,0 +1,118 @@
+"""Register files of seeded random tiles, as registers and, for ``wgmma``, shared memory."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..golden.registers import pack
+from ..isa.fragments import a_fragment, accumulator_fragment
+from ..isa.instructions import Instruction
+from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
+from .images import random_image
+from .register_file import RegisterFile
+
+__all__ = ["mma_file", "random_register_file", "wgmma_file"]
+
+
+def random_register_file(
+    instruction: Instruction,
+    arch: str,
+    distribution: str,
+    cases: int,
+    rng: np.random.Generator,
+    *,
+    sparsity_selector: int = 0,
+    any_nibble: bool = False,
+) -> RegisterFile:
+    """Return random tiles of an instruction of either family, with the silicon's policy for undefined nibbles.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``.
+    arch : str
+        An architecture that has it.
+    distribution, cases, rng, selector, any_nibble
+        As for :func:`random_operands`.
+
+    Notes
+    -----
+    Operands of ``wgmma`` lie in images of random bits, as :func:`~sptc.verify.images.random_image` puts them.
+    """
+    if instruction.family == "mma":
+        operands = random_operands(
+            instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
+        )
+        return mma_file(instruction, arch, operands)
+    a, b, c = random_matrices(instruction, distribution, cases, rng)
+    return wgmma_file(
+        instruction,
+        a,
+        b,
+        c,
+        random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
+        sparsity_selector,
+        rng,
+    )
+
+
+def mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
+    """Return the register file of operands of an ``mma`` instruction, with the silicon's policy."""
+    scale_a, scale_b = operands.scale_a, operands.scale_b
+    return RegisterFile(
+        instruction=instruction,
+        sparsity_selector=operands.sparsity_selector,
+        a=operands.a,
+        b=operands.b,
+        c=operands.c,
+        e=operands.e,
+        arch=arch,
+        metadata="silicon",
+        scale_a=scale_a and scale_a[0],
+        scale_b=scale_b and scale_b[0],
+        scale_ids=(*scale_a[1:], *scale_b[1:]) if scale_a and scale_b else (0, 0, 0, 0),
+    )
+
+
+def wgmma_file(
+    instruction: Instruction,
+    a: NDArray,
+    b: NDArray,
+    c: NDArray,
+    e: NDArray[np.uint32] | None,
+    sparsity_selector: int,
+    rng: np.random.Generator,
+) -> RegisterFile:
+    """Return the register file of matrices for ``wgmma``, with the silicon's policy.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``wgmma``.
+    a, b, c : ndarray, shape (cases, m, stored k), (cases, k, n) and (cases, m, n)
+        Containers of A and B, accumulator codes.
+    e : ndarray of uint32, shape (cases, 128)
+        Metadata.
+    sparsity_selector : int
+        Sparsity selector that `e` was made for.
+    rng : Generator
+        Draws whether A is held in registers, where operands lie in shared memory, imm-scale and scale-d.
+    """
+    in_registers = bool(rng.integers(2))
+    image = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng)
+    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in image.descriptors.items()}
+    signs = (1,) if instruction.a.is_integer else (1, 1, -1)
+    return RegisterFile(
+        instruction=instruction,
+        sparsity_selector=sparsity_selector,
+        a=pack(a, a_fragment(instruction)) if in_registers else None,
+        b=image.words,
+        c=pack(c, accumulator_fragment(instruction)),
+        e=e,
+        arch="sm_90",
+        metadata="silicon",
+        a_descriptor=descriptors.get("a"),
+        b_descriptor=descriptors["b"],
+        scale_d=bool(rng.random() < 0.9),
+        imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
+        imm_trans=(int(image.transposed.get("a", False)), int(image.transposed["b"])),
+    )

@@ -1,0 +1,201 @@
+"""Register files of ``tcgen05.mma.sp``: images of tensor memory and shared memory instead of registers.
+
+Keys: ``instruction`` (0-d string), ``idesc``, ``d``, ``a``, ``b``, ``e`` (0-d integers: instruction descriptor,
+addresses in tensor memory, descriptors of shared memory) and, for a block-scaled kind, ``scale_a`` and ``scale_b``
+(addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a further axis of 2 in
+front for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
+``enable_input_d`` (0 or 1), ``scale_input_d``, ``arch`` and ``metadata``.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.tcgen05 import tcgen05_mma
+from ..golden.tensor_memory import gather_tensor
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.instructions import Instruction, require_architecture
+from ..isa.tcgen05 import Opcode, parse_opcode
+from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for
+from .archive import Archive
+
+__all__ = ["TensorMemoryFile", "interpret"]
+
+_DEFAULT_ARCH = "sm_100"
+_ADDRESSES = ("d", "a", "b", "e")
+_SCALES = ("scale_a", "scale_b")
+#: Keys of the images, the attributes that hold them, and the axes behind those of cases and CTAs.
+_IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
+           "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TensorMemoryFile:
+    """Contents of a register file of ``tcgen05.mma.sp``.
+
+    Attributes
+    ----------
+    opcode : Opcode
+        What ran.
+    idesc : int
+        Instruction descriptor.
+    addresses : dict of str to int
+        Of ``d``, ``a``, ``b``, ``e`` and, where there are any, of ``scale_a`` and ``scale_b``: addresses in tensor
+        memory or descriptors, as in :func:`sptc.tcgen05_mma`.
+    tmem : ndarray of uint32, shape (cases, 128, 512) or (cases, 2, 128, 512)
+        Tensor memory before the instruction.
+    smem : ndarray of uint8, shape (cases, bytes) or (cases, 2, bytes)
+        Shared memory.
+    d : ndarray of uint32, shape of `tmem`, or None
+        Tensor memory after it, where known.
+    enable_input_d : bool
+        Whether D is added.
+    scale_input_d : int
+        Exponent by which the old D is scaled down.
+    arch : str
+        Architecture.
+    metadata : str
+        Policy for undefined nibbles, as in :func:`sptc.tcgen05_mma`.
+    """
+
+    opcode: Opcode
+    idesc: int
+    addresses: dict[str, int]
+    tmem: NDArray[np.uint32]
+    smem: NDArray[np.uint8]
+    d: NDArray[np.uint32] | None = None
+    enable_input_d: bool = True
+    scale_input_d: int = 0
+    arch: str = _DEFAULT_ARCH
+    metadata: str = "strict"
+
+    @cached_property
+    def instruction(self) -> Instruction:
+        """Shape and types, from the instruction descriptor."""
+        return decode_instruction_descriptor(self.opcode, self.idesc).instruction
+
+    @property
+    def name(self) -> str:
+        """What ran: the opcode and, in brackets, what the descriptor adds."""
+        return f"{self.opcode} ({self.instruction.shape_and_types})"
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+        return len(self.tmem)
+
+    @property
+    def before(self) -> NDArray[np.uint32]:
+        """Tensor memory before the instruction."""
+        return self.tmem
+
+    def assuming(self, arch: str | None, metadata: str | None) -> "TensorMemoryFile":
+        """Return the same file with another architecture or policy; None keeps the file's."""
+        return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
+
+    def take(self, cases: NDArray[np.intp] | slice) -> "TensorMemoryFile":
+        """Return the same file with some of its cases."""
+        d = None if self.d is None else self.d[cases]
+        return replace(self, tmem=self.tmem[cases], smem=self.smem[cases], d=d)
+
+    def run(self, backend: str = "golden") -> NDArray[np.uint32]:
+        """Compute the tensor memory after the instruction on a back end.
+
+        Raises
+        ------
+        Error
+            As :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
+        """
+        require_architecture(self.instruction, self.arch)
+        axis = self.opcode.cta_group - 1  # of the cases here; there it is behind that of the CTAs
+        result = tcgen05_mma(
+            str(self.opcode),
+            np.moveaxis(self.tmem, 0, axis),
+            self.addresses["d"],
+            self.addresses["a"],
+            self.addresses["b"],
+            self.idesc,
+            e=self.addresses["e"],
+            smem=np.moveaxis(self.smem, 0, axis),
+            scale_a=self.addresses.get("scale_a"),
+            scale_b=self.addresses.get("scale_b"),
+            enable_input_d=self.enable_input_d,
+            scale_input_d=self.scale_input_d,
+            backend=backend,
+            metadata=self.metadata,
+        )
+        return np.moveaxis(result, axis, 0)
+
+    def matrix(self, result: NDArray[np.uint32]) -> NDArray:
+        """Return the codes of D in a tensor memory, shape (cases, m, n)."""
+        i = self.instruction
+        return gather_tensor(result.reshape(-1, LANES, COLUMNS), self._place_of_d).reshape(len(result), i.m, i.n)
+
+    def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return a tensor memory with the bits of D cleared, shape (cases, CTAs, 128, 512)."""
+        where = self._place_of_d
+        kept = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
+        kept[where.lanes, where.columns] ^= np.uint32((1 << where.element_bits) - 1)
+        return result.reshape(len(result), self.opcode.cta_group, LANES, COLUMNS) & kept
+
+    @property
+    def _place_of_d(self) -> TensorMap:
+        i, opcode = self.instruction, self.opcode
+        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+        return accumulator_map(layout, i.n, i.d.bits, self.addresses["d"])
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys of the archive."""
+        images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
+        axis = self.opcode.cta_group - 1
+        return {
+            "instruction": str(self.opcode),
+            "idesc": self.idesc,
+            **self.addresses,
+            **{key: np.moveaxis(image, axis, 0) for key, image in images.items() if image is not None},
+            "enable_input_d": self.enable_input_d,
+            "scale_input_d": self.scale_input_d,
+            "arch": self.arch,
+            "metadata": self.metadata,
+        }
+
+
+def interpret(archive: Archive) -> TensorMemoryFile:
+    """Return what an archive says whose instruction is ``tcgen05``.
+
+    Raises
+    ------
+    FileError
+        It lacks something, or holds something else; one sentence that names it.
+    InstructionError
+        Its instruction does not parse.
+    """
+    opcode = parse_opcode(archive.string("instruction", ""))
+    archive.require(["idesc", "smem", "tmem", *_ADDRESSES, *(_SCALES if opcode.scale_size else ())])
+    images = {}
+    for key, (attribute, dtype, tail) in _IMAGES.items():
+        if key in archive.arrays:
+            value = archive.arrays[key]
+            ctas = () if opcode.cta_group == 1 else (2,)
+            wanted = (*ctas, None, *tail)
+            fits = len(wanted) == value.ndim and all(
+                size in (None, found) for size, found in zip(wanted, value.shape, strict=True)
+            )
+            if value.dtype != dtype or not fits:
+                axes = ", ".join(map(str, (*ctas, "case", *(size or "byte" for size in tail))))
+                raise archive.refuse(key, f"a {np.dtype(dtype)} array of shape [{axes}]")
+            images[attribute] = np.moveaxis(value, len(ctas), 0)
+    archive.count_cases({key: len(images[name]) for key, (name, _, _) in _IMAGES.items() if name in images})
+    return TensorMemoryFile(
+        opcode=opcode,
+        idesc=archive.integer("idesc"),
+        addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_SCALES) if key in archive.arrays},
+        enable_input_d=archive.flag("enable_input_d", True),
+        scale_input_d=archive.integer("scale_input_d", 0),
+        arch=archive.string("arch", _DEFAULT_ARCH),
+        metadata=archive.policy(),
+        **images,
+    )
