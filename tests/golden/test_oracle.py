@@ -8,18 +8,16 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+import torch
+from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
+from mmasim.nv_ptx import MMA, MMABlockScale
+from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
 from numpy.typing import NDArray
 from sptc import mma
 from sptc.isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Evidence, Method, numerics
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, Operands, random_operands
-
-pytest.importorskip("mmasim", reason="mmasim is not installed; the extra 'oracle' installs it")
-import torch
-from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
-from mmasim.nv_ptx import MMA, MMABlockScale
-from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
 
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+import torch
+from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
+from mmasim.nv_ptx import TCGen05MMA, TCGen05MMABlockScale
 from numpy.typing import NDArray
 from sptc.isa.formats import Format
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
@@ -17,11 +20,6 @@ from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import LAYOUTS, TensorMap, accumulator_map, metadata_map, scale_map
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
-
-pytest.importorskip("mmasim", reason="mmasim is not installed; the extra 'oracle' installs it")
-import torch
-from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
-from mmasim.nv_ptx import TCGen05MMA, TCGen05MMABlockScale
 
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 
