@@ -1,6 +1,17 @@
 """The errors users meet. All derive from :class:`Error`, itself a ``ValueError``."""
 
-__all__ = ["BackendError", "Error", "FileError", "InstructionError", "MetadataError", "OperandError", "OrderError"]
+from dataclasses import dataclass, replace
+
+__all__ = [
+    "BackendError",
+    "Error",
+    "FileError",
+    "InstructionError",
+    "MetadataError",
+    "NibblePlace",
+    "OperandError",
+    "OrderError",
+]
 
 
 class Error(ValueError):
@@ -27,8 +38,9 @@ class FileError(Error):
     """A file that is not what the command needs."""
 
 
-class MetadataError(Error):
-    """A metadata nibble that the instruction declares undefined.
+@dataclass(frozen=True, kw_only=True)
+class NibblePlace:
+    """Where a metadata nibble stands: in the operand, and in what holds it.
 
     Attributes
     ----------
@@ -38,52 +50,54 @@ class MetadataError(Error):
         Row of A and chunk within that row.
     lane, low_bit : int
         Thread whose metadata register holds the nibble, or lane of tensor memory; and the bit where the nibble starts.
-    nibble : int
-        The offending value, 0 to 15.
-    rule, meaning : str
-        Name of the violated rule, a key of :data:`sptc.isa.metadata.RULES`, and the rule in words.
     column : int or None
         Column of tensor memory; None where metadata is in registers.
     """
 
-    def __init__(
-        self,
-        batch: tuple[int, ...],
-        row: int,
-        chunk: int,
-        lane: int,
-        low_bit: int,
-        nibble: int,
-        rule: str,
-        meaning: str,
-        column: int | None = None,
-    ) -> None:
-        self.batch = batch
-        self.row = row
-        self.chunk = chunk
-        self.lane = lane
-        self.low_bit = low_bit
+    batch: tuple[int, ...]
+    row: int
+    chunk: int
+    lane: int
+    low_bit: int
+    column: int | None = None
+
+    def __str__(self) -> str:
+        batch = self.batch[0] if len(self.batch) == 1 else self.batch
+        position = f"batch {batch}, " if self.batch else ""
+        word = f"lane {self.lane}" if self.column is None else f"lane {self.lane}, column {self.column}"
+        return f"{position}row {self.row}, chunk {self.chunk} ({word}, bits {self.low_bit + 3}:{self.low_bit})"
+
+
+class MetadataError(Error):
+    """A metadata nibble that the instruction declares undefined.
+
+    Attributes
+    ----------
+    batch, row, chunk, lane, low_bit, column
+        Where it stands, as in :class:`NibblePlace`.
+    nibble : int
+        The offending value, 0 to 15.
+    rule, meaning : str
+        Name of the violated rule, a key of :data:`sptc.isa.metadata.RULES`, and the rule in words.
+    """
+
+    def __init__(self, place: NibblePlace, nibble: int, rule: str, meaning: str) -> None:
+        self._place = place
+        self.batch = place.batch
+        self.row = place.row
+        self.chunk = place.chunk
+        self.lane = place.lane
+        self.low_bit = place.low_bit
+        self.column = place.column
         self.nibble = nibble
         self.rule = rule
         self.meaning = meaning
-        self.column = column
-        position = "" if not batch else f"batch {batch[0] if len(batch) == 1 else batch}, "
-        word = f"lane {lane}" if column is None else f"lane {lane}, column {column}"
-        super().__init__(
-            f"undefined metadata at {position}row {row}, chunk {chunk} "
-            f"({word}, bits {low_bit + 3}:{low_bit}): nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}"
-        )
+        super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
         """Rebuild from the fields, so that worker processes can send it."""
-        return MetadataError, (self.batch, *self._place)
+        return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
         """Return the same error at another batch index."""
-        return MetadataError(batch, *self._place)
-
-    @property
-    def _place(self) -> tuple[int, int, int, int, int, str, str, int | None]:
-        """All fields behind the batch, in the order of the constructor."""
-        place = (self.row, self.chunk, self.lane, self.low_bit)
-        return *place, self.nibble, self.rule, self.meaning, self.column
+        return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)

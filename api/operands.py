@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MetadataError, OperandError
+from ..errors import MetadataError, NibblePlace, OperandError
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
 
@@ -134,17 +134,15 @@ def check_metadata(
             return
     case, row, chunk = (int(index) for index in np.argwhere(~legal)[0])
     columns = places.columns
-    raise MetadataError(
-        (case,),
-        row,
-        chunk,
-        int(places.lanes[row, chunk]),
-        int(places.low_bits[row, chunk]),
-        int(nibbles[case, row, chunk]),
-        rule.name,
-        rule.meaning,
-        None if columns is None else int(columns[row, chunk]),
+    place = NibblePlace(
+        batch=(case,),
+        row=row,
+        chunk=chunk,
+        lane=int(places.lanes[row, chunk]),
+        low_bit=int(places.low_bits[row, chunk]),
+        column=None if columns is None else int(columns[row, chunk]),
     )
+    raise MetadataError(place, int(nibbles[case, row, chunk]), rule.name, rule.meaning)
 
 
 def in_blocks(

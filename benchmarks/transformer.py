@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from measure import Row, options, show
 from numpy.typing import NDArray
-from sptc.gemm.operands import Choices, prepare
+from sptc.gemm.operands import Choices, ProductRequest, prepare
 from sptc.gemm.product import Block, Problem, Source, block_count, compute_block
 from sptc.infra.pools import local_pool
 from sptc.sim.engine.engine import engine_for
@@ -115,8 +115,9 @@ def problems(folder: Path) -> Iterator[tuple[str, Problem]]:
         for fmt, instruction in INSTRUCTIONS.items():
             place = folder / f"{number}-{fmt}"
             place.mkdir()
-            choices = Choices(prune=True)
-            yield fmt, prepare(place, instruction, "sm_90", a, b, choices, backends=BACKENDS, dense=True)
+            pruned = Choices(prune=True)
+            request = ProductRequest(instruction, "sm_90", a, b, pruned, backends=BACKENDS, dense=True)
+            yield fmt, prepare(place, request)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from .. import __version__
 from ..api.backends import BACKENDS
 from ..errors import Error, FileError, InstructionError, OperandError
 from ..gemm.folder import ProductFolder
-from ..gemm.operands import Choices, generate, prepare
+from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.product import (
     Block,
     Errors,
@@ -173,19 +173,10 @@ def _prepared(options: argparse.Namespace, instruction: Instruction, folder: Pro
         a = Source(str(options.a.resolve()), options.a_tensor)
         b = Source(str(options.b.resolve()), options.b_tensor, options.transpose_b)
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
+    backends = tuple(options.backend)
+    request = ProductRequest(str(instruction), options.arch, a, b, choices, options.rows, backends, options.dense)
     with progress_bar("row") as progress:
-        problem = prepare(
-            folder.path,
-            str(instruction),
-            options.arch,
-            a,
-            b,
-            choices,
-            rows=options.rows,
-            backends=tuple(options.backend),
-            dense=options.dense,
-            progress=progress,
-        )
+        problem = prepare(folder.path, request, progress)
     folder.begin(problem)
     return problem
 

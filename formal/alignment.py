@@ -298,10 +298,30 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     For any products below four, in units of the last place that the format wants, and with any largest exponent E that
     is at least theirs. Integers keep their places, and where groups count, products do not count by themselves.
     """
-    widths, elements = Widths(config), [Element.parse(word) for word in words]
-    element = elements[0]
-    stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
+    elements = [Element.parse(word) for word in words]
+    stage = _free_align_stage(h, config, elements)
+    e_max, groups = _claim_groups(h, config, elements[0], stage)
+    _claim_products(h, config, elements, stage, e_max)
     i, o, addends = stage.i, stage.o, stage.o.addends
+    if elements[0].format.is_integer:
+        h.claim("c", addends.c_term + addends.c_increment == stage.c << Widths(config).integer_bits)
+        h.cover("smallest", stage.c == -(1 << 32))
+        return
+    shift_amount = h.named("shift_amount", e_max - i.c_grid_exponent)
+    h.assume((i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    kept = _truncated(i.c_significand, Widths(config).grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, shift_amount)
+    h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
+    h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[:ALIGNED_EXPONENT_BITS])
+    h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in groups)]))
+    h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
+    h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)
+
+
+def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
+    """Return the stage with products below four of one kind of elements, and all else of any value."""
+    widths, element = Widths(config), elements[0]
+    stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
+    i = stage.i
     code, scale = h.free("code", ELEMENT_CODE_BITS), h.free("scale", ScaleCode)
     h.assume(_any(code == config.elements.index(other) for other in elements))
     h.m.d.comb += [stage.control.a.eq(code), stage.control.scale.eq(scale)]
@@ -310,12 +330,18 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     for path, _, port in i.signature.flatten(i):
         if path[0] != "significands":
             h.m.d.comb += port.eq(h.free("_".join(map(str, path)), port.shape()))
-    floats, integer = not element.fixed_point, element.format.is_integer
     for slot in widths.slots[: config.slots_of(element)]:
         below_four = unsigned(kept_bits(config, element) - slot.padding + 2)
-        shape = below_four if floats else signed(2 * slot.significand_bits + 1)
+        shape = signed(2 * slot.significand_bits + 1) if element.fixed_point else below_four
         h.m.d.comb += i.significands[slot.index].eq(h.free(f"product{slot.index}", shape))
+    return stage
 
+
+def _claim_groups(
+    h: Harness, config: CoreConfig, element: Element, stage: AlignStage
+) -> tuple[Value, list[ProductGroup]]:
+    """Claim what the stage gives for groups; return the largest exponent with theirs, and the groups."""
+    i, addends = stage.i, stage.o.addends
     groups = [_group_of(h, config, stage, index) for index in range(config.slots_of(element) // BLOCK_GROUP)]
     groups = groups if element.container_bits == 4 else []
     e_max: Value = i.e_max
@@ -332,10 +358,16 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     else:
         for index, (term, increment) in enumerate(zip(addends.group_terms, addends.group_increments, strict=True)):
             h.claim(f"no_group{index}", term + increment == 0)
-    if integer:
+    if element.format.is_integer:
         for index, group in enumerate(groups):
             h.claim(f"group{index}", addends.group_sums[index] == group.total)
+    return e_max, groups
 
+
+def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
+    """Claim what the stage gives for each product by itself."""
+    widths, element, floats = Widths(config), elements[0], not elements[0].fixed_point
+    i, addends = stage.i, stage.o.addends
     most = 2 * max((1 << other.format.exponent_bits) - 1 for other in elements) if floats else 2
     for slot in widths.slots[: config.term_slots]:
         product, term = i.significands[slot.index], addends.terms[slot.index][: slot.term_bits].as_signed()
@@ -351,15 +383,3 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
                 h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot.index])
                 wanted = product << widths.integer_bits
         h.claim(f"term{slot.index}", found == wanted)
-    if integer:
-        h.claim("c", addends.c_term + addends.c_increment == stage.c << widths.integer_bits)
-        h.cover("smallest", stage.c == -(1 << 32))
-        return
-    shift_amount = h.named("shift_amount", e_max - i.c_grid_exponent)
-    h.assume((i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
-    kept = _truncated(i.c_significand, widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, shift_amount)
-    h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
-    h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[:ALIGNED_EXPONENT_BITS])
-    h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in groups)]))
-    h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
-    h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)

@@ -1,6 +1,6 @@
 """Operands of a matrix product: from matrices in files to the codes, metadata and scales of an instruction."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..tensors.quantise import quantise
 from ..tensors.sparsify import sparsify
 from .product import Problem, Source
 
-__all__ = ["Choices", "generate", "prepare"]
+__all__ = ["Choices", "ProductRequest", "generate", "prepare"]
 
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
 _FILLING = 0b0100
@@ -41,6 +41,30 @@ class Choices:
     prune: bool = False
     producer: str = "pytorch"
     nan: str = "error"
+
+
+@dataclass(frozen=True)
+class ProductRequest:
+    """Two matrices, and how they are to be multiplied.
+
+    Attributes
+    ----------
+    instruction, arch, a, b, backends, dense
+        As in :class:`~sptc.gemm.product.Problem`.
+    choices : Choices
+        How the matrices become operands.
+    rows : int or None
+        Only the first rows of A.
+    """
+
+    instruction: str
+    arch: str
+    a: Source
+    b: Source
+    choices: Choices = field(default_factory=Choices)
+    rows: int | None = None
+    backends: tuple[str, ...] = ("golden",)
+    dense: bool = False
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
@@ -68,31 +92,15 @@ def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Sour
     return sources[0], sources[1]
 
 
-def prepare(
-    folder: Path,
-    instruction: str,
-    arch: str,
-    a: Source,
-    b: Source,
-    choices: Choices,
-    *,
-    rows: int | None = None,
-    backends: tuple[str, ...] = ("golden",),
-    dense: bool = False,
-    progress: Progress | None = None,
-) -> Problem:
+def prepare(folder: Path, request: ProductRequest, progress: Progress | None = None) -> Problem:
     """Write the operands of a product into a folder.
 
     Parameters
     ----------
     folder : Path
         An existing folder.
-    instruction, arch, a, b, backends, dense
-        As in :class:`~sptc.gemm.product.Problem`.
-    choices : Choices
-        How.
-    rows : int, optional
-        Only the first rows of A.
+    request : ProductRequest
+        What is to be multiplied, and how.
     progress : Progress, optional
         Told about the rows of A and B.
 
@@ -103,8 +111,8 @@ def prepare(
     FileError
         A matrix cannot be read, or the operands cannot be written.
     """
-    i = parse(instruction)
-    of_a, of_b = a.read()[:rows], b.read()
+    i, choices = parse(request.instruction), request.choices
+    of_a, of_b = request.a.read()[: request.rows], request.b.read()
     if of_a.shape[1] != of_b.shape[0]:
         raise OperandError(f"A of shape {of_a.shape} and B of shape {of_b.shape} have no common K")
     assert i.granularity
@@ -120,7 +128,7 @@ def prepare(
         nibbles[:, : compressed.nibbles.shape[1]] = compressed.nibbles
         np.save(folder / "nibbles.npy", nibbles)
         of_columns = _write(folder, "b", of_b.T, i.b, i, choices, steps * i.k, progress)
-        if dense:
+        if request.dense:
             one = replace(i, sparse="", k=i.stored_k)
             of_dense = _write(folder, "dense_a", of_a, i.a, one, choices, steps * i.k, progress)
             of_dense *= _write(folder, "dense_b", of_b.T, i.b, one, choices, steps * i.k, progress)
@@ -131,16 +139,16 @@ def prepare(
         raise FileError(f"{folder} cannot hold the operands ({error.strerror})") from None
     return Problem(
         folder=str(folder),
-        instruction=instruction,
-        arch=arch,
+        instruction=request.instruction,
+        arch=request.arch,
         rows=size[0],
         columns=size[1],
         k=k,
-        a=a,
-        b=b,
+        a=request.a,
+        b=request.b,
         scale=scale * of_columns,
-        backends=backends,
-        dense=dense,
+        backends=request.backends,
+        dense=request.dense,
     )
 
 

@@ -132,38 +132,18 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
     OperandError
         The instruction does not have what `descriptor` asks for.
     """
-    kind, instruction = KINDS[opcode.kind], descriptor.instruction
     where = f"an instruction descriptor of {opcode}"
-    code = {name: fmt.name for name, fmt in (("a", instruction.a), ("b", instruction.b), ("d", instruction.d))}
-    for role, table in (("a", kind.types), ("b", kind.types), ("d", kind.accumulators)):
-        if code[role] not in table:
-            names = one_of([f".{name}" for name in table])
-            raise OperandError(f"the type of {role.upper()} in {where} must be {names}, not .{code[role]}")
-    if descriptor.max_shift not in _SHIFTS:
-        raise OperandError(f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {descriptor.max_shift!r}")
-    scale = instruction.scale_format
-    scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
-    same = build_instruction(
-        opcode,
-        instruction.m,
-        instruction.n,
-        code["d"],
-        code["a"],
-        code["b"],
-        instruction.satfinite,
-        scale.name if scale else None,
-    )
-    scale_fits = scale.name in scale_types if scale else not scale_types
-    if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
-        raise OperandError(f"{where} cannot hold {instruction}")
+    _check_fields(opcode, descriptor, where)
     _check(opcode, descriptor, where)
+    kind, instruction = KINDS[opcode.kind], descriptor.instruction
+    scale = instruction.scale_format
     values = {
         "sparsity_selector": descriptor.sparsity_selector,
         "sparse": 1,
         "saturate": instruction.satfinite,
-        "d": kind.accumulators[code["d"]],
-        "a": kind.types[code["a"]],
-        "b": kind.types[code["b"]],
+        "d": kind.accumulators[instruction.d.name],
+        "a": kind.types[instruction.a.name],
+        "b": kind.types[instruction.b.name],
         "negate_a": descriptor.negate_a,
         "negate_b": descriptor.negate_b,
         "transpose_a": descriptor.transpose_a,
@@ -173,7 +153,7 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
         "max_shift": _SHIFTS.index(descriptor.max_shift),
         "scale_id_a": descriptor.scale_id_a,
         "scale_id_b": descriptor.scale_id_b,
-        "scale_type": scale_types[scale.name] if scale else 0,
+        "scale_type": kind.scale_types[opcode.scale_size or 0][scale.name] if scale else 0,
         "k": 0,
     }
     return sum(int(values[name]) << low for name, (low, _) in _layout(opcode).items())
@@ -187,6 +167,25 @@ def _layout(opcode: Opcode) -> dict[str, tuple[int, int]]:
 def _m_unit(opcode: Opcode) -> int:
     """Return what the M field counts in."""
     return 128 if KINDS[opcode.kind].scales else 16
+
+
+def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
+    """Raise for what the fields have no code for."""
+    kind, instruction = KINDS[opcode.kind], descriptor.instruction
+    a, b, d = instruction.a.name, instruction.b.name, instruction.d.name
+    for role, name, table in (("A", a, kind.types), ("B", b, kind.types), ("D", d, kind.accumulators)):
+        if name not in table:
+            names = one_of([f".{known}" for known in table])
+            raise OperandError(f"the type of {role} in {where} must be {names}, not .{name}")
+    if descriptor.max_shift not in _SHIFTS:
+        raise OperandError(f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {descriptor.max_shift!r}")
+    scale = instruction.scale_format
+    scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
+    scale_type = scale.name if scale else None
+    same = build_instruction(opcode, instruction.m, instruction.n, d, a, b, instruction.satfinite, scale_type)
+    scale_fits = scale.name in scale_types if scale else not scale_types
+    if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
+        raise OperandError(f"{where} cannot hold {instruction}")
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 
@@ -184,31 +184,45 @@ _QUALIFIERS = {
 class _Words:
     """The qualifiers of one instruction, sorted by what they are. Order among them is free, as in the assembler."""
 
-    flags: set[str]
-    layouts: list[str]
-    types: list[str]
+    text: str
+    family: str
+    flags: set[str] = field(default_factory=set)
+    layouts: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
     sparse: str = ""
     shape: str = ""
     kind: str = ""
     scale_size: str = ""
 
-    def take(self, field: str, value: str, text: str) -> None:
-        if earlier := getattr(self, field):
-            raise InstructionError(f"'.{value}' in {text!r} repeats '.{earlier}'; one is expected.")
-        setattr(self, field, value)
+    @property
+    def block_scale(self) -> bool:
+        return "block_scale" in self.flags
+
+    def take(self, name: str, value: str) -> None:
+        if earlier := getattr(self, name):
+            raise InstructionError(f"'.{value}' in {self.text!r} repeats '.{earlier}'; one is expected.")
+        setattr(self, name, value)
 
 
-def _sort_words(family: str, words: list[str], text: str) -> _Words:
-    sorted_words = _Words(set(), [], [])
+def _sorted_words(text: str) -> _Words:
+    """Return the qualifiers of an instruction whose opcode is known."""
+    family, *words = text.strip().removesuffix(";").rstrip().split(".")
+    if family == "tcgen05":
+        raise InstructionError(
+            f"{text!r} leaves shape and types to an instruction descriptor; use sptc.tcgen05_mma, which takes both."
+        )
+    if family not in _QUALIFIERS:
+        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
+    sorted_words = _Words(text, family)
     for word in words:
         if word in ("sp", "sp::ordered_metadata"):
-            sorted_words.take("sparse", word, text)
+            sorted_words.take("sparse", word)
         elif _SHAPE.fullmatch(word):
-            sorted_words.take("shape", word, text)
+            sorted_words.take("shape", word)
         elif word.startswith("kind::"):
-            sorted_words.take("kind", word, text)
+            sorted_words.take("kind", word)
         elif word.startswith("scale_vec::"):
-            sorted_words.take("scale_size", word, text)
+            sorted_words.take("scale_size", word)
         elif word in ("row", "col") and family == "mma":
             sorted_words.layouts.append(word)
         elif word in FORMATS:
@@ -225,6 +239,65 @@ def _sort_words(family: str, words: list[str], text: str) -> _Words:
                 f"a shape such as .m16n8k32, and the types {types}."
             )
     return sorted_words
+
+
+def _check_required(words: _Words) -> None:
+    """Raise for the first qualifier that is missing, of those that every instruction of the family has."""
+    family, text = words.family, words.text
+    for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
+        if word not in words.flags:
+            raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it.")
+    if family == "mma" and words.layouts != ["row", "col"]:
+        written = f"'.{'.'.join(words.layouts)}'" if words.layouts else "no layout"
+        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'.")
+    if family == "wgmma" and not words.sparse:
+        raise InstructionError(f"'.sp' is missing in {text!r}; of wgmma only the sparse form is covered.")
+    if not words.shape:
+        raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
+
+
+def _check_block_scale(words: _Words, scaled: bool) -> None:
+    """Raise if an instruction asks for block scales that its kind does not have, or does not ask for those it has."""
+    if scaled and not words.block_scale:
+        raise InstructionError(f"'.block_scale' is missing in {words.text!r}; '.{words.kind}' requires it.")
+    if (words.block_scale or words.scale_size) and not scaled:
+        kinds = one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
+        raise InstructionError(
+            f"'.{'block_scale' if words.block_scale else words.scale_size}' in {words.text!r} is not accepted there; "
+            f"it belongs to {kinds}."
+        )
+
+
+def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
+    """Return the types of A, B, C, D and of the block scales, the last of which may be none."""
+    family, block_scale = words.family, words.block_scale
+    counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
+    if len(words.types) != counts[family]:
+        order = "dtype, atype, btype" + (", ctype" if family == "mma" else "") + (", stype" if block_scale else "")
+        raise InstructionError(
+            f"{words.text!r} has {len(words.types)} types ({' '.join(words.types) or 'none'}); {family} "
+            f"{'with .block_scale ' if block_scale else ''}takes {counts[family]}: {order}."
+        )
+    d, a, b, *tail = words.types
+    return a, b, tail[0] if family == "mma" else d, d, tail[1] if block_scale else ""
+
+
+class _Candidates:
+    """The variants of a family that agree with what was read of an instruction so far."""
+
+    def __init__(self, words: _Words) -> None:
+        self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]
+        self._text = words.text
+
+    def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
+        """Keep the variants that accept `value`; raise if none does."""
+        kept = [row for row in self.rows if value in accepted(row)]
+        if not kept:
+            choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
+            raise InstructionError(
+                f"{_spell(value)} in {self._text!r} is not accepted as {part}; expected {one_of(choices)}."
+            )
+        self.rows = kept
 
 
 @lru_cache(maxsize=1024)
@@ -249,65 +322,19 @@ def parse(text: str) -> Instruction:
     """
     if not isinstance(text, str):
         raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
-    family, *rest = text.strip().removesuffix(";").rstrip().split(".")
-    if family == "tcgen05":
-        raise InstructionError(
-            f"{text!r} leaves shape and types to an instruction descriptor; use sptc.tcgen05_mma, which takes both."
-        )
-    if family not in _QUALIFIERS:
-        raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
-    words = _sort_words(family, rest, text)
-    for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
-        if word not in words.flags:
-            raise InstructionError(f"'.{word}' is missing in {text!r}; {family} requires it.")
-    if family == "mma" and words.layouts != ["row", "col"]:
-        written = f"'.{'.'.join(words.layouts)}'" if words.layouts else "no layout"
-        raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'.")
-    if family == "wgmma" and not words.sparse:
-        raise InstructionError(f"'.sp' is missing in {text!r}; of wgmma only the sparse form is covered.")
-    if not words.shape:
-        raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
-
-    rows: list[Variant] = [row for row in VARIANTS if row.family == family]
-
-    def narrow(part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        nonlocal rows
-        kept = [row for row in rows if value in accepted(row)]
-        if not kept:
-            choices = list(dict.fromkeys(_spell(choice) for row in rows for choice in accepted(row)))
-            raise InstructionError(
-                f"{_spell(value)} in {text!r} is not accepted as {part}; expected {one_of(choices)}."
-            )
-        rows = kept
-
-    narrow("kind", words.kind, lambda row: [f"kind::{row.kind}" if row.kind else ""])
-    block_scale = "block_scale" in words.flags
-    if not block_scale and rows[0].scales:
-        raise InstructionError(f"'.block_scale' is missing in {text!r}; '.{words.kind}' requires it.")
-    if (block_scale or words.scale_size) and not rows[0].scales:
-        scaled = one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
-        raise InstructionError(
-            f"'.{'block_scale' if block_scale else words.scale_size}' in {text!r} is not accepted there; "
-            f"it belongs to {scaled}."
-        )
-    counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
-    if len(words.types) != counts[family]:
-        order = "dtype, atype, btype" + (", ctype" if family == "mma" else "") + (", stype" if block_scale else "")
-        raise InstructionError(
-            f"{text!r} has {len(words.types)} types ({' '.join(words.types) or 'none'}); {family} "
-            f"{'with .block_scale ' if block_scale else ''}takes {counts[family]}: {order}."
-        )
-    d, a, b, *tail = words.types
-    c = tail[0] if family == "mma" else d
-    stype = tail[1] if block_scale else ""
-
-    narrow("sparsity variant", words.sparse, lambda row: row.sparse)
-    narrow("atype", a, lambda row: [pair[0] for pair in row.pairs])
-    narrow("btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
-    narrow("shape", words.shape, lambda row: row.shapes)
-    narrow("dtype", d, lambda row: [pair[0] for pair in row.accumulators])
-    narrow("ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
-    (row,) = rows
+    words = _sorted_words(text)
+    _check_required(words)
+    candidates = _Candidates(words)
+    candidates.narrow("kind", words.kind, lambda row: [f"kind::{row.kind}" if row.kind else ""])
+    _check_block_scale(words, scaled=bool(candidates.rows[0].scales))
+    a, b, c, d, stype = _operand_types(words)
+    candidates.narrow("sparsity variant", words.sparse, lambda row: row.sparse)
+    candidates.narrow("atype", a, lambda row: [pair[0] for pair in row.pairs])
+    candidates.narrow("btype", b, lambda row: [pair[1] for pair in row.pairs if pair[0] == a])
+    candidates.narrow("shape", words.shape, lambda row: row.shapes)
+    candidates.narrow("dtype", d, lambda row: [pair[0] for pair in row.accumulators])
+    candidates.narrow("ctype", c, lambda row: [pair[1] for pair in row.accumulators if pair[0] == d])
+    (row,) = candidates.rows
 
     if "satfinite" in words.flags and not row.satfinite:
         raise InstructionError(f"'.satfinite' in {text!r} is not accepted; it belongs to the integer types.")

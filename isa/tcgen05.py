@@ -182,17 +182,7 @@ def parse_opcode(text: str) -> Opcode:
     if words[:2] != ["tcgen05", "mma"]:
         raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma.")
     weight_stationary = words[2:3] == ["ws"]
-    found: dict[str, str] = {}
-    for word in words[3 if weight_stationary else 2 :]:
-        name = _role(word, text)
-        if name in found:
-            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[name]}'; one is expected.")
-        found[name] = word
-    if "sp" not in found:
-        raise InstructionError(f"'.sp' is missing in {text!r}; of tcgen05.mma only the sparse form is covered.")
-    for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
-        if name not in found:
-            raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
+    found = _by_role(words[3 if weight_stationary else 2 :], text)
     cta_group = found["cta_group"].removeprefix("cta_group::")
     if cta_group not in ("1", "2"):
         raise InstructionError(f"{'.' + found['cta_group']!r} in {text!r} is not accepted; expected 1 or 2.")
@@ -206,10 +196,7 @@ def parse_opcode(text: str) -> Opcode:
         raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; '.ws' takes no block-scaled kind.")
     _check_scales(kind, found, text)
     collector = found.get("collector", "")
-    if collector and collector.startswith("collector::a") == weight_stationary:
-        buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
-        form = "with '.ws'" if weight_stationary else "without '.ws'"
-        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} it is {buffers}.")
+    _check_collector(collector, weight_stationary, text)
     return Opcode(
         kind=kind,
         cta_group=int(cta_group),
@@ -217,6 +204,22 @@ def parse_opcode(text: str) -> Opcode:
         scale_word=found.get("scale_vec", ""),
         collector=collector,
     )
+
+
+def _by_role(words: list[str], text: str) -> dict[str, str]:
+    """Return the qualifiers by what they say, those among them that every instruction has."""
+    found: dict[str, str] = {}
+    for word in words:
+        name = _role(word, text)
+        if name in found:
+            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[name]}'; one is expected.")
+        found[name] = word
+    if "sp" not in found:
+        raise InstructionError(f"'.sp' is missing in {text!r}; of tcgen05.mma only the sparse form is covered.")
+    for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
+        if name not in found:
+            raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
+    return found
 
 
 def _role(word: str, text: str) -> str:
@@ -251,6 +254,13 @@ def _check_scales(kind: str, found: dict[str, str], text: str) -> None:
         accepted = one_of([f"'.{choice}'" for choice in scales if choice])
         written = f"'.{word}' in {text!r} is not accepted" if word else f"'.scale_vec' is missing in {text!r}"
         raise InstructionError(f"{written}; '.kind::{kind}' takes {accepted}.")
+
+
+def _check_collector(collector: str, weight_stationary: bool, text: str) -> None:
+    if collector and collector.startswith("collector::a") == weight_stationary:
+        buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
+        form = "with '.ws'" if weight_stationary else "without '.ws'"
+        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} it is {buffers}.")
 
 
 def build_instruction(

@@ -1,6 +1,7 @@
 """A warp's instruction: registers of 32 lanes in, fragments gathered, steps issued to a core, registers out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -100,6 +101,24 @@ def warp_result_layout() -> data.StructLayout:
     )
 
 
+@dataclass(frozen=True)
+class _Position:
+    """What is being issued: which step of K, how many there are, and which block of outputs."""
+
+    step: Value
+    last_step: Value
+    row_block: Signal
+    column_block: Signal
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """What is known of every output, row by row: its word, and whether an integer sum is beyond 32 bits."""
+
+    words: Sequence[Signal]
+    overflows: Sequence[Signal]
+
+
 class Warp(wiring.Component):
     """Execute ``mma`` and ``mma.sp`` of shape m16n8 from registers.
 
@@ -151,8 +170,10 @@ class Warp(wiring.Component):
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
         held = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
-        results = [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)]
-        overflows = [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)]
+        outputs = _Outputs(
+            [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
+            [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
+        )
 
         # Issue: block by block, step by step.
         row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
@@ -183,8 +204,8 @@ class Warp(wiring.Component):
             tag.step.eq(step),
             tag.last.eq(last_block & (step == last_step)),
         ]
-        self._feed(m, core, held, step, last_step, row_block, column_block, results, overflows)
-        self._collect(m, core, collect, results, overflows)
+        self._feed(m, core, held, _Position(step, last_step, row_block, column_block), outputs)
+        self._collect(m, core, collect, outputs)
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
@@ -206,23 +227,13 @@ class Warp(wiring.Component):
         with m.Else():
             m.d.sync += column_block.eq(column_block + 1)
 
-    def _feed(
-        self,
-        m: Module,
-        core: Core,
-        held: data.View,
-        step: Value,
-        last_step: Value,
-        row_block: Value,
-        column_block: Value,
-        results: Sequence[Signal],
-        overflows: Sequence[Signal],
-    ) -> None:
+    def _feed(self, m: Module, core: Core, held: data.View, position: _Position, outputs: _Outputs) -> None:
         """Gather the operands of one block."""
         config, tile = self.config, core.i.payload
+        step, row_block, column_block = position.step, position.row_block, position.column_block
         m.d.comb += [
             tile.control.eq(held.control),
-            tile.control.saturate.eq(held.control.saturate & (step == last_step)),
+            tile.control.saturate.eq(held.control.saturate & (step == position.last_step)),
         ]
         a_rows = [self._a_row(held, row, step) for row in range(ROWS)]
         metadata = [self._metadata_row(held, row, step) for row in range(ROWS)]
@@ -253,8 +264,8 @@ class Warp(wiring.Component):
                 ]
                 block = row_block * self.column_blocks + column_block
                 initial = Array(self._accumulator(held, half, row, column) for row, column in places)[block]
-                earlier = Array(results[row * COLUMNS + column] for row, column in places)[block]
-                overflow = Array(overflows[row * COLUMNS + column] for row, column in places)[block]
+                earlier = Array(outputs.words[row * COLUMNS + column] for row, column in places)[block]
+                overflow = Array(outputs.overflows[row * COLUMNS + column] for row, column in places)[block]
                 m.d.comb += [
                     tile.c[output].eq(Mux(step == 0, initial, earlier)),
                     tile.overflow[output].eq(Mux(step == 0, 0, overflow)),
@@ -313,9 +324,7 @@ class Warp(wiring.Component):
         lane = held.c[4 * (row % 8) + column // 2]
         return Mux(half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
-    def _collect(
-        self, m: Module, core: Core, collect: Value, results: Sequence[Signal], overflows: Sequence[Signal]
-    ) -> None:
+    def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
         """Store results by block and present the registers once the last one is in."""
         config, result = self.config, core.o.payload
         row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
@@ -338,8 +347,8 @@ class Warp(wiring.Component):
                 output = row % config.rows * config.columns + column % config.columns
                 with m.If(of_block & (column_block == column // config.columns)):
                     m.d.sync += [
-                        results[row * COLUMNS + column].eq(result.d[output]),
-                        overflows[row * COLUMNS + column].eq(result.overflow[output]),
+                        outputs.words[row * COLUMNS + column].eq(result.d[output]),
+                        outputs.overflows[row * COLUMNS + column].eq(result.overflow[output]),
                     ]
         registers = self.o.payload
         m.d.comb += [registers.illegal[row].eq(illegal[row]) for row in range(ROWS)]
@@ -347,7 +356,7 @@ class Warp(wiring.Component):
             g, t = lane // 4, lane % 4
             for register in range(REGISTERS):
                 row = g + 8 * (register // 2)
-                whole = results[row * COLUMNS + 2 * t + register % 2]
-                pair = [results[(g + 8 * (register % 2)) * COLUMNS + 2 * t + side][:16] for side in range(2)]
+                whole = outputs.words[row * COLUMNS + 2 * t + register % 2]
+                pair = [outputs.words[(g + 8 * (register % 2)) * COLUMNS + 2 * t + side][:16] for side in range(2)]
                 packed = Cat(*pair) if register < 2 else Const(0)
                 m.d.comb += registers.d[lane][register].eq(Mux(half, packed, whole))

@@ -210,58 +210,90 @@ def survey(
         The library has no full adder, and is asked for one.
     """
     start = time.perf_counter()
-    plain = replace(recipe, full_adders=False)
-    how = {"combinational": recipe.combinational, "operators": bool(recipe.fpga)}
-    whole = unit(config, **how)
-    wanted: dict[str, Request] = {"unit": (whole, plain)}
-    if twin and config.sparse:
-        dense = unit(replace(config, sparse=False), **how)
-        wanted["twin"] = (dense, plain)
-    if recipe.full_adders:
-        wanted |= {f"{name} with adders": (netlist, recipe) for name, (netlist, _) in wanted.items()}
-    refusal = ""
+    plan = _Plan(config, recipe)
+    plan.add_units(twin=twin and config.sparse)
     if array and not recipe.combinational and not recipe.fpga:
-        wanted["core"] = (around_units(config, "core"), plain)
-        if "twin" in wanted:
-            wanted["core twin"] = (around_units(replace(config, sparse=False), "core"), plain)
-        try:
-            wanted["warp"] = (around_units(config, "warp"), plain)
-        except Error as error:
-            refusal = str(error)
-    parts: dict[str, Netlist] = {}
+        plan.add_array()
     if by_stage:
-        # What is always enabled is one part; its stages have no registers of their own.
-        parts, between = stages(unit(replace(config, cuts=())) if recipe.combinational else whole)
-        wanted |= {f"stage {name}": (netlist, plain) for name, netlist in parts.items()}
-        wanted["between"] = (between, plain)
-    refusals: dict[str, str] = {}
-    for word in config.formats if by_format else ():
+        plan.add_stages()
+    if by_format:
+        plan.add_formats()
+    found = measure_all(plan.wanted, jobs, progress)
+    return plan.survey(found, time.perf_counter() - start)
+
+
+class _Plan:
+    """What is to be measured of a datapath, by name, and why something cannot be."""
+
+    def __init__(self, config: CoreConfig, recipe: Recipe) -> None:
+        self.wanted: dict[str, Request] = {}
+        self._config = config
+        self._dense = replace(config, sparse=False)
+        self._recipe = recipe
+        self._plain = replace(recipe, full_adders=False)
+        self._stages: tuple[str, ...] = ()
+        self._formats: tuple[str, ...] = ()
+        self._refusals: dict[str, str] = {}
+
+    def _unit(self, config: CoreConfig) -> Netlist:
+        return unit(config, combinational=self._recipe.combinational, operators=bool(self._recipe.fpga))
+
+    def add_units(self, *, twin: bool) -> None:
+        netlists = {"unit": self._unit(self._config)} | ({"twin": self._unit(self._dense)} if twin else {})
+        self.wanted |= {name: (netlist, self._plain) for name, netlist in netlists.items()}
+        if self._recipe.full_adders:
+            self.wanted |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
+
+    def add_array(self) -> None:
+        """Add what is around the units, of the twin too where that is measured."""
+        self.wanted["core"] = (around_units(self._config, "core"), self._plain)
+        if "twin" in self.wanted:
+            self.wanted["core twin"] = (around_units(self._dense, "core"), self._plain)
         try:
-            fewer = replace(config, formats=tuple(other for other in config.formats if other != word))
-        except ConfigError as error:
-            refusals[word] = str(error)
-        else:
-            wanted[f"without {word}"] = (unit(fewer, **how), plain)
-    found = measure_all(wanted, jobs, progress)
-    return Survey(
-        config=config,
-        recipe=plain,
-        unit=found["unit"],
-        twin=found.get("twin"),
-        unit_with_adders=found.get("unit with adders"),
-        twin_with_adders=found.get("twin with adders"),
-        core=found.get("core"),
-        core_twin=found.get("core twin"),
-        warp=found.get("warp"),
-        refusal=refusal,
-        stages=_grouped({name: found[f"stage {name}"] for name in parts}),
-        between=found.get("between"),
-        formats=tuple(
-            _share(word, found["unit"], found.get(f"without {word}"), refusals.get(word, ""))
-            for word in (config.formats if by_format else ())
-        ),
-        seconds=time.perf_counter() - start,
-    )
+            self.wanted["warp"] = (around_units(self._config, "warp"), self._plain)
+        except Error as error:
+            self._refusals["warp"] = str(error)
+
+    def add_stages(self) -> None:
+        whole, _ = self.wanted["unit"]
+        # What is always enabled is one part; its stages have no registers of their own.
+        parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
+        self._stages = tuple(parts)
+        self.wanted |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
+        self.wanted["between"] = (between, self._plain)
+
+    def add_formats(self) -> None:
+        """Add the unit without each of its formats in turn."""
+        self._formats = self._config.formats
+        for word in self._formats:
+            try:
+                fewer = replace(self._config, formats=tuple(other for other in self._formats if other != word))
+            except ConfigError as error:
+                self._refusals[word] = str(error)
+            else:
+                self.wanted[f"without {word}"] = (self._unit(fewer), self._plain)
+
+    def survey(self, found: Mapping[str, Measurement], seconds: float) -> Survey:
+        """Return what was measured by the names it was asked for."""
+        return Survey(
+            config=self._config,
+            recipe=self._plain,
+            unit=found["unit"],
+            twin=found.get("twin"),
+            unit_with_adders=found.get("unit with adders"),
+            twin_with_adders=found.get("twin with adders"),
+            core=found.get("core"),
+            core_twin=found.get("core twin"),
+            warp=found.get("warp"),
+            refusal=self._refusals.get("warp", ""),
+            stages=_grouped({name: found[f"stage {name}"] for name in self._stages}),
+            between=found.get("between"),
+            formats=tuple(
+                _share(word, found["unit"], found.get(f"without {word}"), self._refusals.get(word, ""))
+                for word in self._formats
+            ),
+            seconds=seconds,
+        )
 
 
 def _grouped(parts: Mapping[str, Measurement]) -> tuple[Stage, ...]:

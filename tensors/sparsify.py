@@ -4,7 +4,6 @@ A chunk of a row is split into units: elements for 1:2 and 2:4, pairs of element
 its elements are; -0.0 is zero.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -112,9 +111,62 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
     return beaten < kept
 
 
-def _crowded(counts: NDArray, kept: int, rows: slice, width: int) -> Iterator[Crowded]:
-    for row, chunk in np.argwhere(counts > kept):
-        yield Crowded(rows.start + int(row), int(chunk) * width, int(counts[row, chunk]))
+def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) -> NDArray[np.float64]:
+    """Return the magnitude of every unit, shape (rows, chunks, units), from those of the elements."""
+    units, _, size = structure(granularity)
+    magnitudes = elements.reshape(len(elements), -1, units, size)
+    with np.errstate(over="ignore"):
+        return magnitudes[..., 0] if size == 1 else magnitudes.sum(-1)
+
+
+class _Crowds:
+    """Chunks with more non-zero units than are stored: how many there are, and the first ten."""
+
+    def __init__(self, granularity: Granularity) -> None:
+        self.granularity = granularity
+        self.total = 0
+        self.first: list[Crowded] = []
+
+    def add(self, present: NDArray[np.bool_], rows: slice) -> None:
+        """Count those of a block of rows."""
+        counts, kept = present.sum(-1), structure(self.granularity)[1]
+        self.total += int((counts > kept).sum())
+        if self.total > len(self.first) and len(self.first) < 10:
+            for row, chunk in islice(np.argwhere(counts > kept), 10 - len(self.first)):
+                column = int(chunk) * self.granularity.logical
+                self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
+
+    def check(self, chunks: int) -> None:
+        """Raise if there are any among so many chunks."""
+        if self.total:
+            raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
+
+
+def _stored(
+    dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
+) -> NDArray:
+    """Return the elements that the nibbles select; of a producer that clears, +0 for those of units not present."""
+    where = kept_rows(nibbles, granularity)
+    values = np.take_along_axis(dense, where, 1)
+    if producer.clears:
+        flat = present.repeat(structure(granularity)[2], axis=-1).reshape(dense.shape)
+        values[~np.take_along_axis(flat, where, 1)] = 0
+    return values
+
+
+def _check_shape(matrix: NDArray, granularity: Granularity) -> None:
+    check_matrix(matrix)
+    columns = matrix.shape[1]
+    if columns % granularity.logical:
+        raise OperandError(
+            f"{granularity.name} needs a number of columns that is a multiple of {granularity.logical}, not {columns}"
+        )
+
+
+def _check_comparable(magnitudes: NDArray[np.float64], rows: slice) -> None:
+    missing = np.isnan(magnitudes)
+    if missing.any():
+        raise OperandError("NaN has no magnitude to prune by: row {}, column {}".format(*place(missing, rows)))
 
 
 def sparsify(
@@ -157,48 +209,26 @@ def sparsify(
     granularity = _granularity(granularity)
     if producer not in PRODUCERS:
         raise OperandError(f"the producer must be one of {', '.join(PRODUCERS)}, not {producer!r}")
-    check_matrix(matrix)
-    rows, columns = matrix.shape
-    if columns % granularity.logical:
-        raise OperandError(
-            f"{granularity.name} needs a number of columns that is a multiple of {granularity.logical}, not {columns}"
-        )
-    units, kept, size = structure(granularity)
-    chunks = columns // granularity.logical
-    table = _nibbles_of(producer, units)
-    nibbles, stored = np.empty((rows, chunks), np.uint8), np.empty((rows, columns // 2), matrix.dtype)
-    total, first = 0, list[Crowded]()
+    _check_shape(matrix, granularity)
+    units, kept, _ = structure(granularity)
+    table, (rows, columns) = _nibbles_of(producer, units), matrix.shape
+    nibbles = np.empty((rows, columns // granularity.logical), np.uint8)
+    stored = np.empty((rows, columns // 2), matrix.dtype)
+    crowds = _Crowds(granularity)
     for block in row_blocks(matrix.shape, progress):
         dense = np.asarray(matrix[block])
         magnitudes = np.abs(in_float64(dense))
-        if prune and np.isnan(magnitudes).any():
-            raise OperandError("NaN has no magnitude to prune by: row {}, column {}".format(*_nan(magnitudes, block)))
-        magnitudes = magnitudes.reshape(len(dense), chunks, units, size)
-        with np.errstate(over="ignore"):
-            sums = magnitudes[..., 0] if size == 1 else magnitudes.sum(-1)
-        present = sums != 0
+        of_units = _unit_magnitudes(magnitudes, granularity)
+        present = of_units != 0
         if prune:
-            present &= _largest(sums, kept)
+            _check_comparable(magnitudes, block)
+            present &= _largest(of_units, kept)
         else:
-            counts = present.sum(-1)
-            total += int((counts > kept).sum())
-            if total > len(first) and len(first) < 10:
-                first += islice(_crowded(counts, kept, block, granularity.logical), 10 - len(first))
-        chosen = table.take(np.packbits(present, axis=-1, bitorder="little")[..., 0])
-        nibbles[block] = chosen
-        where = kept_rows(chosen, granularity)
-        values = np.take_along_axis(dense, where, 1)
-        if PRODUCERS[producer].clears:
-            flat = present.repeat(size, axis=-1).reshape(dense.shape)
-            values[~np.take_along_axis(flat, where, 1)] = 0
-        stored[block] = values
-    if total:
-        raise SparsityError(granularity, total, rows * chunks, tuple(first))
+            crowds.add(present, block)
+        nibbles[block] = chosen = table.take(np.packbits(present, axis=-1, bitorder="little")[..., 0])
+        stored[block] = _stored(dense, present, chosen, granularity, PRODUCERS[producer])
+    crowds.check(nibbles.size)
     return Compressed(stored, nibbles, granularity)
-
-
-def _nan(magnitudes: NDArray[np.float64], block: slice) -> tuple[int, int]:
-    return place(np.isnan(magnitudes), block)
 
 
 def _granularity(granularity: Granularity | str) -> Granularity:

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import sptc
+from sptc.errors import NibblePlace
 
 FIELDS = ("batch", "row", "chunk", "lane", "low_bit", "nibble", "rule", "meaning", "column")
 #: Column, and the words that name the place.
@@ -11,7 +12,8 @@ PLACES = [(None, "(lane 5, bits 7:4)"), (17, "(lane 5, column 17, bits 7:4)"), (
 
 
 def error(column: int | None) -> sptc.MetadataError:
-    return sptc.MetadataError((3,), 41, 6, 5, 4, 0b0101, "plain", "which wants two different indices", column)
+    place = NibblePlace(batch=(3,), row=41, chunk=6, lane=5, low_bit=4, column=column)
+    return sptc.MetadataError(place, 0b0101, "plain", "which wants two different indices")
 
 
 @pytest.mark.parametrize(("column", "place"), PLACES)
@@ -34,5 +36,5 @@ def test_copies_keep_every_field(column: int | None, place: str) -> None:
 
 
 def test_registers_have_no_column() -> None:
-    fields = ((), 0, 0, 0, 0, 0, "plain", "which wants two different indices")
-    assert sptc.MetadataError(*fields).column is None
+    place = NibblePlace(batch=(), row=0, chunk=0, lane=0, low_bit=0)
+    assert sptc.MetadataError(place, 0, "plain", "which wants two different indices").column is None

@@ -1,5 +1,6 @@
 """Replay a register file on a back end and compare with the recorded result."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,23 +120,12 @@ def replay(
     references = {} if file.d is None else {"recorded": file.d}
     if backend != "golden":
         references["golden model"] = file.run("golden")
-    computed, beside = file.matrix(result), file.beside(result)
-    differs, changed = np.zeros(computed.shape, np.bool_), np.zeros(beside.shape, np.bool_)
-    first = None
-    for name, reference in references.items():
-        expected = file.matrix(reference)
-        wrong = computed != expected
-        differs |= wrong
-        if first is None and wrong.any():
-            case, row, column = position = _first(wrong)
-            first = Mismatch(case, row, column, int(computed[position]), int(expected[position]), name)
-    for name, reference in (references | {"before the instruction": file.before}).items():
-        expected = file.beside(reference)
-        wrong = beside != expected
-        changed |= wrong
-        if first is None and wrong.any():
-            case, cta, lane, column = position = _first(wrong)
-            first = Mismatch(case, lane, column, int(beside[position]), int(expected[position]), name, cta)
+    computed = file.matrix(result)
+    differing, first = _compare(computed, ((name, file.matrix(d)) for name, d in references.items()))
+    references_beside = references | {"before the instruction": file.before}
+    changed, first_beside = _compare(
+        file.beside(result), ((name, file.beside(reference)) for name, reference in references_beside.items())
+    )
     return Outcome(
         path,
         file.name,
@@ -144,11 +134,26 @@ def replay(
         evidence(file.instruction, file.arch),
         file.cases,
         computed.size if references else 0,
-        int(differs.sum() + changed.sum()),
-        first,
+        differing + changed,
+        first or first_beside,
     )
 
 
-def _first(wrong: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the index of the first true element."""
-    return tuple(int(index) for index in np.argwhere(wrong)[0])
+def _compare(found: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
+    """Return how many elements differ from any of the references, and the first that differs from the first of those.
+
+    Parameters
+    ----------
+    found : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
+        Outputs, or words of tensor memory beside them.
+    references : iterable of (str, ndarray)
+        Name and contents of each, of the same shape.
+    """
+    differs, first = np.zeros(found.shape, np.bool_), None
+    for name, expected in references:
+        wrong = found != expected
+        differs |= wrong
+        if first is None and wrong.any():
+            case, *cta, row, column = position = tuple(int(index) for index in np.argwhere(wrong)[0])
+            first = Mismatch(case, row, column, int(found[position]), int(expected[position]), name, *cta)
+    return int(differs.sum()), first

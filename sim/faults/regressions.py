@@ -25,8 +25,9 @@ from ...rtl.step import control_layout, row_result_layout, row_step_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from ..benches.bench import ComponentBench
+from ..benches.blocks import native, random_blocks
 from ..benches.components import Harness, component_benches
-from ..benches.items import TAG, Item, native, random_blocks, tiles, warp_items
+from ..benches.items import TAG, Item, tiles, warp_items
 from ..benches.ports import Port, port_dtype, split
 from ..benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from ..benches.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 import sptc
 from sptc.errors import FileError, OperandError
 from sptc.gemm.folder import ProductFolder
-from sptc.gemm.operands import Choices, generate, prepare
+from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
 from sptc.gemm.product import DECADES, Block, Errors, Problem, Source, block_count, compute_block, instruction_count
 from sptc.golden.registers import pack, pack_nibbles, unpack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
@@ -43,7 +43,7 @@ def made(
     given.mkdir()
     folder.mkdir()
     a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
-    return prepare(folder, instruction, arch, a, b, Choices(prune=True), **choices)
+    return prepare(folder, ProductRequest(instruction, arch, a, b, Choices(prune=True), **choices))
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -118,7 +118,7 @@ def test_blocks_join(tmp_path: Path, rng: Random) -> None:
     a[:, 1::4] = 0
     b = rng.integers(-4, 5, (64, 600))
     sources = saved(given, "a", a.astype(np.int32)), saved(given, "b", b.astype(np.int32))
-    problem = prepare(folder, F16, "sm_90", *sources, Choices())
+    problem = prepare(folder, ProductRequest(F16, "sm_90", *sources))
     d, blocks = computed(problem)
     assert len(blocks) == block_count(problem) == 4
     np.testing.assert_array_equal(d, a @ b)
@@ -133,11 +133,11 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
     a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
     a[:, ::2] = 0
     sources = saved(given, "a", a), saved(given, "b", b)
-    d, _ = computed(prepare(folder, INSTRUCTIONS["s8"], "sm_90", *sources, Choices()))
+    d, _ = computed(prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources)))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
     sources = saved(given, "a", a.astype(np.int32) * 2), sources[1]
     with pytest.raises(OperandError, match=r"^integers from -?\d+ to \d+ are beyond s8, -128 to 127$"):
-        prepare(folder, INSTRUCTIONS["s8"], "sm_90", *sources, Choices())
+        prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources))
 
 
 def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +161,10 @@ def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pyte
 def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
     a, b = saved(tmp_path, "a", rng.standard_normal((4, 32))), saved(tmp_path, "b", rng.standard_normal((16, 4)))
     with pytest.raises(OperandError, match=r"^A of shape \(4, 32\) and B of shape \(16, 4\) have no common K$"):
-        prepare(tmp_path, F16, "sm_90", a, b, Choices(prune=True))
+        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b, Choices(prune=True)))
+    b = saved(tmp_path, "b", rng.standard_normal((32, 4)))
     with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
-        prepare(tmp_path, F16, "sm_90", a, saved(tmp_path, "b", rng.standard_normal((32, 4))), Choices())
+        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b))
 
 
 def test_errors() -> None:

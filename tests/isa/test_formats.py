@@ -1,6 +1,7 @@
 """Format records against the published tables, and against the decoders of numpy and ml_dtypes."""
 
 import dataclasses
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -10,19 +11,33 @@ from sptc.isa.formats import FORMATS, Format, Specials
 
 IEEE, NAN, NONE = Specials.IEEE, Specials.NAN, Specials.NONE
 
-# name, sign, exponent and fraction bits, bias, smallest normal exponent, largest exponent, largest finite, specials
+
+class Float(NamedTuple):
+    """A published format; `emin` is the smallest normal exponent, `maximum` the largest finite number."""
+
+    name: str
+    sign: int
+    exponent_bits: int
+    fraction_bits: int
+    bias: int
+    emin: int
+    emax: int
+    maximum: float
+    specials: Specials
+
+
 FLOATS = [
-    ("f32", 1, 8, 23, 127, -126, 127, float.fromhex("0x1.fffffep127"), IEEE),
-    ("f16", 1, 5, 10, 15, -14, 15, 65504.0, IEEE),
-    ("bf16", 1, 8, 7, 127, -126, 127, float.fromhex("0x1.fep127"), IEEE),
-    ("tf32", 1, 8, 10, 127, -126, 127, float.fromhex("0x1.ffcp127"), IEEE),
-    ("e4m3", 1, 4, 3, 7, -6, 8, 448.0, NAN),
-    ("e5m2", 1, 5, 2, 15, -14, 15, 57344.0, IEEE),
-    ("e3m2", 1, 3, 2, 3, -2, 4, 28.0, NONE),
-    ("e2m3", 1, 2, 3, 1, 0, 2, 7.5, NONE),
-    ("e2m1", 1, 2, 1, 1, 0, 2, 6.0, NONE),
-    ("ue8m0", 0, 8, 0, 127, -127, 127, 2.0**127, NAN),
-    ("ue4m3", 0, 4, 3, 7, -6, 8, 448.0, NAN),
+    Float("f32", 1, 8, 23, 127, -126, 127, float.fromhex("0x1.fffffep127"), IEEE),
+    Float("f16", 1, 5, 10, 15, -14, 15, 65504.0, IEEE),
+    Float("bf16", 1, 8, 7, 127, -126, 127, float.fromhex("0x1.fep127"), IEEE),
+    Float("tf32", 1, 8, 10, 127, -126, 127, float.fromhex("0x1.ffcp127"), IEEE),
+    Float("e4m3", 1, 4, 3, 7, -6, 8, 448.0, NAN),
+    Float("e5m2", 1, 5, 2, 15, -14, 15, 57344.0, IEEE),
+    Float("e3m2", 1, 3, 2, 3, -2, 4, 28.0, NONE),
+    Float("e2m3", 1, 2, 3, 1, 0, 2, 7.5, NONE),
+    Float("e2m1", 1, 2, 1, 1, 0, 2, 6.0, NONE),
+    Float("ue8m0", 0, 8, 0, 127, -127, 127, 2.0**127, NAN),
+    Float("ue4m3", 0, 4, 3, 7, -6, 8, 448.0, NAN),
 ]
 # name, signed, bits, largest value
 INTEGERS = [
@@ -72,35 +87,23 @@ def _decoded(codes: NDArray, dtype: type) -> NDArray[np.float64]:
 
 
 def test_the_tables_list_every_format() -> None:
-    assert [row[0] for row in FLOATS + INTEGERS] == list(FORMATS)
+    assert [row[0] for row in [*FLOATS, *INTEGERS]] == list(FORMATS)
 
 
-@pytest.mark.parametrize(
-    ("name", "sign", "exponent_bits", "fraction_bits", "bias", "emin", "emax", "maximum", "specials"), FLOATS
-)
-def test_float_record(
-    name: str,
-    sign: int,
-    exponent_bits: int,
-    fraction_bits: int,
-    bias: int,
-    emin: int,
-    emax: int,
-    maximum: float,
-    specials: Specials,
-) -> None:
-    record = FORMATS[name]
-    assert record.name == name
+@pytest.mark.parametrize("published", FLOATS, ids=lambda published: published.name)
+def test_float_record(published: Float) -> None:
+    record = FORMATS[published.name]
+    assert record.name == published.name
     assert not record.is_integer
-    assert record.signed is bool(sign)
-    assert (record.exponent_bits, record.fraction_bits) == (exponent_bits, fraction_bits)
-    assert record.bits == sign + exponent_bits + fraction_bits
-    assert record.bias == bias
-    assert record.minimum_exponent == emin
-    assert record.maximum_exponent == emax
-    assert record.maximum == maximum
-    assert record.specials is specials
-    assert record.subnormals is (name != "ue8m0")
+    assert record.signed is bool(published.sign)
+    assert (record.exponent_bits, record.fraction_bits) == (published.exponent_bits, published.fraction_bits)
+    assert record.bits == published.sign + published.exponent_bits + published.fraction_bits
+    assert record.bias == published.bias
+    assert record.minimum_exponent == published.emin
+    assert record.maximum_exponent == published.emax
+    assert record.maximum == published.maximum
+    assert record.specials is published.specials
+    assert record.subnormals is (published.name != "ue8m0")
 
 
 @pytest.mark.parametrize(("name", "signed", "bits", "maximum"), INTEGERS)

@@ -11,7 +11,7 @@ from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import emit
 from sptc.rtl.step import row_result_layout
-from sptc.sim.benches.items import ARCHITECTURE_OF_PRESET, random_blocks
+from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET, random_blocks
 from sptc.sim.engine import verilate
 from sptc.sim.engine.steps import step_words
 from sptc.sim.engine.verilate import CompiledRow

@@ -25,7 +25,7 @@ from sptc.rtl.round import ResultCode
 from sptc.rtl.row import Row
 from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from sptc.rtl.step import control_layout, row_result_layout, row_step_layout
-from sptc.sim.benches.items import ARCHITECTURE_OF_PRESET
+from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET
 from sptc.sim.benches.random_operands import distributions, random_codes
 from sptc.sim.engine.engine import Engine
 from sptc.sim.engine.steps import step_words, steps_of

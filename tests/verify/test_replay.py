@@ -71,30 +71,21 @@ def test_agreement(text: str, tmp_path: Path, rng: Random) -> None:
 
 # Thread, register and bit of D, and the row, column and bit of the element there. Lane 13 is thread 1 of group 3.
 PLACES = {
-    "f32 register 0": (F32, 13, 0, 0, 3, 2, 0),
-    "f32 register 3": (F32, 13, 3, 31, 11, 3, 31),
-    "f16 low half": (F16, 13, 1, 5, 11, 2, 5),
-    "f16 high half": (F16, 13, 0, 16 + 15, 3, 3, 15),
-    "s32": (S32, 13, 1, 7, 3, 3, 7),
-    "last lane": (F32, 31, 3, 1, 15, 7, 1),
-    "wgmma": (WGMMA, 2 * 32 + 13, 2, 9, 2 * 16 + 11, 2, 9),
+    "f32 register 0": (F32, (13, 0, 0), (3, 2, 0)),
+    "f32 register 3": (F32, (13, 3, 31), (11, 3, 31)),
+    "f16 low half": (F16, (13, 1, 5), (11, 2, 5)),
+    "f16 high half": (F16, (13, 0, 16 + 15), (3, 3, 15)),
+    "s32": (S32, (13, 1, 7), (3, 3, 7)),
+    "last lane": (F32, (31, 3, 1), (15, 7, 1)),
+    "wgmma": (WGMMA, (2 * 32 + 13, 2, 9), (2 * 16 + 11, 2, 9)),
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "thread", "register", "bit", "row", "column", "element_bit"), PLACES.values(), ids=PLACES.keys()
-)
+@pytest.mark.parametrize(("text", "held", "element"), PLACES.values(), ids=PLACES.keys())
 def test_a_flipped_bit_is_found(
-    text: str,
-    thread: int,
-    register: int,
-    bit: int,
-    row: int,
-    column: int,
-    element_bit: int,
-    tmp_path: Path,
-    rng: Random,
+    text: str, held: tuple[int, int, int], element: tuple[int, int, int], tmp_path: Path, rng: Random
 ) -> None:
+    (thread, register, bit), (row, column, element_bit) = held, element
     file = recording(text, 3, rng)
     write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
     outcome = replay(tmp_path / "file.npz")
@@ -107,8 +98,8 @@ def test_a_flipped_bit_is_found(
     width = file.instruction.d.bits
     assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1
     fragment = accumulator_fragment(file.instruction)
-    element = bit // width
-    assert (row, column) == (fragment.rows[thread, register, element], fragment.columns[thread, register, element])
+    place = thread, register, bit // width
+    assert (row, column) == (fragment.rows[place], fragment.columns[place])
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
@@ -238,45 +229,38 @@ def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> 
     return replace(file, d=d)
 
 
-# Text, types wanted, CTA, lane, column and bit; row and column of the output.
+# Text, types wanted; CTA, lane, column and bit; row and column of the output.
 OUTPUTS = {
-    "f16": (TCGEN05, {"d": "f16"}, 0, 77, 256 + 3, 15, 77, 3),
-    "f32": (TCGEN05, {"d": "f32"}, 0, 127, 256 + 15, 31, 127, 15),
-    "second CTA": (PAIR, {"d": "f32"}, 1, 9, 256, 20, 137, 0),
-    "stationary": (STATIONARY, {"m": 32}, 0, 3 * 32 + 5, 256 + 7, 2, 5, 3 * 16 + 7),
+    "f16": (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
+    "f32": (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
+    "second CTA": (PAIR, {"d": "f32"}, (1, 9, 256, 20), (137, 0)),
+    "stationary": (STATIONARY, {"m": 32}, (0, 3 * 32 + 5, 256 + 7, 2), (5, 3 * 16 + 7)),
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted", "cta", "lane", "column", "bit", "row", "output"), OUTPUTS.values(), ids=OUTPUTS.keys()
-)
+@pytest.mark.parametrize(("text", "wanted", "held", "output"), OUTPUTS.values(), ids=OUTPUTS.keys())
 def test_a_flipped_bit_of_d_in_tensor_memory(
     text: str,
     wanted: dict[str, object],
-    cta: int,
-    lane: int,
-    column: int,
-    bit: int,
-    row: int,
-    output: int,
+    held: tuple[int, int, int, int],
+    output: tuple[int, int],
     tensor_memory_file: MakeTensorMemory,
     tmp_path: Path,
     rng: Random,
 ) -> None:
+    (_, lane, column, bit), (row, of_row) = held, output
     file = tensor_memory_file(text, rng, **wanted)
-    write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (2, 0, 0, 0, 0)))
+    write(tmp_path / "file.npz", changed(file, (1, *held), (2, 0, 0, 0, 0)))
     outcome = replay(tmp_path / "file.npz")
     first = outcome.first
     assert first is not None
     assert outcome.mismatches == 2
-    assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, output, None, "recorded")
+    assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, of_row, None, "recorded")
     assert first.computed ^ first.expected == 1 << bit
     i, ctas = file.instruction, file.opcode.cta_group
     where = accumulator_map(layout_for(i.m, ctas, text == STATIONARY), i.n, i.d.bits, 256)
-    assert (where.lanes[row % len(where.lanes), output], where.columns[row % len(where.lanes), output]) == (
-        lane,
-        column,
-    )
+    place = row % len(where.lanes), of_row
+    assert (where.lanes[place], where.columns[place]) == (lane, column)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""``tcgen05.mma.sp``: the metadata that each policy takes, and what is refused in which words."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.isa.memory import encode_descriptor
+from sptc.isa.tensor_memory import a_map, layout_for, metadata_map
+
+from .tcgen05_case import A_AT, D_AT, E_AT, F16, F16_2, NVF4, SFA_AT, SFB_AT, SP, WS, case, fill_tensor
+
+Random = np.random.Generator
+
+
+@pytest.mark.parametrize(("text", "row", "chunk"), [(F16, 41, 6), (F16_2, 233, 6), (f"{SP}.kind::i8", 77, 11)])
+def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> None:
+    given = case(text, rng, n=32, options={"sparsity_selector": 0})
+    i = given.instruction
+    cta, local = divmod(row, 128)
+    where = metadata_map(layout_for(i.m, given.ctas), i, 0, E_AT)
+    lane, column, low = (int(part[local, chunk]) for part in (where.lanes, where.columns, where.low_bits))
+    tmem = np.stack([given.arguments["tmem"]] * 2)
+    words = tmem.reshape(2, -1, 128, 512)[1, cta]
+    words[lane, column] = words[lane, column] & ~np.uint32(15 << low) | np.uint32(0b0101 << low)
+    with pytest.raises(sptc.MetadataError) as caught:
+        given.run(tmem=tmem)
+    error = caught.value
+    assert (error.batch, error.row, error.chunk) == ((1,), row, chunk)
+    assert (error.lane, error.column, error.low_bit, error.nibble, error.rule) == (lane, column, low, 5, "tcgen05")
+    assert f"batch 1, row {row}, chunk {chunk} (lane {lane}, column {column}, bits {low + 3}:{low}): " in str(error)
+    given.nibbles[row, chunk] = 0b0101
+    given.arguments["tmem"] = tmem[1]
+    np.testing.assert_array_equal(given.run(metadata="silicon"), given.expected())
+
+
+def test_software_takes_empty_chunks(rng: Random) -> None:
+    given = case(F16, rng, n=8, a_in="tensor", options={"sparsity_selector": 0})
+    where = metadata_map(layout_for(128, 1), given.instruction, 0, E_AT)
+    fill_tensor(given.arguments["tmem"][None], replace(where, copies=(0,)), np.zeros((1, 128, 8), np.uint32))
+    given.nibbles[:] = 0
+    given.a[:] = 0x8000
+    fill_tensor(given.arguments["tmem"][None], a_map(layout_for(128, 1), given.instruction, A_AT), given.a[None])
+    with pytest.raises(sptc.MetadataError, match="row 0, chunk 0 "):
+        given.run()
+    np.testing.assert_array_equal(given.run(metadata="software"), given.expected())
+    given.arguments["tmem"][19, A_AT] ^= 1
+    with pytest.raises(sptc.MetadataError, match="row 19, chunk 0 "):
+        given.run(metadata="software")
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (F16, {"instruction": "tcgen05.mma"}, r"'\.sp' is missing"),
+    (F16, {"backend": "cuda"}, r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma\.sp$"),
+    (F16, {"metadata": "lax"}, r"^metadata must be 'strict'"),
+    (F16, {"idesc": 4.5}, r"^idesc of .* must be an int, not float$"),
+    (F16, {"idesc": 0}, r"is of a dense instruction"),
+    (F16, {"d": None}, r"^d of .* must be an int, not NoneType$"),
+    (F16, {"a": True}, r"^a of .* must be an int, not bool$"),
+    (F16, {"a": 1 << 40}, r"^a must be a 32-bit address of tensor memory, not 1099511627776$"),
+    (F16, {"b": 0}, r"must hold 0b001 in bits 48:46"),
+    (F16, {"d": 1 << 16}, r"^d must start at lane 0 "),
+    (F16, {"d": 509}, r"^d at column 509 of tensor memory reaches column 524"),
+    (F16, {"e": 41}, r"^e of .* must start at an even column of tensor memory, not 41$"),
+    (F16, {"e": D_AT + 2}, r"^e of .* must lie apart from d in tensor memory; they overlap$"),
+    (F16, {"a": D_AT - 5}, r"^a of .* must lie apart from d "),
+    (NVF4, {"scale_a": D_AT - 3}, r"^scale_a of .* must lie apart from d "),
+    (NVF4, {"scale_b": D_AT + 7}, r"^scale_b of .* must lie apart from d "),
+    (F16, {"scale_a": 5}, r"has no block scales and takes no scale_a$"),
+    (NVF4, {"scale_b": None}, r"is block-scaled and requires scale_b$"),
+    (F16, {"enable_input_d": 1}, r"^enable_input_d of .* must be True or False, not 1$"),
+    (F16, {"scale_input_d": 16}, r"^scale_input_d of .* must be 0 to 15, not 16$"),
+    (F16, {"scale_input_d": "1"}, r"^scale_input_d of .* must be an int, not str$"),
+    (NVF4, {"scale_input_d": 1}, r"^scale_input_d of .* must be 0, not 1; it belongs to kinds f16 and tf32$"),
+    (f"{WS}.kind::f16", {"scale_input_d": 1}, r"^scale_input_d of .* must be 0, not 1"),
+    (F16, {"disable_output_lane": [0] * 8}, r"^disable_output_lane of .* must be 4 numbers of 32 bits"),
+    (F16, {"disable_output_lane": [0, 0, 0, 1 << 32]}, r"must be 4 numbers of 32 bits"),
+    (F16_2, {"disable_output_lane": [0] * 8}, r"must be left out: no public source states which of its eight"),
+    (NVF4, {"disable_output_lane": [0] * 4}, r"takes no disable_output_lane$"),
+    (f"{WS}.kind::f16", {"disable_output_lane": [0] * 4}, r"takes no disable_output_lane$"),
+    (F16, {"tmem": np.zeros((128, 511), np.uint32)}, r"\(\.\.\., 128, 512\), not uint32 of shape \(128, 511\)$"),
+    (F16, {"tmem": np.zeros((128, 512), np.int32)}, r"^tmem of .* must be a uint32 array"),
+    (F16_2, {"tmem": np.zeros((128, 512), np.uint32)}, r"of shape \(2, \.\.\., 128, 512\), not"),
+    (F16, {"smem": np.zeros(9, np.int8)}, r"^smem of .* must be a uint8 array of shape \(\.\.\., bytes\)"),
+    (F16_2, {"smem": np.zeros(1 << 17, np.uint8)}, r"^smem of .* of shape \(2, \.\.\., bytes\), not uint8"),
+    (F16, {"smem": np.zeros(64, np.uint8)}, r"^descriptor a of .* reaches byte 64, but smem has 64 bytes$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "changes", "message"), REFUSED)
+def test_refused(text: str, changes: dict[str, Any], message: str, rng: Random) -> None:
+    given = case(text, rng, **({"n": 64} if "ws" in text else {"n": 16}))
+    with pytest.raises(sptc.Error) as caught:
+        given.run(**changes)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "flipped", "message"),
+    [
+        (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source states which columns [23] picks$"),
+        (f"{WS}.kind::f16", 1 << 30, r"^the maximum shift of .* must be 0, not 8: no public source states"),
+        (F16, 12 << 24, r"is not covered: no public source states where layout F, 64 rows in a CTA, has its metadata$"),
+        (F16_2, 24 << 24, r"is not covered: no public source states where layout C, 64 rows in a CTA"),
+    ],
+)
+def test_what_no_source_states(text: str, flipped: int, message: str, rng: Random) -> None:
+    given = case(text, rng, **({"n": 64} if "ws" in text else {"n": 16}))
+    with pytest.raises(sptc.OperandError) as caught:
+        given.run(idesc=given.arguments["idesc"] ^ flipped)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
+def test_operands_on_half_of_the_lanes_share_it(rng: Random) -> None:
+    given = case(F16, rng, n=16)
+    idesc = given.arguments["idesc"] ^ 12 << 24
+    for changes, told in (
+        ({"d": 16 << 16 | D_AT}, "d at 16, e at 0"),
+        ({"d": 16 << 16 | D_AT, "e": 16 << 16 | E_AT, "a": A_AT}, "d at 16, e at 16, a at 0"),
+    ):
+        with pytest.raises(sptc.OperandError, match=f"must start at one lane, not {told}$"):
+            given.run(idesc=idesc, **changes)
+    everything = {"d": 16 << 16 | D_AT, "e": 16 << 16 | E_AT, "a": 16 << 16 | A_AT}
+    with pytest.raises(sptc.OperandError, match="layout F"):
+        given.run(idesc=idesc, **everything)
+
+
+def test_swizzles_that_do_not_fit(rng: Random) -> None:
+    tf32 = f"{SP}.kind::tf32"
+    atoms, plain = (encode_descriptor(0, 128, 256, name, family="tcgen05") for name in ("128B with 32B atoms", "128B"))
+    for text, options, changes, message in (
+        (F16, {}, {"b": atoms}, r"descriptor b of .* must not use .* for K-major \.f16$"),
+        (F16, {"transpose_b": True}, {"b": atoms}, r"descriptor b of .* must not use .* for transposed \.f16$"),
+        (tf32, {}, {"a": atoms}, r"descriptor a of .* must not use .* for K-major \.tf32$"),
+        (tf32, {"transpose_b": True}, {"b": plain}, r"descriptor b of .* must use .* for transposed \.tf32$"),
+    ):
+        atom = "128B with 32B atoms" if text == tf32 and options else "none"
+        given = case(text, rng, n=16, options=options, swizzles=("none", atom), d="f32")
+        with pytest.raises(sptc.OperandError, match=message):
+            given.run(**changes)
+    given = case(F16, rng, n=16, options={"transpose_a": True})
+    with pytest.raises(sptc.OperandError, match=r"a of .* must be in shared memory to be transposed"):
+        given.run(a=A_AT)
+
+
+def test_copies_must_agree(rng: Random) -> None:
+    scaled = case(NVF4, rng, n=16)
+    stationary = case(f"{WS}.kind::f16", rng, m=64, n=64, options={"sparsity_selector": 0})
+    for given, lane, column, message in (
+        (scaled, 35, SFA_AT, r"^scale_a of .* in its 4 copies .* lanes 3 and 35, column 60, differ$"),
+        (scaled, 105, SFB_AT, r"^scale_b of .* lanes 9 and 105, column 90, differ$"),
+        (stationary, 64, E_AT, r"^e of .* in its 2 copies .* lanes 0 and 64, column 40, differ$"),
+    ):
+        tmem = given.arguments["tmem"].copy()
+        tmem[lane, column] ^= 1
+        with pytest.raises(sptc.OperandError, match=message):
+            given.run(tmem=tmem)
