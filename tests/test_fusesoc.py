@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import sptc
 from sptc.cli import main
+from sptc.infra.verilator import verilator_root
 from sptc.rtl.config import PRESETS
-from sptc.sim.engine.verilate import verilator_root
 
 ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"

@@ -9,8 +9,8 @@ from amaranth.hdl import UnusedElaboratable
 from cocotb.handle import HierarchyObject
 from cocotb.triggers import Timer
 
+from ..engine.ports import joined, ports_of, split
 from .components import component_benches
-from .ports import joined, ports_of, split
 from .settings import Settings
 
 __all__ = ["answers_as_the_golden_model"]

@@ -6,10 +6,10 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 
 from ...rtl.config import CoreConfig
+from ..engine.ports import Port, ports_of
 from .arithmetic import arithmetic_benches
 from .bench import ComponentBench
 from .operands import operand_benches
-from .ports import Port, ports_of
 
 __all__ = ["Harness", "component_benches"]
 

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
+from ...infra.verilator import verilator_root
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
-from ..engine.verilate import verilator_root
 from .components import Harness, component_benches
 from .items import TAG
 from .settings import Settings

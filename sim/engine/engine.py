@@ -68,7 +68,7 @@ class Engine:
         self._observer: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None] | None = None
         self._model: Model
         if simulator == "verilator":
-            from .verilate import CompiledRow
+            from .compiled_row import CompiledRow
 
             self._model = CompiledRow(config, self._words.total)
         else:

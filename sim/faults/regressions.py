@@ -5,7 +5,6 @@ answer that differs. What is driven and what is compared is that of the cocotb b
 """
 
 import ctypes
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -16,6 +15,7 @@ import numpy as np
 from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Signal, Value
 from numpy.typing import NDArray
 
+from ...infra.verilator import compile_library
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core, tile_layout, tile_result_layout
@@ -28,11 +28,11 @@ from ..benches.bench import ComponentBench
 from ..benches.blocks import native, random_blocks
 from ..benches.components import Harness, component_benches
 from ..benches.items import TAG, Item, tiles, warp_items
-from ..benches.ports import Port, port_dtype, split
 from ..benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from ..benches.settings import Settings
+from ..engine.compiled_component import ComponentFunction, component_driver
+from ..engine.ports import port_dtype, split
 from ..engine.steps import control_word, step_words
-from ..engine.verilate import compile_library
 from .mutants import SELECT, Fault, Netlist, mutated
 
 __all__ = ["TOP", "Regression", "regression"]
@@ -40,25 +40,11 @@ __all__ = ["TOP", "Regression", "regression"]
 #: Name of the top module of every regression.
 TOP = "bench"
 _OPTIMISATION = ("-O1",)
-#: Cycles of a stream between two looks at what came out.
-_CHUNK_CYCLES = 1024
-_INCLUDES = f'#include "V{TOP}.h"\n#include "verilated.h"\n#include <cstdint>\n#include <cstring>\n'
-_COMMON = f"""{_INCLUDES}
-double sc_time_stamp() {{{{ return 0; }}}}
+#: Vectors of a component, and cycles of a stream, between two looks at what came out.
+_CHUNK_VECTORS, _CHUNK_CYCLES = 256, 1024
+_COMMON = f"""
 static V{TOP} top;
 extern "C" void select_fault(int fault) {{{{ top.{SELECT} = fault; }}}}
-"""
-#: Drives one component: vector after vector, and returns the number of the first that answers wrongly, or -1.
-_COMPONENT = """
-extern "C" long run_{name}(size_t count, const char* in, const char* wanted, const char* means) {{
-    char got[{out_bytes}] = {{}};
-    for (size_t i = 0; i < count; i++, in += {in_bytes}, wanted += {out_bytes}, means += {out_bytes}) {{
-{drive}        top.eval();
-{read}        for (size_t byte = 0; byte < {out_bytes}; byte++)
-            if ((got[byte] ^ wanted[byte]) & means[byte]) return i;
-    }}
-    return -1;
-}}
 """
 #: Drives the row: a step in each enabled cycle, noise in the others, and every cycle's result compared.
 _ROW = """
@@ -141,8 +127,7 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
 
 def _compiled(netlist: Netlist, driver: str, folder: Path) -> ctypes.CDLL:
     library = folder / "model.so"
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        compile_library(Path(work), netlist.verilog, TOP, driver, library, _OPTIMISATION)
+    compile_library(netlist.verilog, TOP, driver, library, optimisation=_OPTIMISATION)
     return ctypes.CDLL(str(library))
 
 
@@ -163,7 +148,7 @@ class _Components:
         self.netlist = mutated(
             text, TOP, {name: (cells[name], -(-faults // len(benches))) for name in benches}, seed, folder
         )
-        driver, self._vectors = _COMMON.format(), {}
+        driver, self._vectors, layouts = _COMMON.format(), {}, {}
         for name, bench in benches.items():
             inputs, outputs = ([port for port in harness.of(name) if port.is_input == side] for side in (True, False))
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -175,43 +160,27 @@ class _Components:
             self._vectors[name] = (
                 split(given, inputs, prefix), split(plain, outputs, prefix), split(means, outputs, prefix),
             )  # fmt: skip
-            driver += _component_driver(name, inputs, outputs)
+            layouts[name] = port_dtype(inputs), port_dtype(outputs)
+            driver += component_driver(name, *layouts[name])
         self._library = _compiled(self.netlist, driver, folder)
-        for name in benches:
-            getattr(self._library, f"run_{name}").restype = ctypes.c_long
+        self._functions = {name: ComponentFunction(self._library, name, *layouts[name]) for name in benches}
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the vectors of the fault's component; without a fault those of all."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
             given, wanted, means = self._vectors[name]
-            run = getattr(self._library, f"run_{name}")
-            first = run(ctypes.c_size_t(len(given)), _pointer(given), _pointer(wanted), _pointer(means))
-            if first >= 0:
-                return int(first)
+            for start in range(0, len(given), _CHUNK_VECTORS):
+                chunk = slice(start, start + _CHUNK_VECTORS)
+                got = self._functions[name](given[chunk])
+                wrong = ((_octets(got) ^ _octets(wanted[chunk])) & _octets(means[chunk])).any(axis=1)
+                if wrong.any():
+                    return start + int(wrong.argmax())
         return None
 
 
-def _member(port: str) -> str:
-    """Return the name that Verilator gives a port in C++: two underscores in a row are its own."""
-    return port.replace("__", "___05F")
-
-
-def _component_driver(name: str, inputs: list[Port], outputs: list[Port]) -> str:
-    def copies(ports: list[Port], line: str) -> tuple[int, str]:
-        layout = port_dtype(ports)
-        assert layout.fields
-        lines = [
-            line.format(
-                port=f"top.{_member(port.name)}", offset=layout.fields[port.name][1], size=layout[port.name].itemsize
-            )
-            for port in ports
-        ]
-        return layout.itemsize, "".join(lines)
-
-    in_bytes, drive = copies(inputs, "        std::memcpy(&{port}, in + {offset}, {size});\n")
-    out_bytes, read = copies(outputs, "        std::memcpy(got + {offset}, &{port}, {size});\n")
-    return _COMPONENT.format(name=name, in_bytes=in_bytes, out_bytes=out_bytes, drive=drive, read=read)
+def _octets(vectors: NDArray) -> NDArray[np.uint8]:
+    return vectors.view(np.uint8).reshape(len(vectors), -1)
 
 
 class _AssumedComponents(Harness):

@@ -13,6 +13,7 @@ from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.golden.registers import CONTAINERS, pack, unpack
 from sptc.golden.tensor_memory import gather_tensor
+from sptc.infra.verilator import compile_library
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import Instruction
@@ -28,7 +29,6 @@ from sptc.rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layou
 from sptc.sim.benches.random_operands import random_codes
 from sptc.sim.benches.tensor_memory_items import place, random_tiles, registers, request, twin
 from sptc.sim.engine.steps import control_word
-from sptc.sim.engine.verilate import compile_library
 
 sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 
@@ -160,10 +160,6 @@ def whole(text: str, n: int, types: dict[str, str], rng: Random) -> Whole:
 
 
 DRIVER = """
-#include "Vwarp.h"
-#include "verilated.h"
-#include <cstring>
-double sc_time_stamp() { return 0; }
 extern "C" int run_warp(size_t count, const char* in, size_t in_bytes, char* out, size_t out_bytes) {
     static Vwarp top;
     size_t offered = 0, taken = 0;
@@ -189,11 +185,8 @@ Warps = Callable[[Sequence[int]], list[int]]
 @pytest.fixture(scope="module")
 def warps(tmp_path_factory: pytest.TempPathFactory) -> Warps:
     """Execute instructions on the warp of blackwell, compiled."""
-    folder = tmp_path_factory.mktemp("warp")
-    work = folder / "work"
-    work.mkdir()
-    library = folder / "warp.so"
-    compile_library(work, emit(BLACKWELL, "warp", "warp"), "warp", DRIVER, library, ("-O0",))
+    library = tmp_path_factory.mktemp("warp") / "warp.so"
+    compile_library(emit(BLACKWELL, "warp", "warp"), "warp", DRIVER, library, optimisation=("-O0",))
     execute = ctypes.CDLL(str(library)).run_warp
     in_bytes, out_bytes = (4 * -(-layout().size // 32) for layout in (warp_operands_layout, warp_result_layout))
 

@@ -1,6 +1,7 @@
 """The hardware as a back end: bit-equal to the golden model, in either simulator; models built once and kept."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
-from sptc.sim.engine import verilate
+from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, engine, engine_for
 
 Random = np.random.Generator
@@ -192,7 +193,7 @@ def kept(raced: tuple[Path, list[tuple[int, str, str]]], monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(verilate, "_build", refuse)
+    monkeypatch.setattr(compiled_row, "_build", refuse)
     return folder
 
 
@@ -204,6 +205,24 @@ def test_a_kept_model_is_used_again(kept: Path) -> None:
     assert library.stat().st_mtime_ns == before.st_mtime_ns
     with pytest.raises(AssertionError, match="built again"):  # what differs is another model
         Engine(replace(TINY, cuts=("reduce",)))
+
+
+def test_a_name_makes_no_other_model(
+    raced: tuple[Path, list[tuple[int, str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Presets of the same datapath share what is built; the tiny model stands in for theirs, and is not run."""
+    (library,) = raced[0].glob("row-*.so")
+    built = []
+
+    def build(config: CoreConfig, _: int, to: Path) -> None:
+        built.append(config.name)
+        shutil.copy(library, to)
+
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiled_row, "_build", build)
+    for name in ("blackwell", "rtx-blackwell", "hopper"):
+        Engine(PRESETS[name])
+    assert built == ["blackwell", "hopper"]
 
 
 @pytest.mark.usefixtures("kept")

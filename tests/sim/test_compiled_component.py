@@ -1,0 +1,80 @@
+"""Ports as structured arrays, and a component compiled with them: every width, sign and nesting."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from sptc.infra.verilator import compile_runtime
+from sptc.sim.engine.compiled_component import CompiledComponent
+from sptc.sim.engine.ports import integers, joined, port_dtype, split
+
+WIDTHS = (1, 5, 8, 13, 16, 31, 32, 33, 63, 64, 65, 96, 130)
+COUNT = 300
+
+
+class Inverter(wiring.Component):
+    """The complement of numbers of every width, unsigned and signed; and one of no bits."""
+
+    def __init__(self) -> None:
+        numbers = {f"u{bits}": bits for bits in WIDTHS} | {f"s{bits}": signed(bits) for bits in WIDTHS}
+        bit = wiring.Signature({"bit": Out(1)})
+        super().__init__(
+            {
+                **{f"i_{name}": In(shape) for name, shape in numbers.items()},
+                **{f"o_{name}": Out(shape) for name, shape in numbers.items()},
+                "i": In(bit),
+                "o": Out(bit),
+                "i_words": In(9).array(2),
+                "o_words": Out(9).array(2),
+                "nothing": In(0),
+            }
+        )
+        self.names = [*numbers]
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += [getattr(self, f"o_{name}").eq(~getattr(self, f"i_{name}")) for name in self.names]
+        m.d.comb += self.o.bit.eq(~self.i.bit)
+        m.d.comb += [self.o_words[index].eq(~self.i_words[index]) for index in range(2)]
+        return m
+
+
+def drawn(rng: np.random.Generator, bits: int, sign: bool) -> np.ndarray:
+    numbers = [int.from_bytes(rng.bytes(17), "little") % (1 << bits) for _ in range(COUNT)]
+    numbers[:2] = [0, (1 << bits) - 1]
+    if sign:
+        numbers = [number - (number >> bits - 1 << bits) for number in numbers]
+    return np.array(numbers, object if bits > 64 else np.int64 if sign or bits < 64 else np.uint64)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> CompiledComponent:
+    folder = tmp_path_factory.mktemp("component")
+    return CompiledComponent(Inverter(), folder / "a.so", runtime=compile_runtime(folder, ("-O0",)))
+
+
+def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:
+    """Bits that a narrow answer does not have are neither seen nor left over; ports not named are zero."""
+    ports = {port.name: port for port in made.inputs}
+    assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
+    assert "nothing" not in ports
+    assert len(made.outputs) == len(ports) == 2 * len(WIDTHS) + 3
+    given = {name: drawn(rng, port.bits, port.signed) for name, port in ports.items() if name != "i_words__0"}
+    answers = made.run(split(given, made.inputs))
+    assert answers.dtype == port_dtype(made.outputs)
+    got = integers(answers, made.outputs)
+    for name, values in given.items():
+        ones = -1 if ports[name].signed else (1 << ports[name].bits) - 1
+        assert got[name.replace("i", "o", 1)].tolist() == [value ^ ones for value in values.tolist()], name
+    assert set(got["o_words__0"].tolist()) == {511}
+
+
+def test_what_is_split_is_joined(made: CompiledComponent, rng: np.random.Generator) -> None:
+    """With the sign of the port, and without."""
+    ports = made.inputs
+    given = {port.name: drawn(rng, port.bits, port.signed) for port in ports}
+    vectors = split(given, ports)
+    for port, values in zip(ports, integers(vectors, ports).values(), strict=True):
+        assert values.tolist() == given[port.name].tolist()
+        assert joined(vectors[port.name]) == [value % (1 << port.bits) for value in values.tolist()]
