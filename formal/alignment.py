@@ -1,4 +1,4 @@
-"""Alignment: the largest exponent of a step, and every term in units of what it must keep below that."""
+"""Alignment: e_max, the largest exponent of a step, and every term in units of what it must keep below that."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -76,7 +76,7 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
 
 @ALIGNMENT.property("shift", _shifters)
 def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
-    """A shifter truncates toward zero for every distance: each is compared with dropping so many bits by itself.
+    """A shifter truncates toward zero for every shift amount: each is compared with dropping so many bits by itself.
 
     What stands above its reach passes as it is; beyond the reach nothing of the rest is left.
     """
@@ -109,7 +109,7 @@ def _kinds(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _kept(config: CoreConfig, element: Element) -> int:
-    """Return the bits that a float keeps below the largest exponent (F)."""
+    """Return the bits that a float keeps below e_max (F)."""
     return config.block_alignment_bits if element.packed_float else kept_bits(config, element)
 
 
@@ -296,7 +296,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """The align stage truncates every product, scaled group and the accumulator toward zero to 2**(E - F).
 
     For any products below four, in units of the last place that the format wants, and with any largest exponent E that
-    is at least theirs. Integers keep their places, and where groups count, products do not count by themselves.
+    is at least theirs. Integers keep their places, and where groups participate, products do not by themselves.
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)

@@ -198,7 +198,7 @@ def _grouped(config: CoreConfig) -> Iterator[Parameters]:
 def _group(h: Harness, config: CoreConfig) -> None:
     """A group's total is the sum of its signed products; scaled, its magnitude times the scales' significand.
 
-    The group counts in the maximum unless all its products, or its scales, are zero: not if the sum merely cancels. Of
+    The group participates unless all its products, or its scales, are zero: not if the sum merely cancels. Of
     its tree that is assumed which is proved of trees.
     """
     group = h.add("group", _OpenGroup(config), signs=h.free("signs", BLOCK_GROUP))

@@ -19,7 +19,7 @@ _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
-#: Rooms for which a rounding is proved: all but the last that its port can hold, which would overflow the exponent.
+#: Headrooms for which a rounding is proved: all but the last that its port can hold, which would overflow the exponent.
 HEADROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
 
 

@@ -1,1 +1,1 @@
-"""The hardware: Amaranth components, one stage a file, in the order data meets them."""
+"""The hardware: Amaranth components. A stage is a file and a class of its name; the parts of stages are in `cells`."""

@@ -33,7 +33,7 @@ def aligned_signature(config: CoreConfig) -> wiring.Signature:
     addends : Out(addends_signature(config))
         What is to be added.
     headroom : Out(11)
-        Exponents between the sum's sign bit and the smallest normal number of the result.
+        Exponents from the smallest normal number of the result up to the sign bit of the sum.
     nan, positive_inf, negative_inf : Out(1)
         Special values that decide the result.
     """
@@ -49,7 +49,7 @@ def aligned_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class AlignStage(wiring.Component):
-    """Align every product and the accumulator to the largest exponent, and sum up the groups. Combinational.
+    """Align every product and the accumulator to e_max, and sum up the groups. Combinational.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class AlignStage(wiring.Component):
         return groups
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Return the largest exponent, that of groups included, and align them to it; pass on the special values."""
+        """Return e_max, with the exponents of groups, and align them to it; pass on the special values."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan = self.i.e_max, self.i.nan
         if groups:
@@ -156,7 +156,7 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _align_products(self, m: Module, integer: Value, e_max: Value) -> None:
-        # Integers are not shifted: with this for the largest exponent, they are no distance below it.
+        # Integers are not shifted: with this for e_max, their shift amount is zero.
         of_products = Mux(integer, _INTEGER_EXPONENT, e_max[:PRODUCT_EXPONENT_BITS])
         narrow = is_one_of(self.config, self.control.a, self.widths.narrow)
         saturated = {}

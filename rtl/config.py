@@ -113,13 +113,13 @@ class CoreConfig:
     step_bytes : int
         Stored A that a unit takes each cycle: 16 or 32 on known architectures.
     alignment_bits : int
-        Bits kept below the largest exponent (F).
+        Bits kept below the largest exponent, e_max (F).
     fp8_alignment_bits : int
         The same for 8-bit floats, where it is less.
     block_alignment_bits : int
         The same for packed e2m1.
     mux : str
-        ``mux4`` or ``mux3``.
+        Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`.
     rows, columns : int
         Units of the array.
     cuts : tuple of str

@@ -84,10 +84,9 @@ class Core(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        Dot products and array.
+        Units and array.
     tag_shape : shape-like
         Of a tag that accompanies each tile to its result.
-
     unit_class : type
         What is repeated: :class:`~sptc.rtl.unit.Unit`, or a component with its ports that stands for it.
 

@@ -1,4 +1,4 @@
-"""Metadata decode: nibbles to the selects of multiplexers, and whether the running instruction defines them."""
+"""The metadata stage: nibbles to the selects of multiplexers, and whether the running instruction defines them."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, enum, wiring
@@ -26,8 +26,8 @@ class RuleCode(enum.Enum, shape=3):
 class NibbleDecoder(wiring.Component):
     """Decode one nibble. Combinational.
 
-    ``i0 = nibble & 3`` selects the unit of stored slot 0, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build slot
-    0 reaches units 0 to 2 and slot 1 units 1 to 3; a plain nibble's slots first trade places where that makes both
+    ``i0 = nibble & 3`` names the unit of stored slot 0, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build slot 0
+    reaches units 0 to 2 and slot 1 units 1 to 3; a plain nibble's slots first trade places where that makes both
     reachable, and an unreachable unit selects nothing. Legality never changes what is selected.
 
     Parameters
@@ -137,7 +137,7 @@ class MetadataStage(wiring.Component):
     stored : Out(8 * step_bytes)
         A; in a ``mux3`` build with the elements exchanged where the multiplexers exchange their operands.
     selects : Out(selects_layout(config))
-        The unit that each stored slot meets.
+        The unit of its chunk that each stored slot meets.
     illegal : Out(chunks)
         Chunks whose nibble the rule does not define; none for dense steps.
 

@@ -1,4 +1,4 @@
-"""The multiply stage: exact products of every slot, and the largest exponent of the step."""
+"""The multiply stage: exact products of every slot, and e_max, the largest exponent of the step."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -35,7 +35,7 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
     signs : Out(1).array(slots)
         Of products of floats.
     exponents : Out(9).array(float slots)
-        Sums of biased exponents; zero where the product does not count, two for integers.
+        Sums of biased exponents; zero where the product does not participate, two for integers.
     significands : Out(signed(2 * Slot.significand_bits + 1)).array(slots)
         Exact products of significands, sign-extended to the widest.
     c_sign, c_significand : Out(1), Out(24)
@@ -43,9 +43,9 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
     c_grid_exponent : Out(signed(11))
         Exponent below which the running format drops what the format that keeps most would still keep.
     e_max : Out(signed(11))
-        Largest exponent of the products, the accumulator and e_zero, biased like a product.
+        Largest exponent of the products, the accumulator and e_zero, biased like a product. Groups are still missing.
     headroom_offset : Out(signed(11))
-        What leads from it to the exponents between the sum's sign bit and the smallest normal number.
+        What is added to the e_max of all terms to get the headroom.
     nan, positive_inf, negative_inf : Out(1)
         Special values that decide the result.
     """
@@ -64,7 +64,7 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class MultiplyStage(wiring.Component):
-    """Unpack and multiply the operands of every slot, and find the largest exponent. Combinational.
+    """Unpack and multiply the operands of every slot, and find e_max. Combinational.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class MultiplyStage(wiring.Component):
         return products
 
     def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
-        """Find the largest exponent, and the special values."""
+        """Find e_max, and the special values."""
         config, control = self.config, self.control
         packed = is_one_of(config, control.a, self.widths.packed)
         half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)

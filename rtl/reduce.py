@@ -14,20 +14,20 @@ __all__ = ["ReduceStage", "addends_signature"]
 
 
 def addends_signature(config: CoreConfig) -> wiring.Signature:
-    """Return what a step adds, as its producer sees it. Ones are added where terms stand as complement.
+    """Return what a step adds, as its producer sees it. A negative term is a complement, with an increment beside it.
 
     Members
     -------
     terms : Out(signed(Widths.term_bits)).array(config.term_slots)
         Aligned products in units of the grid, integers in units of ``2**integer_bits``, sign-extended to the widest.
     increments : Out(1).array(config.term_slots)
-        A one for each of them.
+        A one to add for each of them that is a complement.
     group_sums : Out(signed(13)).array(groups)
         Exact sums of 16 products of 4-bit elements.
     group_terms, group_increments : Out(signed(Widths.group_term_bits)).array(groups), Out(groups)
-        Scaled groups of packed e2m1 in units of the grid, and a one for each.
+        The same of scaled groups of packed e2m1, in units of the grid.
     c_term, c_increment : Out(signed(Widths.total_bits)), Out(1)
-        The aligned accumulator, and a one for it.
+        The same of the aligned accumulator.
     """
     widths = Widths(config)
     return wiring.Signature(
@@ -44,7 +44,7 @@ def addends_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class ReduceStage(wiring.Component):
-    """Add every aligned term and the accumulator: the reduce stage. Combinational.
+    """Add every aligned term and the accumulator. Combinational.
 
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
     the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.

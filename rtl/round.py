@@ -1,4 +1,4 @@
-"""The one rounding of a step, from the exact sum to a result register."""
+"""The round stage: the one rounding of a step, from the exact sum to a result register."""
 
 from collections.abc import Collection
 
@@ -38,7 +38,7 @@ class RoundStage(wiring.Component):
     """Round an exact sum once. Combinational.
 
     The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
-    first, so subnormal results need no second shifter.
+    first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws where its bits stand then.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class RoundStage(wiring.Component):
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], self.headroom + 1 - shift_amount, 0))
-        # What a negative sum lacks of its magnitude is one in the last place: it counts where only zeros are dropped.
+        # A complement lacks a one in its last place: the increment adds it where only zeros are dropped.
         truncated = negative & ~shifted[: -1 - _F32.fraction_bits].any()
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()

@@ -1,4 +1,4 @@
-"""One unit behind the decoder of its row: a step of stored A, B, metadata and accumulator in, a result out."""
+"""The row, a unit behind the decoder of metadata: a step of stored A, B, metadata and accumulator in, a result out."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring

@@ -1,4 +1,4 @@
-"""The select stage: four units of B in, two out, for every chunk of a step."""
+"""The select stage: of the four units of B in every chunk of a step, the two that its metadata names."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

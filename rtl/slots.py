@@ -1,4 +1,4 @@
-"""Product slots: which formats each serves, and where their significands stand."""
+"""Product slots: which formats each serves, and where their significands stand, as :mod:`sptc.rtl.widths` draws it."""
 
 from functools import cached_property
 
@@ -9,17 +9,17 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return the bits that a float which is aligned by itself keeps below the largest exponent (F)."""
+    """Return the bits that a float which is aligned by itself keeps below the largest exponent, e_max (F)."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 class Slot:
     """One product slot of a unit.
 
-    The sum counts in units of two to the largest exponent minus F, which bit 0 of the sum stands for whatever F the
-    running format has. So a slot's product always enters at one place, `padding`; where F is smaller, the format's
-    significands stand lower in the operands, and what it must not keep falls off the bottom of the shifter. Integers
-    stand at the bottom of the operands and are not shifted.
+    Bit 0 of the sum is worth ``2**(E - F)``, whatever F the running format has. So a slot's product always enters at
+    one place, `padding`; where F is smaller, the format's significands stand lower in the operands, and what it must
+    not keep falls off the bottom of the shifter. Integers stand at the bottom of the operands and are not shifted. The
+    picture is in :mod:`sptc.rtl.widths`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Slot:
 
     @cached_property
     def padding(self) -> int:
-        """Bits of the sum below the last bit of a product."""
+        """Bits of the sum below the last bit of a product whose shift amount is zero."""
         integer_place = Slot(self.config, 0).padding if self.index else 0
         if not self.floats:
             return integer_place
@@ -70,7 +70,7 @@ class Slot:
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width in which the largest exponent may saturate: what is farther than it can say is shifted out."""
+        """Width of the shift amount: e_max may saturate in it, since what is farther below is shifted out anyway."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 

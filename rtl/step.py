@@ -44,7 +44,7 @@ def control_layout() -> data.StructLayout:
 
 
 def row_step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a unit takes each cycle.
+    """Return the layout of what a row takes each cycle.
 
     Fields
     ------
@@ -69,7 +69,7 @@ def row_step_layout(config: CoreConfig) -> data.StructLayout:
 
 
 def unit_step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a unit takes each cycle: a step of which the row is decoded.
+    """Return the layout of what a unit takes each cycle: a step whose metadata is decoded.
 
     Fields
     ------
@@ -99,7 +99,7 @@ def _step_layout(config: CoreConfig, selection: dict[str, ShapeLike]) -> data.St
 
 
 def row_result_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of a unit's result.
+    """Return the layout of a row's result.
 
     Fields
     ------

@@ -50,7 +50,7 @@ def tensor_request_layout() -> data.StructLayout:
     wide : 1
         Elements of 16 or 32 bits, eight chunks a row; otherwise there are sixteen.
     sparsity_selector : 1
-        Sparsity sparsity_selector of a wide instruction.
+        PTX's sparsity selector of a wide instruction: which of two columns holds the metadata.
     rows : 3
         Which sixteen of the 128 rows.
     panel : 5
@@ -80,7 +80,7 @@ def tensor_registers_layout() -> data.StructLayout:
     Fields
     ------
     e : 32 lanes of 32 bits
-        Metadata; the same for both selectors of ``mma.sp`` if there are two.
+        Metadata; the same for both sparsity selectors of ``mma.sp`` if there are two.
     scale_a, scale_b : 32 lanes of 32 bits
         Block scales, the same for all thread ids, at the byte ids that are the instruction's scale factor ids. Of no
         meaning if there are none.
@@ -189,7 +189,7 @@ class TensorMemoryReader(wiring.Component):
         second = arriving & Mux(wide, arrived == _Part.METADATA, arrived == _Part.MORE_METADATA)
         for row in range(ROWS):
             # Lanes 4 g + 2 x + h are those of row 8 h + g: pair x of a quad holds a word of eight chunks of each row,
-            # or, of wide elements, what selector x picks: word h, which is four chunks of both.
+            # or, of wide elements, what sparsity selector x picks: word h, which is four chunks of both.
             lane = 4 * (row % 8) + row // 8
             word = Array(words[ROWS * n + row] for n in range(_ROW_BLOCKS))[block]
             pair = [Signal(WORD_BITS, name=f"e_{lane + 2 * x}", reset_less=True) for x in range(2)]

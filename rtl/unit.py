@@ -1,4 +1,4 @@
-"""A dot product of one row and one column: a decoded step and an accumulator in, a rounded result out."""
+"""The unit, a dot product of one row and one column: a decoded step and an accumulator in, a rounded result out."""
 
 from typing import TypeVar
 

@@ -38,7 +38,7 @@ def traits_layout() -> data.StructLayout:
     lone_nan : 1
         Every special value is NaN; otherwise only one with a non-zero fraction, and the rest is Inf.
     shorter : 1
-        A float that keeps fewer bits below the largest exponent than others.
+        A float that keeps fewer bits below e_max than others.
     """
     return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1, "shorter": 1})
 

@@ -55,7 +55,7 @@ def warp_operands_layout() -> data.StructLayout:
     long : 1
         A takes four registers, not two.
     sparsity_selector : 2
-        Sparsity sparsity_selector.
+        PTX's sparsity selector: which threads of a quad hold the metadata.
     scale_size : ScaleSizeCode
         Block scales of a row.
     byte_a, thread_a, byte_b, thread_b : 2, 1, 2, 2

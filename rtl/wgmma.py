@@ -51,7 +51,7 @@ def wgmma_layout() -> data.StructLayout:
     last_panel : 5
         N / 8 - 1.
     sparsity_selector : 2
-        Sparsity sparsity_selector.
+        PTX's sparsity selector: which threads of a quad hold the metadata.
     """
     return data.StructLayout(
         {

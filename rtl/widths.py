@@ -1,4 +1,71 @@
-"""Widths and result formats that follow from a configuration."""
+"""Widths and result formats that follow from a configuration, and a picture of the bits that they are widths of.
+
+A step is summed exactly in one two's complement word, the *total*. What its places are worth depends on E, the largest
+exponent of all that participates and e_zero, which is the signal `e_max` without its bias, and on F, the bits that the
+running format keeps below it: bit 0 is worth ``2**(E - F)`` and bit F is worth ``2**E``. Of `hopper`, 39 bits::
+
+                          333333333222222222211111111110000000000
+      bit                 876543210987654321098765432109876543210
+
+    f16, bf16, tf32: F = 25
+      total               sccccccccccc21ggggggggggggggggggggggggg
+      product of a slot               iiffffffffffffffffffff-----
+      accumulator c                    ifffffffffffffffffffffff--
+
+    e4m3, e5m2: F = 13
+      total               sccccccccccccccccccccccc21ggggggggggggg
+      product of a slot                           iiffffffff-----
+      accumulator c                                ifffffffffffff
+
+    s8, u8
+      product, c          iiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiii-----
+
+``s`` is the sign and ``c`` takes the carries of the sum; ``2`` is the place of ``2**(E + 1)``, ``1`` that of ``2**E``,
+and ``g`` are the grid bits, of which the format that keeps most has `grid_bits`. ``i`` and ``f`` are the bits of a term
+above and below its binary point if its exponent is E, ``-`` the zeros that are padded below it; otherwise it stands as
+many places lower as its exponent is below E, the *shift amount*, and what gets below bit 0 is dropped.
+
+* A product enters at bit ``Slot.padding``, whatever the format. It is below four, so it has two bits above the point;
+  its bits below it are ``Slot.point`` of both operands. Those that a format does not have are zero.
+* The accumulator has 24 bits, the highest of them at bit F. Where F is below 23, its last bits are dropped.
+* Integers, the accumulator among them, are not shifted; their unit is at bit `integer_bits`.
+* Scaled groups of packed e2m1, where F is ``block_alignment_bits``, have their unit at bit F too, with 11 bits above
+  the point and 8 below it.
+* *Headroom* is how far the sum may be shifted left: the exponents from the smallest normal number of the result up to
+  what the sign bit is worth. Of `hopper` with F = 25 that is E + 13 + 126 for f32 and E + 13 + 14 for f16, and 6 for
+  either where E is as small as it can be, e_zero.
+
+The sum is shifted left, with one more bit below it, until its leading digit is the top bit or headroom is used up; a
+negative one is complemented afterwards. Of `hopper`, 40 bits::
+
+                          3333333333222222222211111111110000000000
+      bit                 9876543210987654321098765432109876543210
+      f32                 1fffffffffffffffffffffffdddddddddddddddd
+      f16                 1ffffffffffGSSSSSSSSSSSSSSSSSSSSSSSSSSSS
+
+``1`` is the leading one, ``f`` the fraction, ``d`` what an f32 drops; ``G`` is *guard* and ``S`` are the bits of which
+*sticky* is the OR, both before the complement. With the last ``f`` they decide the *increment* of an f16. In numbers:
+
+==================================  ======  =========
+what                                hopper  blackwell
+==================================  ======  =========
+total_bits                              39         49
+grid_bits                               25         35
+integer_bits                             5          5
+term_bits                               28         28
+normalised_bits                         40         50
+last fraction bit of f32                16         26
+last fraction bit of f16                29         39
+guard                                   28         38
+==================================  ======  =========
+
+For example, a step of f16 on `hopper` has the products 1.5 * 1.5 and (1.5 * 2**-12) * 2**-13, and c = -63 * 2**-10, so
+E is 0. The first product is not shifted and enters as ``9 << 23``. The second has the shift amount 25: of its 1.5 at
+bit 25 the one gets to bit 0, and the half is dropped. c has the exponent -5 and enters as ``-63 << 15``. The total is
+73,433,089 with its leading one at bit 26, so it is shifted by 12 places of a headroom of 139 for f32, 27 for f16, and
+the exponent field is 139 + 1 - 12 = 128, or 16. The f32 is 2.1884765625: the one at bit 0 is dropped. The f16 would be
+a tie of 2.1875 and 2.189453125 by its guard, which is one, but sticky is one as well: it is 2.189453125.
+"""
 
 from functools import cached_property
 
@@ -29,9 +96,9 @@ class Widths:
     fp8_is_shorter : bool
         8-bit floats keep fewer alignment bits than the others.
     grid_bits : int
-        Most bits of the exact sum below the largest exponent; bit 0 of the sum is the last bit that a format keeps.
+        Bits of the exact sum below ``2**E`` while the format runs that keeps most.
     integer_bits : int
-        Bits of the exact sum below the integer unit.
+        Bits of the exact sum below the unit of integers.
     """
 
     def __init__(self, config: CoreConfig) -> None:

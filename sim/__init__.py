@@ -1,1 +1,1 @@
-"""Running it: operands, register files, replay."""
+"""Simulation of the hardware: engines that run it, cocotb benches, functional coverage and fault injection."""

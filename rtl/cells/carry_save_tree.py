@@ -33,7 +33,7 @@ class CarrySaveTree(wiring.Component):
     Members
     -------
     term0, term1, ... : In(signed(term_bits[i]))
-        AlignStage.
+        Terms.
     increments : In(count)
         Ones.
     word0, word1, carry : Out(total_bits), Out(total_bits), Out(1)
@@ -66,7 +66,7 @@ class CarrySaveTree(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the rows of adders, those of the shortest words first."""
         m = Module()
-        # A sign counts below zero: it enters inverted, and the constant makes it good; none needs to be extended.
+        # A sign has a negative weight: it enters inverted, and the constant makes it good; none needs to be extended.
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))

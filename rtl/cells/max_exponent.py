@@ -1,4 +1,4 @@
-"""The largest of several exponents."""
+"""The largest of several exponents, e_max."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import wiring
@@ -25,7 +25,7 @@ class MaxExponent(wiring.Component):
     Members
     -------
     exponents : In(shape).array(count)
-        Exponents; terms that do not count carry the least one there is.
+        Exponents; a term that does not participate carries the least there is.
     e_max : Out(shape)
         Their maximum.
 

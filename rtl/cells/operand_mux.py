@@ -1,4 +1,4 @@
-"""The multiplexer that picks a unit of B."""
+"""The multiplexer that picks one of the four units of a chunk."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

@@ -29,7 +29,7 @@ class AlignmentShifter(wiring.Component):
     magnitude : In(magnitude_bits)
         Unsigned significand.
     shift_amount : In(shift_amount_bits)
-        Exponents below the largest.
+        Exponents below e_max.
     output : Out(magnitude_bits + padding)
         The shifted magnitude.
 

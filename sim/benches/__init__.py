@@ -1,1 +1,1 @@
-"""cocotb benches of every component, the unit, the core and the warp; what they need besides cocotb."""
+"""cocotb benches of every component, the row, the core and the warp; what they need besides cocotb."""

@@ -193,7 +193,7 @@ def _align_bench(align: AlignmentShifter) -> ComponentBench:
 
 
 def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -> Values:
-    """Draw full, sparse and random magnitudes over all distances to beyond the shifter, and far ones."""
+    """Draw full, sparse and random magnitudes over all shift amounts to beyond the shifter, and far ones."""
     bits = align.magnitude_bits
     magnitude = rng.integers(0, 1 << rng.integers(1, bits, count, endpoint=True))
     magnitude = np.where(rng.random(count) < 0.2, (1 << bits) - 1, magnitude)
@@ -409,7 +409,7 @@ def _totals(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, c
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw how many bits a running format keeps below the largest exponent, and the least that this can be."""
+    """Draw how many bits a running format keeps below e_max, and the least that e_max can be."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

@@ -1,4 +1,4 @@
-"""cocotb tests of the unit: a step each cycle, whatever the step before was, and standing still."""
+"""cocotb tests of the row: a step each cycle, whatever the step before was, and standing still."""
 
 from collections import deque
 from itertools import islice

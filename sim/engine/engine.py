@@ -1,4 +1,4 @@
-"""The elaborated hardware as a back end: batches of numpy arrays through a compiled unit, or Amaranth's simulator."""
+"""The elaborated hardware as a back end: batches of numpy arrays through a compiled row, or Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ _BLOCK_OUTPUTS = 1 << 14
 
 
 class Model(Protocol):
-    """Something that computes unit steps."""
+    """Something that computes steps of a row."""
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Compute steps, shape (count, words); return result words, shape (count,)."""
@@ -43,7 +43,7 @@ class Execution:
     illegal : ndarray of bool, shape (tiles, m, chunks)
         Chunks whose nibble the instruction's rule does not define, as the hardware flags them.
     steps : int
-        Unit steps computed.
+        Steps computed.
     """
 
     d: NDArray
@@ -77,7 +77,7 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Push steps, shape (count, words), straight through the unit; return result words, shape (count,)."""
+        """Push steps, shape (count, words), straight through the row; return result words, shape (count,)."""
         results = self._model.run(steps)
         if self._observer:
             self._observer(steps, results)

@@ -1,4 +1,4 @@
-"""Instructions to unit steps: which bytes, nibbles, scales and control a unit gets for every output."""
+"""Instructions to steps: which bytes, nibbles, scales and control a row gets for every output."""
 
 from dataclasses import dataclass
 
@@ -101,7 +101,7 @@ def steps_of(
     operands : MatrixOperands
         Of one instruction's k.
     ordered : bool
-        B and metadata stand in the order in which a unit takes them, as :mod:`sptc.rtl.order` says. Otherwise as they
+        B and metadata stand in the order in which a row takes them, as :mod:`sptc.rtl.order` says. Otherwise as they
         lie, for an array, which orders them itself.
 
     Returns

@@ -1,0 +1,166 @@
+"""The picture of the fixed-point window in the docstring of `sptc.rtl.widths`, held against the code."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sptc.golden import multiply
+from sptc.isa.formats import FORMATS
+from sptc.isa.instructions import parse
+from sptc.isa.numerics import zero_exponent_for
+from sptc.isa.operands import MatrixOperands
+from sptc.rtl import widths as module
+from sptc.rtl.cells.shifter import AlignmentShifter
+from sptc.rtl.config import PRESETS
+from sptc.rtl.product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
+from sptc.rtl.round import ResultCode, RoundStage, normalised_bits
+from sptc.rtl.slots import Slot, kept_bits
+from sptc.rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
+from sptc.rtl.widths import Widths
+
+PICTURE = module.__doc__ or ""
+HOPPER = PRESETS["hopper"]
+#: Column of the pictures in which the bits begin.
+MARGIN = 26
+SUM, NORMALISED = (len(line) - MARGIN for line in PICTURE.splitlines() if line.startswith("      bit"))
+Spans = dict[str, tuple[int, int]]
+
+
+def spans(row: str, bits: int) -> Spans:
+    """Return the highest and the lowest bit of each letter in a row of so many bits; letters stand together."""
+    found = {}
+    for run in re.finditer(r"(\S)\1*", row):
+        assert run[1] not in found
+        found[run[1]] = (bits - 1 - run.start(), bits - run.end())
+    return found
+
+
+def rows(heading: str, bits: int) -> dict[str, Spans]:
+    """Return the rows below a heading, down to the next empty line."""
+    lines = PICTURE[PICTURE.index(heading) :].partition("\n")[2].partition("\n\n")[0].splitlines()
+    return {line[6:MARGIN].strip(): spans(line[MARGIN:], bits) for line in lines if line[6:9] != "bit"}
+
+
+@pytest.mark.parametrize("bits", [SUM, NORMALISED])
+def test_the_rulers_count_bits(bits: int) -> None:
+    places = range(bits - 1, -1, -1)
+    tens, ones = ("".join(str(place // unit % 10) for place in places) for unit in (10, 1))
+    assert f"{' ' * MARGIN}{tens}\n      {'bit':20}{ones}\n" in PICTURE
+
+
+@pytest.mark.parametrize("heading", ["f16, bf16, tf32: F = 25", "e4m3, e5m2: F = 13"])
+def test_where_floats_stand(heading: str) -> None:
+    widths = Widths(HOPPER)
+    assert widths.total_bits == SUM
+    names, kept = heading.split(": F = ")
+    drawn, f = rows(heading, SUM), int(kept)
+    assert drawn["total"] == {
+        "s": (SUM - 1, SUM - 1),
+        "c": (SUM - 2, f + 2),
+        "2": (f + 1, f + 1),
+        "1": (f, f),
+        "g": (f - 1, 0),
+    }
+    elements = [element for element in widths.floats if element.format.name in names.split(", ")]
+    assert len(elements) == len(names.split(", "))
+    for element in elements:
+        assert kept_bits(HOPPER, element) == f
+        for slot in widths.slots[: HOPPER.slots_of(element)]:
+            point = slot.padding + slot.point(element, "a") + slot.point(element, "b")
+            product = {"i": (point + 1, point), "f": (point - 1, slot.padding), "-": (slot.padding - 1, 0)}
+            assert drawn["product of a slot"] == product
+            assert point == f
+            assert slot.float_bits >= f + 2
+    lowest = f + 1 - ACCUMULATOR_SIGNIFICAND_BITS
+    accumulator = {"i": (f, f), "f": (f - 1, max(lowest, 0))} | ({"-": (lowest - 1, 0)} if lowest > 0 else {})
+    assert drawn["accumulator c"] == accumulator
+
+
+def test_where_integers_stand() -> None:
+    low = Widths(HOPPER).integer_bits
+    assert rows("s8, u8\n", SUM) == {"product, c": {"i": (SUM - 1, low), "-": (low - 1, 0)}}
+    assert all(slot.padding - slot.integer_shift == low for slot in Widths(HOPPER).slots)
+
+
+@pytest.mark.parametrize(("column", "preset"), [(1, "hopper"), (2, "blackwell")])
+def test_the_table(column: int, preset: str) -> None:
+    widths = Widths(PRESETS[preset])
+    table = PICTURE.split("=========\n")[2].splitlines()[:-1]
+    told = {words[0]: int(words[column]) for words in (re.split(r"\s{2,}", line) for line in table)}
+    bits = normalised_bits(widths.total_bits)
+    assert told == {
+        **{name: getattr(widths, name) for name in ("total_bits", "grid_bits", "integer_bits", "term_bits")},
+        "normalised_bits": bits,
+        "last fraction bit of f32": bits - 1 - FORMATS["f32"].fraction_bits,
+        "last fraction bit of f16": bits - 1 - FORMATS["f16"].fraction_bits,
+        "guard": bits - 2 - FORMATS["f16"].fraction_bits,
+    }
+    assert preset != "hopper" or bits == NORMALISED
+
+
+def test_where_the_bits_of_a_scaled_group_stand() -> None:
+    assert SCALED_GROUP_BITS - SCALED_GROUP_FRACTION_BITS == 11
+    assert SCALED_GROUP_FRACTION_BITS == 8
+
+
+def test_where_the_bits_of_a_result_stand(simulate: Callable) -> None:
+    """Each bit alone behind a leading one: in the fraction it is there, below it only a tie or more changes an f16."""
+    drawn = rows("3333333333222222222211111111110000000000", NORMALISED)
+    assert drawn == {
+        "f32": {"1": (39, 39), "f": (38, 16), "d": (15, 0)},
+        "f16": {"1": (39, 39), "f": (38, 29), "G": (28, 28), "S": (27, 0)},
+    }
+    results = (ResultCode.F32, ResultCode.F16)
+    rounder = RoundStage(SUM, Widths(HOPPER).integer_bits, results)
+    # The leading one is bit 37 of the total; the normalised sum has one bit more below it, and is shifted by one.
+    places = range(NORMALISED - 2, 1, -1)
+    totals = [1 << SUM - 2 | 1 << place - 2 for place in places]
+    ties = [1 << SUM - 2 | 1 << 28 - 2 | 1 << place - 2 for place in places]
+    for result, total in ((ResultCode.F32, totals), (ResultCode.F16, totals), (ResultCode.F16, ties)):
+        got = simulate(rounder, total=total, headroom=[16] * len(total), result=[result.value] * len(total))["output"]
+        name = result.name.lower()
+        fmt, last = FORMATS[name], drawn[name]["f"][1]
+        one = 16 << fmt.fraction_bits
+        fractions = [1 << place - last if place >= last else 0 for place in places]
+        if total is ties:  # the guard that stands there already is a tie, to even, unless sticky sees a bit
+            wanted = [one + f + (f & 1 or place <= 27) for f, place in zip(fractions, places, strict=True)]
+            wanted[places.index(28)] = one  # the same bit twice
+        else:
+            wanted = [one + fraction for fraction in fractions]
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_least_headroom() -> None:
+    for result, weight in (("f32", 126), ("f16", 14)):
+        assert FORMATS[result].minimum_exponent == -weight
+        e_zero = zero_exponent_for(HOPPER.alignment_bits, half_result=result == "f16")
+        assert e_zero + SUM - 1 - HOPPER.alignment_bits + weight == e_zero + 13 + weight == 6
+
+
+@pytest.mark.parametrize(("result", "headroom", "value"), [("f32", 139, 2.1884765625), ("f16", 27, 2.189453125)])
+def test_the_example(simulate: Callable, result: str, headroom: int, value: float) -> None:
+    """The products, the total and both results; the golden model gives these results too."""
+    slot, widths = Slot(HOPPER, 0), Widths(HOPPER)
+    shifter = AlignmentShifter(2 * slot.significand_bits, slot.padding, slot.shift_amount_bits, slot.float_bits)
+    f16 = next(element for element in widths.floats if element.format.name == "f16")
+    point = slot.point(f16, "a") + slot.point(f16, "b")
+    magnitudes = [int(2.25 * 2**point), int(1.5 * 2**point)]
+    terms = simulate(shifter, magnitude=magnitudes, shift_amount=[0, 25])["output"].tolist()
+    assert terms == [9 << 23, 1]
+    total = sum(terms) + (-63 << 15)
+    assert (total, total.bit_length() - 1) == (73_433_089, 26)
+    assert f"{total:,}" in " ".join(PICTURE.split())
+    rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results)
+    code = ResultCode[result.upper()].value
+    output = int(simulate(rounder, total=[total], headroom=[headroom], result=[code])["output"][0])
+    dtype = {"f32": np.float32, "f16": np.float16}[result]
+    word = np.array(value, dtype).view(f"u{np.dtype(dtype).itemsize}")
+    assert float(word.view(dtype)) == value
+    assert output == int(word)
+    a, b = np.zeros((1, 1, 16), np.float16), np.zeros((1, 16, 1), np.float16)
+    a[0, 0, :2], b[0, :2, 0] = (1.5, 1.5 * 2**-12), (1.5, 2**-13)
+    c = np.full((1, 1, 1), -63 * 2**-10, dtype)
+    instruction = parse(f"mma.sync.aligned.m16n8k16.row.col.{result}.f16.f16.{result}")
+    d = multiply(instruction, "sm_90", MatrixOperands(a.view(np.uint16), b.view(np.uint16), c.view(word.dtype)))
+    assert d.item() == int(word)
