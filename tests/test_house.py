@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "infra": "errors numpy tqdm",
     "isa": "errors numpy",
     "golden": "isa errors numpy",
-    "rtl/cells": "amaranth",
+    "rtl/cells": "isa amaranth",
     "rtl": "rtl/cells isa infra errors amaranth",
     "gpu": "isa errors numpy",
     "tensors": "golden isa infra errors numpy ml_dtypes safetensors",
