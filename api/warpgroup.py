@@ -87,34 +87,18 @@ def wgmma(
         raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma.")
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
-    if not isinstance(scale_d, (bool, np.bool_)):
-        raise OperandError(f"scale_d of {parsed} must be True or False, not {scale_d!r}")
-    for name, value in (("imm_scale_a", imm_scale_a), ("imm_scale_b", imm_scale_b)):
-        _check_immediate(name, value, (1,) if parsed.a.is_integer else (1, -1), parsed)
-    transposes = (0, 1) if parsed.container_bits == 16 else (0,)
-    _check_immediate("imm_trans_b", imm_trans_b, transposes, parsed)
+    imm_scale, imm_trans = (imm_scale_a, imm_scale_b), (imm_trans_a, imm_trans_b)
+    immediates = _immediates(parsed, selector, isinstance(a, np.ndarray), scale_d, imm_scale, imm_trans)
     accumulators = accumulator_fragment(parsed)
     operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
     maps = {"b": _shared_operand("b", b, parsed, imm_trans_b)}
     if isinstance(a, np.ndarray):
         operands["a"] = registers("a", a, (128, a_fragment(parsed).registers), parsed)
-        if imm_trans_a:
-            raise OperandError(f"imm_trans_a of {parsed} must be 0 where a is held in registers, not {imm_trans_a!r}")
     else:
-        _check_immediate("imm_trans_a", imm_trans_a, transposes, parsed)
         maps["a"] = _shared_operand("a", a, parsed, imm_trans_a)
     operands["e"] = registers("e", e, (128,), parsed)
-    check_selector(selector, parsed)
     operands["smem"] = check_image(smem, str(parsed), maps)
     places = metadata_map(parsed, selector)
-
-    immediates = Immediates(
-        sparsity_selector=int(selector),
-        a_in_registers="a" not in maps,
-        scale_d=bool(scale_d),
-        imm_scale=(imm_scale_a, imm_scale_b),
-        imm_trans=(imm_trans_a, imm_trans_b),
-    )
     descriptors = (0 if isinstance(a, np.ndarray) else int(a), int(b))
 
     def compute(block: dict[str, Any]) -> Registers:
@@ -136,6 +120,36 @@ def wgmma(
         return pack(computes.multiply(parsed, "sm_90", matrices), accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def _immediates(
+    instruction: Instruction,
+    selector: int,
+    a_in_registers: bool,
+    scale_d: bool,
+    imm_scale: tuple[int, int],
+    imm_trans: tuple[int, int],
+) -> Immediates:
+    """Check all that is neither register nor address, and return it."""
+    check_selector(selector, instruction)
+    if not isinstance(scale_d, (bool, np.bool_)):
+        raise OperandError(f"scale_d of {instruction} must be True or False, not {scale_d!r}")
+    for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):
+        _check_immediate(name, value, (1,) if instruction.a.is_integer else (1, -1), instruction)
+    trans_a, trans_b = imm_trans
+    transposes = (0, 1) if instruction.container_bits == 16 else (0,)
+    _check_immediate("imm_trans_b", trans_b, transposes, instruction)
+    if not a_in_registers:
+        _check_immediate("imm_trans_a", trans_a, transposes, instruction)
+    elif trans_a:
+        raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {trans_a!r}")
+    return Immediates(
+        sparsity_selector=int(selector),
+        a_in_registers=a_in_registers,
+        scale_d=bool(scale_d),
+        imm_scale=imm_scale,
+        imm_trans=imm_trans,
+    )
 
 
 def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
