@@ -44,7 +44,9 @@ class ReadControl(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the flags of what arrives and what is complete."""
         m = Module()
-        arriving_last, full, free = Signal(), Signal(), Signal()
+        arriving_last = Signal()
+        full = Signal()
+        free = Signal()
         m.d.comb += [
             # A first part is read only when the item before has left, or leaves now.
             free.eq(~self.first | (~(self.arriving & arriving_last) & (~full | self.o_ready))),

@@ -135,7 +135,9 @@ class RoundStage(wiring.Component):
         increment = Signal()
         m.d.comb += increment.eq(truncated)
         if halves:
-            guard, sticky, odd = Signal(), Signal(), Signal()
+            guard = Signal()
+            sticky = Signal()
+            odd = Signal()
             m.d.comb += [
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
                 sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),

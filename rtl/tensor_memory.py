@@ -134,7 +134,8 @@ class TensorMemoryReader(wiring.Component):
         """Build the sequence of reads and the registers."""
         m = Module()
         request, memory = self.i.payload, self.memory
-        part, following = Signal(_Part), Signal(_Part)
+        part = Signal(_Part)
+        following = Signal(_Part)
         last = Signal()
         m.submodules.control = control = ReadControl()
         m.d.comb += [

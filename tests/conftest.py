@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
+import planting  # before anything of the package: it plants the fault that SPTC_PLANT names
 from numpy.typing import NDArray
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import parse
@@ -31,8 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = secrets.randbelow(2**31)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"random tests use --seed {config.getoption('--seed')}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    planted = [f"planted: {planting.NAME}"] if planting.NAME else []
+    return [f"random tests use --seed {config.getoption('--seed')}", *planted]
 
 
 @pytest.fixture(scope="session")

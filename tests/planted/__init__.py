@@ -1,0 +1,66 @@
+"""Faults that an engineer could make, each a small change of what a module defines, by name.
+
+``SPTC_PLANT=NAME pytest ...`` runs tests with a fault, in every process (see ``start/planting.py``); inside a test
+``faults(room)[name].plant(module, monkeypatch.setattr)`` plants one. ``python tests/planted/table.py`` asks which tests
+see which faults.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ROOMS", "Change", "Fault", "fault", "faults"]
+
+sys.path.insert(0, str(Path(__file__).parent / "start"))
+from planting import ROOMS, room_of
+
+#: Sets an attribute of an object, as `setattr` does and the `setattr` of pytest's monkeypatch.
+Change = Callable[[Any, str, Any], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A planted fault.
+
+    Attributes
+    ----------
+    name : str
+        ``room.what``; of faults that a property of the hardware must see, the property's name.
+    module : str
+        Full name of the module that it changes.
+    mistake : str
+        What is wrong, in words.
+    plant : callable
+        Changes the module, by means of the function that it is given.
+    preset : str
+        Datapath on which a proof sees it.
+    """
+
+    name: str
+    module: str
+    mistake: str
+    plant: Callable[[Any, Change], None]
+    preset: str
+
+
+_FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[Any, Change], None]], None]:
+    """Enter a function as a fault; its docstring says what is wrong. Parameters as of :class:`Fault`."""
+
+    def enter(plant: Callable[[Any, Change], None]) -> None:
+        assert name not in _FAULTS
+        _FAULTS[name] = Fault(name, f"sptc.{module}", (plant.__doc__ or "").strip(), plant, preset)
+
+    return enter
+
+
+def faults(room: str) -> dict[str, Fault]:
+    """Return the faults of a room by name."""
+    for file in ROOMS[room]:
+        import_module(f"{__name__}.{file}")
+    return {name: found for name, found in _FAULTS.items() if room_of(name) == room}

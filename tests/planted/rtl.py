@@ -1,0 +1,160 @@
+"""Faults of the hardware that only tests may see: routing, order, rounding, formats."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value
+
+from . import Change, fault
+from .circuits import amend, named, read_otherwise
+
+
+@fault("rtl.select.parts", "rtl.select")
+def _(select: Any, change: Change) -> None:
+    """Two chunks that take turns byte by byte select by each other's metadata."""
+
+    def exchanged(self: Any, m: Module) -> Iterator[Any]:
+        lanes = list(self.selects)
+        for group in range(len(lanes) // 2 if self.config.interleaved else 0):
+            for slot in range(select.KEPT_UNITS):
+                for unit, port in enumerate(m.submodules[f"select{slot}_{group}"].select):
+                    yield port.eq(Cat(lanes[2 * group + 1][slot][unit], lanes[2 * group][slot][unit]))
+
+    amend(change, select.SelectStage, exchanged)
+
+
+@fault("rtl.order.column", "rtl.order")
+def _(order: Any, change: Change) -> None:
+    """A column's order takes `wide` for `sparse` and the other way round."""
+    read_otherwise(change, order.ColumnOrder, lambda self: {"wide": self.sparse, "sparse": self.wide})
+
+
+@fault("rtl.order.dense", "rtl.order")
+def _(order: Any, change: Change) -> None:
+    """Dense steps are given the metadata at the input, not that of the first two units."""
+    read_otherwise(change, order.RowOrder, lambda self: {"sparse": Const(1)})
+
+
+@fault("rtl.core.scales", "rtl.core")
+def _(core: Any, change: Change) -> None:
+    """Every column gets the block scales of the first."""
+
+    def first(self: Any, m: Module) -> Iterator[Any]:
+        for row in range(self.config.rows):
+            for column in range(self.config.columns):
+                yield m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
+
+    amend(change, core.Core, first)
+
+
+@fault("rtl.core.flags", "rtl.core")
+def _(core: Any, change: Change) -> None:
+    """The flags of undefined metadata come out a cycle before their result."""
+    right = core.delayed
+
+    def delayed(m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
+        return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
+
+    change(core, "delayed", delayed)
+
+
+@fault("rtl.warp.metadata", "rtl.warp")
+def _(warp: Any, change: Change) -> None:
+    """Rows 8 to 15 are given the metadata of rows 0 to 7."""
+    right = warp.Warp._metadata_row
+    change(warp.Warp, "_metadata_row", lambda self, held, row, step: right(self, held, row % 8, step))
+
+
+@fault("rtl.warp.scales", "rtl.warp")
+def _(warp: Any, change: Change) -> None:
+    """Of two block scales a row, groups of products get the first and the second in turns."""
+    right = warp.Warp._scales
+
+    def scales(self: Any, held: Any, operand: str, index: int) -> Value:
+        value = right(self, held, operand, index)
+        turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
+        return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
+
+    change(warp.Warp, "_scales", scales)
+
+
+@fault("rtl.wgmma.registers", "rtl.wgmma")
+def _(wgmma: Any, change: Change) -> None:
+    """A from shared memory lands with its second and third register exchanged."""
+    right = wgmma.WgmmaWarp._take_a
+
+    def take_a(self: Any, m: Module, a: Any, panel: Any, take: Value, missing: Value) -> None:
+        right(self, m, [[lane[0], lane[2], lane[1], lane[3]] for lane in a], panel, take, missing)
+
+    change(wgmma.WgmmaWarp, "_take_a", take_a)
+
+
+@fault("rtl.fetch.strides", "rtl.fetch")
+def _(fetch: Any, change: Change) -> None:
+    """The two offsets of an MN-major operand are exchanged whatever its swizzle, not only without one."""
+
+    def exchanged(self: Any, m: Module) -> Iterator[Any]:
+        descriptor, exponent = self.request.descriptor, named(m, "exponent")
+        units = self.request.panel
+        with m.If(self.request.mn_major):
+            yield named(m, "base").eq(
+                descriptor.start
+                + self.segment * descriptor.leading
+                + (units >> exponent) * descriptor.stride
+                + (units & named(m, "mask"))
+            )
+
+    amend(change, fetch.CoreMatrixAddress, exchanged)
+
+
+@fault("rtl.tensor_memory.selector", "rtl.tensor_memory")
+def _(tensor_memory: Any, change: Change) -> None:
+    """The sparsity selector of wide elements is not looked at."""
+
+    def first(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(named(m, "part") == tensor_memory._Part.METADATA.value):
+            yield self.memory.column.eq(self.i.payload.metadata_column)
+
+    amend(change, tensor_memory.TensorMemoryReader, first)
+
+
+@fault("rtl.round.sticky", "rtl.round")
+def _(rounding: Any, change: Change) -> None:
+    """The sticky bit of an f16 knows only as many bits as an f32 has."""
+
+    def shortened(self: Any, m: Module) -> Iterator[Any]:
+        if rounding.ResultCode.F16 in self.results:
+            low = -1 - rounding._F32.fraction_bits
+            yield named(m, "sticky").eq(named(m, "shifted")[low : -2 - rounding._F16.fraction_bits].any())
+
+    amend(change, rounding.RoundStage, shortened)
+
+
+@fault("rtl.multiply.grid", "rtl.multiply")
+def _(multiply: Any, change: Change) -> None:
+    """The accumulator is cut where the format that keeps most cuts, not where the running one does."""
+
+    def whole(self: Any, m: Module) -> Iterator[Any]:
+        if self.widths.floating:
+            yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
+
+    amend(change, multiply.MultiplyStage, whole)
+
+
+@fault("rtl.reduce.groups", "rtl.reduce")
+def _(reduce: Any, change: Change) -> None:
+    """Sums of groups of 4-bit integers are added whatever the elements are."""
+    read_otherwise(change, reduce.ReduceStage, lambda self: {"integer_groups": Const(1)})
+
+
+@fault("rtl.unpack.specials", "rtl.unpack")
+def _(unpack: Any, change: Change) -> None:
+    """Of e4m3 all codes with the top exponent are NaN, not the last alone."""
+
+    def whole_exponent(self: Any, m: Module) -> Iterator[Any]:
+        for code, element in enumerate(self.config.elements):
+            if element.format.specials is unpack.Specials.NAN:
+                with m.If(self.element == code):
+                    yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
+
+    amend(change, unpack.FormatDecoder, whole_exponent)

@@ -1,0 +1,83 @@
+"""Plants the fault that ``SPTC_PLANT`` names, in this process and in every one that it starts.
+
+This file is imported before anything of the package: by ``sitecustomize`` beside it where that is on ``PYTHONPATH``,
+and by ``tests/conftest.py``. A fault is planted in a module at the moment in which that is imported, before others can
+take over what it changes. Processes that import none of the package lose no time.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["NAME", "ROOMS", "room_of"]
+
+#: The fault that is planted; empty without one.
+NAME = os.environ.get("SPTC_PLANT", "")
+#: Files with the faults of a room, by the room.
+ROOMS = {
+    "rtl": ("proven", "rtl"),
+    "golden": ("golden",),
+    "isa": ("isa",),
+    "verify": ("verify",),
+    "gemm": ("gemm",),
+}
+#: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
+_COMPILED = ("rtl", "isa")
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def room_of(name: str) -> str:
+    """Return the room of a fault; those that a property of the hardware sees have the property's name."""
+    first = name.partition(".")[0]
+    return first if first in ROOMS else "rtl"
+
+
+class _Planter(MetaPathFinder):
+    """Finds the modules of the room as ever, and plants the fault once the right one has been executed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"sptc.{room_of(NAME)}."):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None or not spec.origin:
+            return spec
+        if not Path(spec.origin).resolve().is_relative_to(_CHECKOUT):  # an installed copy, which has no tests
+            return spec
+        right = spec.loader.exec_module
+
+        def execute(module: ModuleType) -> None:
+            right(module)
+            catalogue = import_module("sptc.tests.planted")
+            fault = catalogue.faults(room_of(NAME))[NAME]
+            if fault.module == module.__name__:
+                fault.plant(module, setattr)
+
+        spec.loader.exec_module = execute  # type: ignore[method-assign]
+        return spec
+
+
+def _start() -> None:
+    here = str(Path(__file__).parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
+    if room_of(NAME) in _COMPILED and os.environ.get("SPTC_PLANT_CACHE") != NAME:
+        folder = tempfile.mkdtemp(prefix=f"sptc-{NAME}-")
+        os.environ |= {"SPTC_CACHE": folder, "SPTC_PLANT_CACHE": NAME}
+        owner = os.getpid()
+        atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    sys.meta_path.insert(0, _Planter())
+
+
+if NAME:
+    _start()
