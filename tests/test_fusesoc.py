@@ -43,6 +43,7 @@ def exported(folder: Path) -> list[Path]:
     return sorted(folder.glob("build/*/lint/src/*/*"))
 
 
+@pytest.mark.regression
 def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
     """With the core file of the project, for a smaller preset."""
     done = lint(tmp_path, HOPPER.replace("hopper", "tiny"), "sptc:cores:tiny")
@@ -54,6 +55,7 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
     assert source.read_text(encoding="utf-8") == (tmp_path / "tiny.v").read_text(encoding="utf-8")
 
 
+@pytest.mark.regression
 def test_the_design_of_the_readme(tmp_path: Path) -> None:
     """It lints whole: the top it asks for is a module under the name that it says."""
     (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -17,6 +17,7 @@ from sptc.sim.coverage.steps import StepCoverage
 SEED = 5
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("preset", "top", "items"), [("tiny", "core", 1500), ("hopper", "core", 2500), ("tiny", "warp", 300)]
 )
@@ -28,6 +29,7 @@ def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, 
     assert coverage.complete, coverage.table()
 
 
+@pytest.mark.regression
 def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Bins of steps from both tests of the bench, and Verilator's count beside them, in one report."""
     built = bench("tiny", "row", 1500, code_coverage=True)

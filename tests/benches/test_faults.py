@@ -60,6 +60,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Callable[[s
     return get
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_most_faults_are_killed_and_no_fault_is_none(injected: Callable, top: str) -> None:
     of_top, _ = injected(top)
@@ -72,6 +73,7 @@ def test_most_faults_are_killed_and_no_fault_is_none(injected: Callable, top: st
     assert of_top.first_failure(None) is None, "a fault left something behind"
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
 def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed: int, top: str) -> None:
     """What the fast regression kills early, cocotb kills too; the component at fault is the one that fails."""
@@ -87,6 +89,7 @@ def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed
         assert [failure.test for failure in failures] == [fault.component]
 
 
+@pytest.mark.regression
 def test_draws(tmp_path: Path) -> None:
     """The seed decides; more faults than there are give all; each has a number of its own."""
     (few, again, other), every = (
@@ -99,6 +102,7 @@ def test_draws(tmp_path: Path) -> None:
     assert [fault.number for fault in few] == [*range(1, 11)]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("command", "same"),
     [
@@ -113,6 +117,7 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     assert proved_equivalent("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 60.0) == same
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("command", "same"),
     [
@@ -133,6 +138,7 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
     assert proved_equivalent("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 20.0) == same
 
 
+@pytest.mark.regression
 def test_survivors_of_components_change_nothing(injected: Callable) -> None:
     """All of them, so that of the rest every one is killed."""
     of_top, folder = injected("components")
@@ -141,6 +147,7 @@ def test_survivors_of_components_change_nothing(injected: Callable) -> None:
     assert len(left) <= 1, left
 
 
+@pytest.mark.regression
 def test_a_fault_of_a_core_that_is_killed_is_not_proved(injected: Callable) -> None:
     of_top, folder = injected("core")
     fault = next(fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None)

@@ -19,6 +19,7 @@ def test_what_the_bench_draws_from() -> None:
     assert (min(i.n for i in drawn), max(i.n for i in drawn)) == (8, 256)
 
 
+@pytest.mark.regression
 def test_on_verilator(bench: Callable, seed: int) -> None:
     assert bench("tiny", "tensor_memory", TILES).run(seed) == []
 

@@ -43,6 +43,7 @@ def wgmma(bench: Callable, seed: int, tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.regression
 def test_every_form(wgmma: Run) -> None:
     assert wgmma() == []
 
@@ -52,6 +53,7 @@ def test_every_form_at_length(wgmma: Run) -> None:
     assert wgmma(30 * ITEMS) == []
 
 
+@pytest.mark.regression
 def test_recorded_tiles(wgmma: Run) -> None:
     """Every recording of wgmma that ships, from descriptors and registers to registers."""
     files = [read(path) for path in shipped() if path.name.startswith("wgmma")]
@@ -59,6 +61,7 @@ def test_recorded_tiles(wgmma: Run) -> None:
     assert wgmma(files=files) == []
 
 
+@pytest.mark.regression
 def test_a_wrong_output_in_a_recording_is_seen(wgmma: Run) -> None:
     source = next(path for path in shipped() if "m64n64k32.f32.f16" in path.name and "descriptor-a" in path.name)
     file = read(source)
@@ -68,6 +71,7 @@ def test_a_wrong_output_in_a_recording_is_seen(wgmma: Run) -> None:
     assert re.search("case 1, warp 2, columns 8 to 15: 1 bits differ from the golden model", failure.message)
 
 
+@pytest.mark.regression
 def test_every_recorded_set(wgmma: Run, recorded_sets: Iterator[tuple[str, RegisterFile]]) -> None:
     """All 77 sets, where the complete recordings are present."""
     files = [file for key, file in recorded_sets if key.startswith("wg_")]

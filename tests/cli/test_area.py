@@ -50,6 +50,7 @@ def test_what_there_is_to_choose_from() -> None:
     assert tuple(FPGAS) == area._FPGAS
 
 
+@pytest.mark.regression
 def test_the_table(least: Path, liberty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--config", least, "--liberty", liberty, "--by-stage", "--jobs", "2") == 0
     output, errors = capsys.readouterr()
@@ -69,6 +70,7 @@ def test_the_table(least: Path, liberty: Path, capsys: pytest.CaptureFixture[str
     assert re.search(r"^\d+\.\d s$", output.splitlines()[-1])
 
 
+@pytest.mark.regression
 def test_json(least: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_status("--config", least, "--json") == 0
     first = json.loads(capsys.readouterr().out)
@@ -91,12 +93,14 @@ def test_json(least: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert again["unit"] == first["unit"] | {"cached": True}
 
 
+@pytest.mark.regression
 def test_the_dense_twin_alone(least: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--config", least, "--dense", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["configuration"]["sparse"], found["dense_unit"], found["sparsity_percent"]) == (False, None, None)
 
 
+@pytest.mark.regression
 def test_one_unit(least: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--config", least, "--unit-only", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -104,6 +108,7 @@ def test_one_unit(least: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [found[key] for key in ("dense_unit", "sparsity_percent", "array", "warp")] == 4 * [None]
 
 
+@pytest.mark.regression
 def test_a_picture(least: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "least.svg"
     assert exit_status("--config", least, "--fpga", "ice40", "--dense", "--combinational", "--plot", picture) == 0

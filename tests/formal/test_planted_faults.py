@@ -16,7 +16,13 @@ def test_there_is_a_fault_for_each() -> None:
     assert FAULTS.keys() == {item.name for item in PROPERTIES}
 
 
-@pytest.mark.parametrize("name", FAULTS)
+#: One for each engine, in the quick tier.
+QUICK = ("metadata.legal", "operands.exact", "core.order")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression) for name in FAULTS]
+)
 def test_a_planted_fault_is_seen(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

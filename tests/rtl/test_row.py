@@ -297,6 +297,7 @@ def test_only_scales_held_are_built() -> None:
 PAIRS = [*combinations(WORDS, 2)]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("pair", [*PAIRS[::13], ("f16", "s8"), ("s4", "e2m1/4")], ids="+".join)
 def test_two_formats_cost_more_than_either(pair: tuple[str, str]) -> None:
     """And they elaborate, whichever they are."""
@@ -315,6 +316,7 @@ def uses_of(word: str) -> list[Instruction]:
     return [i for i in found.values() if i.container_bits < 8 or not i.scale_format]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("word", "step_bytes", "bits"),
     [
@@ -373,6 +375,7 @@ def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
     return rules
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     "config",
     [

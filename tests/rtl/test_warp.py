@@ -225,6 +225,18 @@ def instructions_of(config: CoreConfig) -> list[Instruction]:
     return [i for i in every_instruction("mma") if i.m == ROWS and config.holds(i)]
 
 
+def test_one_instruction_of_each_width(rng: np.random.Generator) -> None:
+    """Sparse and dense, of one step and of two, with all sixteen nibbles and any selector."""
+    groups: dict[tuple[object, ...], list[Instruction]] = {}
+    for instruction in instructions_of(TINY):
+        groups.setdefault((instruction.a.bits, bool(instruction.sparse)), []).append(instruction)
+    assert len(groups) == 4
+    drawn = [group[int(rng.integers(len(group)))] for group in groups.values()]
+    cases = [case(TINY, "sm_80", i, rng, sparsity_selector=int(rng.integers(i.sparsity_selectors))) for i in drawn]
+    check_results(cases, run(Warp(TINY), cases, rng))
+
+
+@pytest.mark.regression
 def test_every_instruction_of_tiny(rng: np.random.Generator) -> None:
     """Each with all sixteen nibbles; each shape, type and rule with all selectors, whatever the result format."""
     alike: dict[tuple[object, ...], list[Instruction]] = {}
@@ -256,6 +268,7 @@ def test_gaps_and_stalls(rng: np.random.Generator) -> None:
 SHAPES = [(1, 1), (1, 8), (16, 1), (2, 4), (4, 8), (16, 8)]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_any_array_under_gaps_and_stalls(rows: int, columns: int, rng: np.random.Generator) -> None:
     """With a stand-in for the units; also where a step must wait for the one before to come out of the pipeline."""
@@ -272,6 +285,7 @@ def test_any_array_under_gaps_and_stalls(rows: int, columns: int, rng: np.random
 TIMINGS = [(4, 4, CUTS, 16), (4, 4, CUTS, 32), (4, 8, CUTS[1:4], 16), (8, 2, (), 16), (8, 8, (), 16), (2, 2, CUTS, 32)]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(("rows", "columns", "cuts", "step_bytes"), TIMINGS)
 def test_interval_and_latency(
     rows: int, columns: int, cuts: tuple[str, ...], step_bytes: int, rng: np.random.Generator
@@ -399,12 +413,14 @@ SCALED = [
 ]
 
 
+@pytest.mark.regression
 def test_block_scales(rng: np.random.Generator) -> None:
     config = replace(PRESETS["rtx-blackwell"], rows=1, columns=1)
     cases = [case(config, "sm_120", parse(text), rng, scales=(a, b)) for text, a, b in SCALED]
     check_results(cases, run(Warp(config), cases, rng))
 
 
+@pytest.mark.regression
 def test_the_interval_of_an_h200(rng: np.random.Generator) -> None:
     """m16n8k32 of f16 every eight cycles, as measured; other formats in between make no difference."""
     hopper = replace(PRESETS["hopper"], formats=("f16", "tf32", "s8"))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,15 @@ def of_architecture(arch: str) -> list[Instruction]:
     return [i for i in every_instruction("mma") if arch in i.architectures]
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+#: The datapath that the quick tier compiles; the others are for the regression.
+QUICK_ARCHITECTURE = "sm_90"
+
+
+def marked(arch: str) -> Any:
+    return pytest.param(arch, marks=[] if arch == QUICK_ARCHITECTURE else pytest.mark.regression)
+
+
+@pytest.mark.parametrize("arch", map(marked, ARCHITECTURES))
 def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
     """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
@@ -112,7 +121,14 @@ def one_of_each() -> Iterator[tuple[str, Instruction]]:
                 yield arch, i
 
 
-@pytest.mark.parametrize(("arch", "i"), [*one_of_each()], ids=str)
+@pytest.mark.parametrize(
+    ("arch", "i"),
+    [
+        pytest.param(arch, i, marks=[] if arch == QUICK_ARCHITECTURE else pytest.mark.regression)
+        for arch, i in one_of_each()
+    ],
+    ids=str,
+)
 def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
     """Whichever step a chunk falls into."""
     given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
@@ -174,6 +190,7 @@ def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[in
     return folder, [(code, out, err) for (out, err), code in ended]
 
 
+@pytest.mark.regression
 def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, str]]]) -> None:
     folder, ended = raced
     sixteen = np.float32(16).view(np.uint32)

@@ -78,6 +78,7 @@ def test_the_table(made_up: Survey) -> None:
     assert "the sum is not the flattened unit" in text
 
 
+@pytest.mark.regression
 def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     recipe = Recipe(library=library, full_adders=True)
     found = survey(least, recipe, jobs=2, by_stage=True, by_format=True)
@@ -128,12 +129,14 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     assert (tmp_path / "stages.svg").read_text() == first
 
 
+@pytest.mark.regression
 def test_the_dense_twin_alone(least: CoreConfig) -> None:
     dense = survey(replace(least, sparse=False), Recipe(), jobs=2)
     assert (dense.twin, dense.overhead) == (None, None)
     assert "\ndense unit " in table(dense)
 
 
+@pytest.mark.regression
 def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     """The path is longer and there is no array."""
     least = replace(least, cuts=CUTS)
@@ -166,6 +169,7 @@ def test_stages_are_grouped(
     assert found.stages_sum == {"gates": 4 + 5 + 1 + 3 + 4}
 
 
+@pytest.mark.regression
 def test_cells_of_an_fpga(least: CoreConfig) -> None:
     found = survey(replace(least, sparse=False), Recipe(fpga="ice40"), jobs=1)
     assert found.unit.amounts["LUT"] > 100
@@ -184,6 +188,7 @@ def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
     assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(found)
 
 
+@pytest.mark.regression
 def test_a_library_without_full_adders(least: CoreConfig, library: Library) -> None:
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "(ADD)" not in line))
     with pytest.raises(Error, match=r"^poor\.lib has no full adder"):

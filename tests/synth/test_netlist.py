@@ -35,6 +35,7 @@ def test_units() -> None:
     assert unit(config, operators=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(("sparse", "most"), [(False, 100), (True, 300)], ids=["control", "decoders"])
 def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path: Path) -> None:
     """A dense array has the control of its pipeline beside them; a sparse one the decoders and flags of its rows."""
@@ -58,6 +59,7 @@ def test_a_configuration_that_serves_no_warp() -> None:
         around_units(CoreConfig(name="least", formats=("s8",), step_bytes=4), "warp")
 
 
+@pytest.mark.regression
 def test_a_netlist_comes_apart(tmp_path: Path) -> None:
     """Into its submodules with all that is below, and the rest around their boxes."""
     nested = "\n".join(
@@ -94,6 +96,7 @@ def test_a_netlist_comes_apart(tmp_path: Path) -> None:
     assert "$not" not in rest
 
 
+@pytest.mark.regression
 def test_a_unit_comes_apart(tmp_path: Path) -> None:
     whole = unit(CoreConfig(name="two", formats=("s8",), step_bytes=4, cuts=("reduce",)))
     parts, between = stages(whole)

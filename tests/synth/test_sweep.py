@@ -43,6 +43,7 @@ def test_a_grid() -> None:
     assert not any(point.config and point.config.sparse for point in found)
 
 
+@pytest.mark.regression
 def test_a_sweep(found: list[Point]) -> None:
     assert [point.place for point in found] == [point.place for point in points(GRID)]
     small, cut, large, _ = found[:4]
@@ -61,6 +62,7 @@ def test_a_sweep(found: list[Point]) -> None:
         assert point.refusal.startswith("alignment_bits must be at least 20")
 
 
+@pytest.mark.regression
 def test_its_reports(found: list[Point], library: Library, tmp_path: Path) -> None:
     recipe = Recipe(library=library)
     lines = sweep_table(found, recipe).splitlines()
