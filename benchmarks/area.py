@@ -33,6 +33,12 @@ UNITS = {
     "s8": CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=FOUR_STAGES),
     "hopper": PRESETS["hopper"],
 }
+#: The same in little, for `--small`.
+SMALL_UNITS = {
+    "f16": replace(UNITS["f16"], step_bytes=4),
+    "s8": replace(UNITS["s8"], step_bytes=4),
+    "tiny": PRESETS["tiny"],
+}
 #: What is promised: thousands of square microns a multiplication, and nanoseconds.
 BOUNDS = {"f16": (42.0, 16.0), "s8": (17.5, None), "hopper": (85.0, None)}
 STAGE_NS = 5.0
@@ -46,16 +52,16 @@ def products(config: CoreConfig) -> int:
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
-def measured(library: Library) -> dict[str, Measurement]:
-    """Measure every unit, as many at a time as there are cores; at last the largest alone, with its conversion."""
+def measured(units: dict[str, CoreConfig], library: Library) -> dict[str, Measurement]:
+    """Measure every unit, as many at a time as there are cores; at last the last alone, with its conversion."""
     wires, adders = Recipe(library=library, combinational=True), Recipe(library, combinational=True, full_adders=True)
     wanted = {}
-    for name, config in UNITS.items():
+    for name, config in units.items():
         dense = unit(replace(config, sparse=False), combinational=True)
         wanted[f"{name} dense"] = (dense, wires)
         wanted[f"{name} sparse"] = (unit(config, combinational=True), wires)
         wanted[f"{name} adders"] = (dense, adders)
-    wanted["f16 stages"] = (unit(replace(UNITS["f16"], sparse=False)), Recipe(library=library))
+    wanted["f16 stages"] = (unit(replace(units["f16"], sparse=False)), Recipe(library=library))
     with tqdm(total=len(wanted), unit="unit", disable=None, leave=False) as bar:
 
         def progress(done: int, _total: int) -> None:
@@ -63,15 +69,15 @@ def measured(library: Library) -> dict[str, Measurement]:
 
         found = measure_all(wanted, cores(), progress=progress)
     start = time.perf_counter()
-    largest = unit(UNITS["hopper"])
+    last = unit([*units.values()][-1])
     conversion = time.perf_counter() - start
-    alone = measure(largest, Recipe(library=library))
-    return found | {"hopper report": replace(alone, seconds=conversion + alone.seconds)}
+    alone = measure(last, Recipe(library=library))
+    return found | {"report": replace(alone, seconds=conversion + alone.seconds)}
 
 
-def per_product(found: dict[str, Measurement], name: str, kind: str) -> float:
+def per_product(measurement: Measurement, config: CoreConfig) -> float:
     """Return thousands of square microns a multiplication."""
-    return found[f"{name} {kind}"].amounts["area"] / products(UNITS[name]) / 1000
+    return measurement.amounts["area"] / products(config) / 1000
 
 
 def nanoseconds(measurement: Measurement) -> float:
@@ -80,44 +86,40 @@ def nanoseconds(measurement: Measurement) -> float:
     return measurement.longest / 1000
 
 
-def rows_of(found: dict[str, Measurement]) -> list[Row]:
+def rows_of(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> list[Row]:
     """Return the figures, each beside what is promised."""
     rows = []
-    for name in UNITS:
-        area, delay = BOUNDS[name]
-        rows.append(
-            Row(f"{name} dense, area a product", "k um2", per_product(found, name, "dense"), f"at most {area:g}")
-        )
-        promise = f"at most {delay:g}" if delay else ""
-        rows.append(Row(f"{name} dense, delay", "ns", nanoseconds(found[f"{name} dense"]), promise))
-        rows.append(Row(f"{name} dense with full-adder cells", "k um2", per_product(found, name, "adders")))
-        rows.append(Row(f"{name} sparse, area a product", "k um2", per_product(found, name, "sparse")))
-        pair = [found[f"{name} {kind}"] for kind in ("sparse", "dense")]
-        for what, (sparse, dense) in {
-            "area": [each.amounts["area"] for each in pair],
-            "delay": [nanoseconds(each) for each in pair],
+    for name, config in units.items():
+        dense, sparse, adders = (found[f"{name} {kind}"] for kind in ("dense", "sparse", "adders"))
+        area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))
+        rows.append(Row(f"{name} dense, area a product", "k um2", per_product(dense, config), area))
+        rows.append(Row(f"{name} dense, delay", "ns", nanoseconds(dense), delay))
+        rows.append(Row(f"{name} dense with full-adder cells", "k um2", per_product(adders, config)))
+        rows.append(Row(f"{name} sparse, area a product", "k um2", per_product(sparse, config)))
+        for what, added in {
+            "area": sparse.amounts["area"] / dense.amounts["area"],
+            "delay": nanoseconds(sparse) / nanoseconds(dense),
         }.items():
             promise = f"at most {OVERHEAD[what]:g}"
-            rows.append(Row(f"{name}, sparsity adds {what}", "%", 100 * (sparse / dense - 1), promise))
-        rows.append(Row(f"{name} dense, synthesis beside another", "s", found[f"{name} dense"].seconds))
+            rows.append(Row(f"{name}, sparsity adds {what}", "%", 100 * (added - 1), promise))
+        rows.append(Row(f"{name} dense, synthesis beside another", "s", dense.seconds))
     rows.append(
         Row("f16 dense in four stages, longest", "ns", nanoseconds(found["f16 stages"]), f"at most {STAGE_NS:g}")
     )
-    rows.append(
-        Row("hopper sparse in its stages, report of one unit", "s", found["hopper report"].seconds, "at most 60")
-    )
+    report = f"{[*units][-1]} sparse in its stages, report of one unit"
+    rows.append(Row(report, "s", found["report"].seconds, "at most 60"))
     return rows
 
 
-def table(found: dict[str, Measurement]) -> str:
+def table(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> str:
     """Return the table of the README."""
     lines = ["| unit | products | area of one, k um2 | with full-adder cells | delay, ns |", "|---|---|---|---|---|"]
     lines += [f"| {name} | {count} | {area:.1f} | | {delay:.1f} |" for name, (count, area, delay) in PUBLISHED.items()]
-    for name, config in UNITS.items():
+    for name, config in units.items():
         words = f"`{name}` preset, {' '.join(config.formats)}" if name in PRESETS else f"{name} alone"
         for kind in ("dense", "sparse"):
-            area, delay = per_product(found, name, kind), nanoseconds(found[f"{name} {kind}"])
-            adders = f"{per_product(found, name, 'adders'):.1f}" if kind == "dense" else ""
+            area, delay = per_product(found[f"{name} {kind}"], config), nanoseconds(found[f"{name} {kind}"])
+            adders = f"{per_product(found[f'{name} adders'], config):.1f}" if kind == "dense" else ""
             count = f"{products(config)} of f16" if len(config.formats) > 1 else products(config)
             lines.append(f"| **sptc {words}, {kind}** | {count} | {area:.1f} | {adders} | {delay:.1f} |")
     return "\n".join(lines)
@@ -137,13 +139,17 @@ def main() -> None:
     parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="standard cells")
     parser.add_argument("--readme", action="store_true", help="also write the table of the README")
     chosen = parser.parse_args()
+    if chosen.small and chosen.readme:
+        parser.error("--small has no figures for the README")
+    units = SMALL_UNITS if chosen.small else UNITS
     try:
-        found = measured(Library.read(chosen.liberty))
+        found = measured(units, Library.read(chosen.liberty))
     except Error as error:
         sys.exit(str(error))
-    show(rows_of(found), chosen.json)
+    show(rows_of(units, found), chosen.json)
+    text = table(units, found)
     if chosen.readme:
-        write(table(found))
+        write(text)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import time
 
 from measure import Row, options, show
 
-SHAPE = ("1024", "1024", "1024")
-LARGE = ("8192", "8192", "8192")
+#: Sides of the product that is timed and of the one whose memory is measured, and how much of them `--small` takes.
+SIDE, LARGE_SIDE = 1024, 8192
+SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
 
 def gemm(*words: str) -> tuple[float, dict]:
@@ -23,19 +24,23 @@ def gemm(*words: str) -> tuple[float, dict]:
 def main() -> None:
     """Measure and print."""
     chosen = options(__doc__).parse_args()
+    side, large_side = (SMALL_SIDE, SMALL_LARGE_SIDE) if chosen.small else (SIDE, LARGE_SIDE)
+    shape, large = ([str(length)] * 3 for length in (side, large_side))
     gemm("--random", "16", "8", "32", "--backend", "rtl")  # compiles the hardware
-    golden, _ = gemm("--random", *SHAPE, "--backend", "golden")
-    hardware, report = gemm("--random", *SHAPE, "--backend", "rtl")
+    golden, _ = gemm("--random", *shape, "--backend", "golden")
+    hardware, report = gemm("--random", *shape, "--backend", "rtl")
     rows = [
-        Row("1024^3 of f16 at 2:4, golden model", "s", golden, "under 10"),
-        Row("1024^3 of f16 at 2:4, hardware", "s", hardware, "under 60"),
+        Row(f"{side}^3 of f16 at 2:4, golden model", "s", golden, "under 10"),
+        Row(f"{side}^3 of f16 at 2:4, hardware", "s", hardware, "under 60"),
         Row("hardware, kept products a second", "M", report["kept_products"] / hardware / 1e6),
     ]
     with tempfile.TemporaryDirectory() as folder:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        gemm("--random", *LARGE, "--rows", "128", "--backend", "golden", "--output", f"{folder}/d.npy")
+        gemm("--random", *large, "--rows", "128", "--backend", "golden", "--output", f"{folder}/d.npy")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    rows.append(Row("largest process at 8192^3, first 128 rows", "MiB", max(before, peak) / 1024, "under 1024"))
+    rows.append(
+        Row(f"largest process at {large_side}^3, first 128 rows", "MiB", max(before, peak) / 1024, "under 1024")
+    )
     show(rows, chosen.json)
 
 

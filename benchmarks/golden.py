@@ -7,6 +7,7 @@ one_core()
 import resource  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
 
 import numpy as np  # noqa: E402
 import sptc  # noqa: E402
@@ -20,11 +21,23 @@ from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: 
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 S8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
-TILES = 4096
-M, N, K = 128, 128, 1024
-MILLION = 1 << 20
 GIB = 1 << 30
 ORDERED = np.array([0x4, 0x8, 0x9, 0xC, 0xD, 0xE], np.uint8)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed: tiles, a product of matrices M x K and K x N, and the tiles whose memory is measured."""
+
+    tiles: int
+    m: int
+    n: int
+    k: int
+    many: int
+
+
+FULL = Size(tiles=4096, m=128, n=128, k=1024, many=1 << 20)
+SMALL = Size(tiles=16, m=16, n=8, k=128, many=64)
 
 
 def kept(instruction: Instruction) -> int:
@@ -37,13 +50,14 @@ def call(instruction: Instruction, operands: Operands) -> np.ndarray:
     return sptc.mma(str(instruction), operands.a, operands.b, operands.c, operands.e, operands.sparsity_selector)
 
 
-def matrices(instruction: Instruction, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Return A (stored), B, C and metadata of an M x N x K product of normal values (any integers for s8)."""
+    shapes = (1, size.m, size.k // 2), (1, size.k, size.n)
     if instruction.a.is_integer:
-        a, b = (rng.integers(0, 256, shape, np.uint8) for shape in ((1, M, K // 2), (1, K, N)))
+        a, b = (rng.integers(0, 256, shape, np.uint8) for shape in shapes)
     else:
-        a, b = (rng.standard_normal(shape).astype(np.float16).view(np.uint16) for shape in ((1, M, K // 2), (1, K, N)))
-    return a, b, np.zeros((1, M, N), np.uint32), rng.choice(ORDERED, (1, M, K // 4))
+        a, b = (rng.standard_normal(shape).astype(np.float16).view(np.uint16) for shape in shapes)
+    return a, b, np.zeros((1, size.m, size.n), np.uint32), rng.choice(ORDERED, (1, size.m, size.k // 4))
 
 
 def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
@@ -59,18 +73,18 @@ def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
     return best_seconds(lambda: operation.dpa(*operands), 3)
 
 
-def million_tiles_gib() -> float:
+def million_tiles_gib(small: bool) -> float:
     """Return the peak memory of a fresh process that computes a million tiles, D of half a GiB included."""
-    shown = subprocess.run([sys.executable, __file__, "--million"], check=True, capture_output=True, text=True)
-    return float(shown.stdout)
+    words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
-def compute_million() -> None:
+def compute_million(size: Size) -> None:
     """Compute a million tiles from broadcast operands and print the peak memory in GiB."""
-    operands = random_operands(parse(F16), "narrow", TILES, np.random.default_rng(0))
-    b = np.broadcast_to(operands.b, (MILLION // TILES, *operands.b.shape))
+    operands = random_operands(parse(F16), "narrow", size.tiles, np.random.default_rng(0))
+    b = np.broadcast_to(operands.b, (size.many // size.tiles, *operands.b.shape))
     d = sptc.mma(F16, operands.a, b, operands.c, operands.e)
-    assert d.shape[:2] == (MILLION // TILES, TILES)
+    assert d.shape[:2] == (size.many // size.tiles, size.tiles)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB)
 
 
@@ -79,18 +93,18 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--million", action="store_true", help="only compute a million tiles and print the peak GiB")
     chosen = parser.parse_args()
+    size = SMALL if chosen.small else FULL
     if chosen.million:
-        compute_million()
+        compute_million(size)
         return
     rng = np.random.default_rng(0)
     f16, s8 = parse(F16), parse(S8)
     rows = []
 
-    tiles = random_operands(f16, "mid", TILES, rng)
+    tiles = random_operands(f16, "mid", size.tiles, rng)
     seconds = best_seconds(lambda: call(f16, tiles))
-    rows.append(
-        Row("m16n8k32 f16 through registers", "M kept MAC/s", kept(f16) * TILES / seconds / 1e6, "at least 100")
-    )
+    macs = kept(f16) * size.tiles / 1e6
+    rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds, "at least 100"))
     stored, b, c = (
         unpack(part, fragment(f16))
         for part, fragment in ((tiles.a, a_fragment), (tiles.b, b_fragment), (tiles.c, accumulator_fragment))
@@ -100,26 +114,27 @@ def main() -> None:
     gathered = np.moveaxis(np.take_along_axis(b[:, None], where[..., None], axis=2), 2, 3)
     peer = mmasim_seconds(np.broadcast_to(stored[:, :, None], gathered.shape), gathered, c)
     if peer:
-        rows.append(Row("  mmasim 2.1.1, same tiles", "M kept MAC/s", kept(f16) * TILES / peer / 1e6))
+        rows.append(Row("  mmasim 2.1.1, same tiles", "M kept MAC/s", macs / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 5"))
 
-    a, b, c, nibbles = matrices(f16, rng)
+    shape, of_shape = f"{size.m}x{size.n}x{size.k}", size.m * size.n * size.k / 2 / 1e6
+    a, b, c, nibbles = matrices(f16, size, rng)
     seconds = best_seconds(lambda: multiply(f16, "sm_90", MatrixOperands(a, b, c, nibbles)))
-    rows.append(Row(f"{M}x{N}x{K} f16 matrix", "M kept MAC/s", M * N * K / 2 / seconds / 1e6, "at least 300"))
+    rows.append(Row(f"{shape} f16 matrix", "M kept MAC/s", of_shape / seconds, "at least 300"))
     gathered = np.moveaxis(b[0][kept_rows(nibbles[0], f16.granularity)], 1, 2)
     peer = mmasim_seconds(np.broadcast_to(a[0][:, None], gathered.shape), gathered, c[0])
     if peer:
-        rows.append(Row("  mmasim 2.1.1, same matrix", "M kept MAC/s", M * N * K / 2 / peer / 1e6))
+        rows.append(Row("  mmasim 2.1.1, same matrix", "M kept MAC/s", of_shape / peer))
         rows.append(Row("  ratio", "x", peer / seconds, "at least 12"))
 
-    tiles = random_operands(s8, "uniform", TILES, rng)
-    seconds = best_seconds(lambda: call(s8, tiles))
-    rows.append(Row("m16n8k64 s8 through registers", "M kept MAC/s", kept(s8) * TILES / seconds / 1e6, "at least 1000"))
-    a, b, c, nibbles = matrices(s8, rng)
+    tiles = random_operands(s8, "uniform", size.tiles, rng)
+    seconds, macs = best_seconds(lambda: call(s8, tiles)), kept(s8) * size.tiles / 1e6
+    rows.append(Row("m16n8k64 s8 through registers", "M kept MAC/s", macs / seconds, "at least 1000"))
+    a, b, c, nibbles = matrices(s8, size, rng)
     seconds = best_seconds(lambda: multiply(s8, "sm_90", MatrixOperands(a, b, c, nibbles)))
-    rows.append(Row(f"{M}x{N}x{K} s8 matrix", "M kept MAC/s", M * N * K / 2 / seconds / 1e6, "at least 1000"))
+    rows.append(Row(f"{shape} s8 matrix", "M kept MAC/s", of_shape / seconds, "at least 1000"))
 
-    rows.append(Row("a million m16n8k32 tiles, peak memory", "GiB", million_tiles_gib(), "below 1"))
+    rows.append(Row(f"{size.many} m16n8k32 tiles, peak memory", "GiB", million_tiles_gib(chosen.small), "below 1"))
     show(rows, chosen.json)
 
 

@@ -43,6 +43,9 @@ def options(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options every benchmark has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
+    parser.add_argument(
+        "--small", action="store_true", help="once and small: shows that the script works; its figures mean nothing"
+    )
     return parser
 
 

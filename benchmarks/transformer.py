@@ -57,8 +57,11 @@ def tokens(folder: Path) -> list[int]:
     return [words["[CLS]"], *found, words["[SEP]"]]
 
 
-def layers(folder: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the name of every linear layer's weight and the activations that reach it, shape (tokens, inputs)."""
+def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield the name of every linear layer's weight and the activations that reach it, shape (tokens, inputs).
+
+    If small, of the first layer of the encoder only.
+    """
     config, held = json.loads((folder / "config.json").read_text("utf-8")), open_tensors(folder / "model.safetensors")
 
     def normal(x: NDArray, name: str) -> NDArray:
@@ -73,7 +76,7 @@ def layers(folder: Path) -> Iterator[tuple[str, NDArray[np.float64]]]:
     x = embedded(held, ids)
     x = normal(x, "embeddings")
     heads = config["num_attention_heads"]
-    for number in range(config["num_hidden_layers"]):
+    for number in range(1 if small else config["num_hidden_layers"]):
         layer = f"encoder.layer.{number}"
         parts = []
         for part in ("query", "key", "value"):
@@ -105,10 +108,10 @@ def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:
     return words[ids].astype(np.float64) + places[: len(ids)] + types[0]
 
 
-def problems(folder: Path) -> Iterator[tuple[str, Problem]]:
-    """Prepare every layer in every format, below a folder."""
-    weights = str(folder_of_model() / "model.safetensors")
-    for number, (name, activations) in enumerate(layers(folder_of_model())):
+def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Problem]]:
+    """Prepare every layer of a model in every format, below a folder."""
+    weights = str(model / "model.safetensors")
+    for number, (name, activations) in enumerate(layers(model, small)):
         path = folder / f"{number}.npy"
         np.save(path, activations)
         a, b = Source(weights, name), Source(str(path), transposed=True)
@@ -123,10 +126,12 @@ def problems(folder: Path) -> Iterator[tuple[str, Problem]]:
 def main() -> None:
     """Compute and print."""
     chosen = options(__doc__).parse_args()
+    model = folder_of_model()
     engine_for("sm_90")
     found: dict[str, list[Block]] = {fmt: [] for fmt in INSTRUCTIONS}
     with tempfile.TemporaryDirectory() as scratch, local_pool(os.cpu_count() or 1) as pool:
-        work = [(fmt, p, index) for fmt, p in problems(Path(scratch)) for index in range(block_count(p))]
+        prepared = [*problems(model, Path(scratch), chosen.small)]
+        work = [(fmt, p, index) for fmt, p in prepared for index in range(block_count(p))]
         formats: dict[tuple[str, int], str] = {(p.folder, index): fmt for fmt, p, index in work}
         with tqdm(total=len(work), unit="block", disable=None, leave=False) as bar:
             waiting: Any = iter(work)
