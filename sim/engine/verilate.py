@@ -1,7 +1,6 @@
 """Amaranth to Verilog to a compiled model: built once for each content, cached, safe against parallel builds."""
 
 import ctypes
-import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -125,9 +124,10 @@ def _fingerprint(config: CoreConfig, compiler: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with FileLock(path):
         yield
 
 

@@ -7,12 +7,14 @@ import pty
 import re
 import shlex
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +55,13 @@ def command(*words: object) -> list[str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of the shards that are done."""
-    path = folder / "shards.jsonl"
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-
-def by_shard(folder: Path) -> list[dict[str, Any]]:
-    return sorted(records(folder), key=lambda record: record["shard"])
+    """Return the entries of the shards that are done, by shard, also while the campaign runs."""
+    try:
+        with closing(sqlite3.connect(f"file:{folder / 'campaign.db'}?mode=ro", uri=True)) as database:
+            rows = database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
+    except sqlite3.OperationalError:  # it has not begun
+        return []
+    return [{"shard": number, **json.loads(content)} for number, content in rows]
 
 
 def until(condition: Callable[[], object], seconds: float = 30) -> None:
@@ -91,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Records of the first 400 shards, never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     assert run(*SMALL, "--shards", 400, "--state", folder, "--jobs", 1, "--json") == 0
-    return by_shard(folder)
+    return records(folder)
 
 
 @pytest.fixture
@@ -266,7 +268,7 @@ def test_an_interrupted_campaign_resumes(
         assert len(records(tmp_path)) < 400
     assert run("--arch", "sm_80", "--tiles", 2, "--shards", 400, "--state", tmp_path, "--json") == 0
     assert json.loads(capsys.readouterr().out)["seed"] == 11
-    assert by_shard(tmp_path) == whole
+    assert records(tmp_path) == whole
     assert len(records(tmp_path)) == 400
     assert run(*words) == 0
     assert re.search(r"^total +400 ", capsys.readouterr().out, re.MULTILINE)
@@ -283,7 +285,7 @@ def test_killed_workers(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(tmp_path)) == 400
-    assert by_shard(tmp_path) == whole
+    assert records(tmp_path) == whole
 
 
 def _deadly(shard: Shard, sample: bool) -> ShardResult:
@@ -370,7 +372,7 @@ def test_a_cluster(
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(state)) == 400
-    assert by_shard(state) == whole
+    assert records(state) == whole
 
 
 def planted(folder: Path, kind: str) -> list[object]:
@@ -382,7 +384,11 @@ def planted(folder: Path, kind: str) -> list[object]:
         (folder / "state" / "thesis.tex").write_text("")
     elif kind == "damaged":
         assert run(*SMALL, "--shards", 2, "--state", folder / "state") == 0
-        (folder / "state" / "shards.jsonl").write_text("nonsense\n")
+        with closing(sqlite3.connect(folder / "state" / "campaign.db")) as database, database:
+            database.execute("UPDATE entries SET content = 'nonsense' WHERE number = 1")
+    elif kind == "no database":
+        (folder / "state").mkdir()
+        (folder / "state" / "campaign.db").write_text("nonsense\n")
     elif kind == "of other parameters":
         assert run(*SMALL[:-1], 12, "--shards", 2, "--state", folder / "state") == 0
     return [*SMALL, "--shards", 2, "--state", "/proc/state" if kind == "where none can be" else folder / "state"]
@@ -393,7 +399,8 @@ def planted(folder: Path, kind: str) -> list[object]:
     [
         ("a file", "state cannot hold the state of a campaign"),
         ("something else", "holds something else than a campaign"),
-        ("damaged", "line 1 of .* is damaged"),
+        ("damaged", "entry 1 of .* is damaged"),
+        ("no database", r"campaign\.db is damaged"),
         ("of other parameters", "holds a campaign of other parameters: seed 12, not 11"),
         ("where none can be", "/proc/state cannot hold the state of a campaign"),
     ],
