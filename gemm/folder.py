@@ -1,24 +1,21 @@
 """The folder of a matrix product under way: what was asked for, the operands, and which blocks are done."""
 
-import fcntl
-import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import FileError
-from ..infra.files import write_whole
+from ..infra.journal import Journal
 from .product import Block, Problem, Source
 
 __all__ = ["ProductFolder"]
 
-_WANTED, _BLOCKS, _RESULT = "product.json", "blocks.jsonl", "d.npy"
+_RESULT = "d.npy"
 _MATRICES = ("a", "b", "dense_a", "dense_b")
 _OPERANDS = (*_MATRICES, *(f"{name}_scales" for name in _MATRICES), "nibbles", "dense_scale", "d")
-_OURS = {_WANTED, _BLOCKS, *(f"{name}.npy" for name in (*_OPERANDS, "generated_a", "generated_b"))}
+_OURS = {f"{name}.npy" for name in (*_OPERANDS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
@@ -49,40 +46,25 @@ class ProductFolder:
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
-        self._log: BinaryIO | None = None
+        self._journal = Journal(path, "product", _OURS)  # nothing else: all of it is removed with the folder
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            strange = {entry.name for entry in path.iterdir()} - _OURS
-            strange = {name for name in strange if not name.endswith(".part")}
-            if strange:
-                raise FileError(f"{path} holds something else than a product ({min(strange)})")
-            self._log = (path / _BLOCKS).open("a+b")
-            fcntl.lockf(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._read()
-        except FileError:
+        except BaseException:
             self.close()
             raise
-        except BlockingIOError:
-            self.close()
-            raise FileError(f"{path} is in use by another process") from None
-        except OSError as error:
-            self.close()
-            raise FileError(f"{path} cannot hold a product ({error.strerror})") from None
 
     def _read(self) -> None:
         """Take up what is there; a product that was not prepared to its end is begun again."""
-        assert self._log
-        if not ((self.path / _WANTED).exists() and (self.path / _RESULT).exists()):
-            self._log.truncate(0)
+        held = self._journal.task
+        if held is None or not (self.path / _RESULT).exists():
             return
         try:
-            held = json.loads((self.path / _WANTED).read_text(encoding="utf-8"))
             before, fields = held["wanted"], held["problem"]
             sources = {name: Source(**fields[name]) for name in ("a", "b")}
             problem = Problem(**{**fields, **sources, "backends": tuple(fields["backends"])})
-        except (ValueError, KeyError, TypeError):
-            raise FileError(f"{self.path / _WANTED} is damaged") from None
-        differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
+            differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
+        except (AttributeError, KeyError, TypeError):
+            raise self._journal.damaged() from None
         if differing:
             name = differing[0]
             raise FileError(
@@ -92,31 +74,21 @@ class ProductFolder:
         if problem.folder != str(self.path):
             raise FileError(f"{self.path} was begun as {problem.folder}; move it back or remove it")
         self.problem = problem
-        self._log.seek(0)
-        whole = 0
-        for line in self._log:
+        for index, record in self._journal.entries():
             try:
-                block = Block.from_record(json.loads(line))
-            except (ValueError, KeyError, TypeError):
-                break  # the last line was not written to its end
-            if not line.endswith(b"\n"):
-                break
-            self.done[block.index] = block
-            whole += len(line)
-        self._log.truncate(whole)
+                self.done[index] = Block.from_record(record)
+            except (AttributeError, KeyError, TypeError):
+                raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:
         """Enter a product whose operands are prepared."""
-        contents = {"wanted": self.wanted, "problem": asdict(problem)}
-        write_whole(self.path / _WANTED, json.dumps(contents, indent=1).encode())
+        self._journal.begin({"wanted": self.wanted, "problem": asdict(problem)})
         self.problem = problem
 
     def add(self, block: Block) -> None:
         """Record a finished block, whose outputs are written."""
-        assert self._log
+        self._journal.write({block.index: block.record()})
         self.done[block.index] = block
-        self._log.write(json.dumps(block.record()).encode() + b"\n")
-        self._log.flush()
 
     def blocks(self, count: int) -> Iterator[int]:
         """Yield the blocks that are not done."""
@@ -139,7 +111,4 @@ class ProductFolder:
 
     def close(self) -> None:
         """Leave the folder to others."""
-        if self._log:
-            with suppress(OSError):
-                self._log.close()
-            self._log = None
+        self._journal.close()

@@ -5,6 +5,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from ..errors import FileError
 
 __all__ = ["cache_folder", "write_whole"]
@@ -14,7 +16,7 @@ def cache_folder() -> Path:
     """Return where compiled models and measurements are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sptc"
+    return user_cache_path("sptc", appauthor=False)
 
 
 def write_whole(path: Path, data: bytes) -> None:

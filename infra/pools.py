@@ -61,6 +61,7 @@ class WorkError(PoolError):
         self.reason = reason
 
 
+# Not pebble's pool, which says at once whose fault it was: a worker that is killed while it fetches work breaks it all.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]

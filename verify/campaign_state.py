@@ -1,31 +1,29 @@
 """What a campaign has done: totals in memory and, on request, a folder from which it resumes.
 
-The folder holds ``campaign.json`` (the parameters), ``shards.jsonl`` (one line a finished shard, appended), and
-``coverage.json`` if coverage is sampled. Coverage is written first, then the lines of the shards in it, once a second:
-a campaign that is killed runs the shards of its last second again, and loses none.
+The folder holds a journal, ``campaign.db``, of the parameters and an entry a finished shard, and ``coverage.json`` if
+coverage is sampled. Coverage is written first, then the entries of the shards in it, once a second: a campaign that is
+killed runs the shards of its last second again, and loses none.
 """
 
-import fcntl
-import json
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ..errors import FileError
+from ..infra.journal import Journal
 from ..sim.coverage.groups import Coverage
 from .shards import Plan, Shard, ShardResult
 
 __all__ = ["Record", "StateFolder", "Totals", "parameters"]
 
-_PARAMETERS, _SHARDS, _COVERAGE = "campaign.json", "shards.jsonl", "coverage.json"
-_SCRATCH = "campaign.json.part"
+_COVERAGE = "coverage.json"
 #: Seconds between two writings of coverage.
 _INTERVAL = 1.0
 
@@ -86,43 +84,14 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._log: BinaryIO | None = None
-        self._waiting: list[bytes] = []
+        self._journal = Journal(path, "campaign")
+        self._waiting: dict[int, Mapping[str, Any]] = {}
         self._written = time.monotonic()
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            held = {entry.name for entry in path.iterdir()}
-            strange = held - {_SHARDS, _SCRATCH}  # what a campaign that hardly began leaves behind
-            if _PARAMETERS not in held and (strange or (_SHARDS in held and (path / _SHARDS).stat().st_size)):
-                raise FileError(f"{path} holds something else than a campaign")
-            self._log = (path / _SHARDS).open("a+b")
-            self._lock()
-            text = (path / _PARAMETERS).read_text(encoding="utf-8") if _PARAMETERS in held else None
-        except FileError:
-            raise
-        except (OSError, ValueError) as error:
+        found = self._journal.task
+        if found is not None and not (isinstance(found, dict) and isinstance(found.get("seed"), int)):
             self.close()
-            reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise FileError(f"{path} cannot hold the state of a campaign ({reason})") from None
-        self.parameters = None if text is None else self._read_parameters(text)
-
-    def _lock(self) -> None:
-        assert self._log
-        try:  # a record lock: not inherited by workers, gone with the process
-            fcntl.lockf(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise FileError(f"{self.path} is in use by another campaign") from None
-
-    def _read_parameters(self, text: str) -> dict[str, Any]:
-        try:
-            found = json.loads(text)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not isinstance(found.get("seed"), int):
-            self.close()
-            raise FileError(f"{self.path / _PARAMETERS} is damaged")
-        return found
+            raise self.damaged()
+        self.parameters: dict[str, Any] | None = found
 
     def begin(self, wanted: Mapping[str, Any]) -> None:
         """Enter the parameters of a new campaign, or compare them with those of the one to resume.
@@ -133,12 +102,7 @@ class StateFolder:
             They differ; the message says which.
         """
         if self.parameters is None:
-            scratch = self.path / _SCRATCH
-            try:
-                scratch.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-                scratch.replace(self.path / _PARAMETERS)
-            except OSError as error:
-                raise FileError(f"{scratch} cannot be written ({error.strerror})") from None
+            self._journal.begin(wanted)
             self.parameters = dict(wanted)
         differing = [
             f"{name} {_spell(self.parameters.get(name))}, not {_spell(value)}"
@@ -148,40 +112,32 @@ class StateFolder:
         if differing:
             raise FileError(f"{self.path} holds a campaign of other parameters: {'; '.join(differing)}")
 
-    def lines(self) -> Iterable[dict[str, Any]]:
-        """Yield the records of finished shards, and cut off a last line that was not written to its end.
+    def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the index and the record of each finished shard.
 
         Raises
         ------
         FileError
-            A whole line is none of ours.
+            An entry is none of ours.
         """
-        assert self._log
-        self._log.seek(0)
-        whole = 0
-        for number, line in enumerate(self._log, 1):
-            if not line.endswith(b"\n"):
-                break
+        for index, record in self._journal.entries():
             try:
-                record = json.loads(line)
-                yield {name: record[name] for name in ("shard", "instruction", "mismatches")}
-            except (ValueError, TypeError, KeyError):
-                raise self.damaged(number) from None
-            whole += len(line)
-        self._log.truncate(whole)
+                yield index, {name: record[name] for name in ("instruction", "mismatches")}
+            except (TypeError, KeyError):
+                raise self.damaged(index) from None
 
-    def damaged(self, number: int) -> FileError:
-        """Return the error for a line of ``shards.jsonl``."""
-        return FileError(f"line {number} of {self.path / _SHARDS} is damaged")
+    def damaged(self, index: int | None = None) -> FileError:
+        """Return the error for the journal, or the entry of a shard."""
+        return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
         """Return the coverage so far, or None."""
         path = self.path / _COVERAGE
         return Coverage.read(path) if path.exists() else None
 
-    def add(self, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Append the record of a finished shard; with coverage, once a second."""
-        self._waiting.append(json.dumps(record).encode() + b"\n")
+    def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
+        """Enter the record of a finished shard; with coverage, once a second."""
+        self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
 
@@ -195,25 +151,18 @@ class StateFolder:
         """
         if coverage:
             coverage.write(self.path / _COVERAGE)
-        try:
-            assert self._log
-            self._log.write(b"".join(self._waiting))
-            self._log.flush()
-        except OSError as error:
-            raise FileError(f"{self.path / _SHARDS} cannot be written ({error.strerror})") from None
+        self._journal.write(self._waiting)
         self._waiting.clear()
         self._written = time.monotonic()
 
     def close(self) -> None:
         """Let others have the folder."""
-        if self._log:
-            with suppress(OSError):
-                self._log.close()
+        self._journal.close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: a line written by half, or twice, would damage the folder."""
+    """Let Ctrl-C wait: the journal stays whole without, but not the counts in memory and the coverage beside it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -267,12 +216,11 @@ class Record:
         self._first = 0  # every shard below is finished
         self._beyond: set[int] = set()
         if folder:
-            for number, line in enumerate(folder.lines(), 1):
-                index, mismatches = line["shard"], line["mismatches"]
-                valid = type(index) is int and index >= 0 and type(mismatches) is int and index not in self
-                shard = plan.shard(index) if valid else None
-                if shard is None or str(shard.instruction) != line["instruction"]:
-                    raise folder.damaged(number)
+            for index, record in folder.records():
+                mismatches = record["mismatches"]
+                shard = plan.shard(index) if index >= 0 and type(mismatches) is int else None
+                if shard is None or str(shard.instruction) != record["instruction"]:
+                    raise folder.damaged(index)
                 self._count(shard, mismatches)
             if sample:
                 self.coverage = folder.coverage() or Coverage()
@@ -296,7 +244,6 @@ class Record:
         assert shard.index not in self
         self._count(shard, result.mismatches)
         record = {
-            "shard": shard.index,
             "arch": shard.arch,
             "instruction": str(shard.instruction),
             "distribution": shard.distribution,
@@ -307,7 +254,7 @@ class Record:
         if self.coverage is not None:
             record["new_bins"] = self._merge(result)
         if self.folder:
-            self.folder.add(record, self.coverage)
+            self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
         """Write what the folder does not have yet."""

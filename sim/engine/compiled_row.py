@@ -1,7 +1,6 @@
 """The row of a datapath compiled by Verilator: built once for each content, kept, safe against parallel builds."""
 
 import ctypes
-import fcntl
 import hashlib
 import importlib.metadata
 from collections.abc import Iterator
@@ -76,9 +75,10 @@ def _fingerprint(config: CoreConfig, compiler: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with FileLock(path):
         yield
 
 

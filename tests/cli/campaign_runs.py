@@ -1,7 +1,9 @@
 """Campaigns as tests run them: in this process or as a command, and what they leave in a state folder."""
 
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,10 @@ def command(*words: object) -> list[str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of the shards that are done."""
-    path = folder / "shards.jsonl"
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-
-def by_shard(folder: Path) -> list[dict[str, Any]]:
-    return sorted(records(folder), key=lambda record: record["shard"])
+    """Return the entries of the shards that are done, by shard, also while the campaign runs."""
+    try:
+        with closing(sqlite3.connect(f"file:{folder / 'campaign.db'}?mode=ro", uri=True)) as database:
+            rows = database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
+    except sqlite3.OperationalError:  # it has not begun
+        return []
+    return [{"shard": number, **json.loads(content)} for number, content in rows]

@@ -4,16 +4,18 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .campaign_runs import SMALL, by_shard, command, records, run
+from .campaign_runs import SMALL, command, records, run
 
 pytestmark = [
     # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
@@ -45,9 +47,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Records of the first 400 shards, never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     assert run(*SMALL, "--shards", 400, "--state", folder, "--jobs", 1, "--json") == 0
-    return by_shard(folder)
+    return records(folder)
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_campaign_resumes(
     sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -72,13 +75,14 @@ def test_an_interrupted_campaign_resumes(
         assert len(records(tmp_path)) < 400
     assert run("--arch", "sm_80", "--tiles", 2, "--shards", 400, "--state", tmp_path, "--json") == 0
     assert json.loads(capsys.readouterr().out)["seed"] == 11
-    assert by_shard(tmp_path) == whole
+    assert records(tmp_path) == whole
     assert len(records(tmp_path)) == 400
     assert run(*words) == 0
     assert re.search(r"^total +400 ", capsys.readouterr().out, re.MULTILINE)
     assert len(records(tmp_path)) == 400
 
 
+@pytest.mark.regression
 def test_killed_workers(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     words = command(*SMALL, "--shards", 400, "--state", tmp_path, "--jobs", 2, "--json")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -89,7 +93,7 @@ def test_killed_workers(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(tmp_path)) == 400
-    assert by_shard(tmp_path) == whole
+    assert records(tmp_path) == whole
 
 
 @pytest.fixture
@@ -112,6 +116,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
         process.wait()
 
 
+@pytest.mark.regression
 def test_a_cluster(
     cluster: tuple[str, list[subprocess.Popen[bytes]]], whole: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -127,7 +132,7 @@ def test_a_cluster(
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(state)) == 400
-    assert by_shard(state) == whole
+    assert records(state) == whole
 
 
 def planted(folder: Path, kind: str) -> list[object]:
@@ -139,7 +144,11 @@ def planted(folder: Path, kind: str) -> list[object]:
         (folder / "state" / "thesis.tex").write_text("")
     elif kind == "damaged":
         assert run(*SMALL, "--shards", 2, "--state", folder / "state") == 0
-        (folder / "state" / "shards.jsonl").write_text("nonsense\n")
+        with closing(sqlite3.connect(folder / "state" / "campaign.db")) as database, database:
+            database.execute("UPDATE entries SET content = 'nonsense' WHERE number = 1")
+    elif kind == "no database":
+        (folder / "state").mkdir()
+        (folder / "state" / "campaign.db").write_text("nonsense\n")
     elif kind == "of other parameters":
         assert run(*SMALL[:-1], 12, "--shards", 2, "--state", folder / "state") == 0
     return [*SMALL, "--shards", 2, "--state", "/proc/state" if kind == "where none can be" else folder / "state"]
@@ -150,7 +159,8 @@ def planted(folder: Path, kind: str) -> list[object]:
     [
         ("a file", "state cannot hold the state of a campaign"),
         ("something else", "holds something else than a campaign"),
-        ("damaged", "line 1 of .* is damaged"),
+        ("damaged", "entry 1 of .* is damaged"),
+        ("no database", r"campaign\.db is damaged"),
         ("of other parameters", "holds a campaign of other parameters: seed 12, not 11"),
         ("where none can be", "/proc/state cannot hold the state of a campaign"),
     ],

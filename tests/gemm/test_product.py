@@ -1,5 +1,7 @@
 """Whole products: every back end and format against a chain of single instructions, and the errors that are told."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -189,7 +191,7 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 
 
 def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
-    """A line that was cut off does not count; other wishes, strangers and a second process are refused."""
+    """A second process, other wishes, damage and strangers are refused."""
     wanted, path = {"format": "f16"}, tmp_path / "product"
     problem = made(tmp_path, F16, (150, 20, 32), rng)
     blocks = [compute_block(problem, index) for index in range(2)]
@@ -197,9 +199,9 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     folder.begin(problem)
     for block in blocks:
         folder.add(block)
+    with pytest.raises(FileError, match=r"product is in use by another product$"):
+        ProductFolder(path, wanted)
     folder.close()
-    with (path / "blocks.jsonl").open("ab") as log:
-        log.write(b'{"index": 2, "outp')
     again = ProductFolder(path, wanted)
     assert again.problem == problem
     assert list(again.done.values()) == blocks
@@ -211,8 +213,16 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"moved was begun as .*product; move it back or remove it$"):
         ProductFolder(tmp_path / "moved", wanted)
     (tmp_path / "moved").rename(path)
-    (path / "product.json").write_text("{", encoding="utf-8")
-    with pytest.raises(FileError, match=r"product\.json is damaged$"):
+    with closing(sqlite3.connect(path / "product.db")) as database, database:
+        database.execute("INSERT INTO entries VALUES (2, '{\"outputs\": 3}')")
+    with pytest.raises(FileError, match=r"^entry 2 of .*product\.db is damaged$"):
+        ProductFolder(path, wanted)
+    with closing(sqlite3.connect(path / "product.db")) as database, database:
+        database.execute("UPDATE task SET content = '{\"wanted\": 3}'")
+    with pytest.raises(FileError, match=r"product\.db is damaged$"):
+        ProductFolder(path, wanted)
+    (path / "product.db").write_text("{}", encoding="utf-8")
+    with pytest.raises(FileError, match=r"product\.db is damaged$"):
         ProductFolder(path, wanted)
     (path / "mine.txt").write_text("", encoding="utf-8")
     with pytest.raises(FileError, match=r"holds something else than a product \(mine\.txt\)$"):

@@ -1,19 +1,21 @@
 """The record of a campaign: what it resumes from, and folders that will not do."""
 
-import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
 from sptc.errors import FileError
+from sptc.infra.journal import Journal
 from sptc.infra.pools import local_pool
-from sptc.verify import campaign
+from sptc.sim.coverage.groups import Axis, Coverage, Group
+from sptc.verify import campaign, campaign_state
 from sptc.verify.campaign_state import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
 
@@ -33,6 +35,11 @@ def opened(path: Path, plan: Plan = SMALL) -> Iterator[Record]:
         yield Record(plan, folder, sample=False)
 
 
+def kept(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path / "campaign.db")) as database:
+        return [index for (index,) in database.execute("SELECT number FROM entries ORDER BY number")]
+
+
 def filled(path: Path, indices: list[int]) -> None:
     with opened(path) as record:
         for index in indices:
@@ -48,38 +55,42 @@ def test_a_record_resumes(tmp_path: Path) -> None:
         assert [shard.index for shard in campaign.unfinished(record, shards=6)] == [2, 4, 5]
         record.add(ShardResult(SMALL.shard(2), 0))
         assert [shard.index for shard in campaign.unfinished(record, shards=6)] == [4, 5]
-    lines = (path / "shards.jsonl").read_text().splitlines()
-    assert [json.loads(line)["shard"] for line in lines] == [0, 3, 1, 2]
+    assert kept(path) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_ctrl_c_while_a_line_is_written(late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits until the line is there, once."""
+@pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
+def test_ctrl_c_while_a_shard_is_entered(
+    sample: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until the entry is there, once, and its hits with it."""
+    write, key = Journal.write, ("ampere", "little")
 
-    class Interrupted:
-        def __init__(self, log: BinaryIO) -> None:
-            self.log = log
+    def interrupted(self: Journal, entries: Mapping[int, object]) -> None:
+        if not late:
+            signal.raise_signal(signal.SIGINT)
+        write(self, entries)
+        if late:
+            signal.raise_signal(signal.SIGINT)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.log, name)
-
-        def write(self, data: bytes) -> None:
-            if not late:
-                signal.raise_signal(signal.SIGINT)
-            self.log.write(data)
-            self.log.flush()
-            if late:
-                signal.raise_signal(signal.SIGINT)
-
-    with opened(tmp_path) as record:
-        assert record.folder
-        monkeypatch.setattr(record.folder, "_log", Interrupted(record.folder._log))  # type: ignore[arg-type]
+    with closing(StateFolder(tmp_path)) as folder:
+        folder.begin(WANTED)
+        record = Record(SMALL, folder, sample)
+        if sample:
+            record.expect(Coverage([Group(*key, "", (Axis("one", ("a", "b")),))]))
+        hits = {key: (np.array([1]), np.array([3]))}
+        record.add(ShardResult(SMALL.shard(1), 0, hits))
+        record.flush()
+        monkeypatch.setattr(Journal, "write", interrupted)
+        monkeypatch.setattr(campaign_state, "_INTERVAL", -1.0)
         with pytest.raises(KeyboardInterrupt):
-            record.add(ShardResult(SMALL.shard(0), 0))
+            record.add(ShardResult(SMALL.shard(0), 0, hits))
         monkeypatch.undo()
         record.flush()
         assert 0 in record
-    assert [json.loads(line)["shard"] for line in (tmp_path / "shards.jsonl").read_text().splitlines()] == [0]
+    assert kept(tmp_path) == [0, 1]
+    if sample:
+        assert Coverage.read(tmp_path / "coverage.json")[key].hits.tolist() == [0, 6]
 
 
 def test_a_mismatch_is_remembered(tmp_path: Path) -> None:
@@ -98,35 +109,51 @@ def test_as_many_shards_as_the_outputs_take() -> None:
         assert [shard.index for shard in campaign.unfinished(record, outputs=wanted)] == [*range(count)]
 
 
-@pytest.mark.parametrize("cut", [1, 10, 40])
-def test_a_truncated_line_is_overwritten(cut: int, tmp_path: Path) -> None:
-    filled(tmp_path, [0, 1, 2])
-    log = tmp_path / "shards.jsonl"
-    whole = log.read_bytes()
-    log.write_bytes(whole[:-cut])
+KILLED = """\
+import os, pathlib, signal, sys
+from sptc.verify.campaign_state import Record, StateFolder, parameters
+from sptc.verify.shards import Plan, ShardResult
+plan = Plan(seed=7, architectures=("sm_80",), tiles=2)
+folder = StateFolder(pathlib.Path(sys.argv[1]))
+folder.begin(parameters(plan, False, "1"))
+record = Record(plan, folder, sample=False)
+for index in range(3):
+    record.add(ShardResult(plan.shard(index), 0))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, 40])
+def test_a_killed_campaign_loses_nothing_and_a_truncated_entry_is_written_again(cut: int, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    log = tmp_path / "campaign.db-wal"
+    log.write_bytes(log.read_bytes()[: -cut or None])
     with opened(tmp_path) as record:
-        assert [shard.index for shard in campaign.unfinished(record, shards=3)] == [2]
-        record.add(ShardResult(SMALL.shard(2), 0))
-    assert log.read_bytes() == whole
+        missing = [shard.index for shard in campaign.unfinished(record, shards=3)]
+        assert missing == ([2] if cut else [])
+        for index in missing:
+            record.add(ShardResult(SMALL.shard(index), 0))
+    assert kept(tmp_path) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("index", "content"),
     [
-        "nothing",
-        "[]",
-        '{"shard": 2}',
-        '{"shard": -1, "instruction": "x", "mismatches": 0}',
-        '{"shard": 2, "instruction": "x", "mismatches": 0}',
-        f'{{"shard": 0, "instruction": "{SMALL.shard(0).instruction}", "mismatches": 0}}',
-        f'{{"shard": 2, "instruction": "{SMALL.shard(2).instruction}", "mismatches": null}}',
+        (2, "nothing"),
+        (2, "[]"),
+        (2, "{}"),
+        (-1, '{"instruction": "x", "mismatches": 0}'),
+        (2, '{"instruction": "x", "mismatches": 0}'),
+        (3, f'{{"instruction": "{SMALL.shard(2).instruction}", "mismatches": 0}}'),
+        (2, f'{{"instruction": "{SMALL.shard(2).instruction}", "mismatches": null}}'),
     ],
 )
-def test_a_damaged_line(line: str, tmp_path: Path) -> None:
+def test_a_damaged_entry(index: int, content: str, tmp_path: Path) -> None:
     filled(tmp_path, [0, 1])
-    with (tmp_path / "shards.jsonl").open("a") as log:
-        log.write(f"{line}\n")
-    with pytest.raises(FileError, match=r"^line 3 of .*shards\.jsonl is damaged$"), opened(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "campaign.db")) as database, database:
+        database.execute("INSERT INTO entries VALUES (?, ?)", (index, content))
+    with pytest.raises(FileError, match=rf"^entry {index} of .*campaign\.db is damaged$"), opened(tmp_path):
         pass
 
 
@@ -154,12 +181,15 @@ def test_folders_that_will_not_do(tmp_path: Path) -> None:
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").write_text("")
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "campaign.json").write_text("{")
+    (tmp_path / "damaged" / "campaign.db").write_text("{}")
+    with closing(Journal(tmp_path / "another", "campaign")) as journal:
+        journal.begin({"seed": "seven"})
     for name, message in (
         ("file", "cannot hold the state of a campaign"),
         ("file/below", "cannot hold the state of a campaign"),
         ("else", "holds something else than a campaign"),
-        ("damaged", r"campaign\.json is damaged"),
+        ("damaged", r"campaign\.db is damaged$"),
+        ("another", r"campaign\.db is damaged$"),
     ):
         with pytest.raises(FileError, match=message):
             StateFolder(tmp_path / name)
@@ -169,7 +199,8 @@ def test_folders_that_will_not_do(tmp_path: Path) -> None:
 
 
 def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
-    (tmp_path / "shards.jsonl").write_text("")
-    (tmp_path / "campaign.json.part").write_text('{"se')
+    (tmp_path / "campaign.lock").write_bytes(b"")
+    (tmp_path / "campaign.db").write_bytes(b"")
     filled(tmp_path, [])
-    assert json.loads((tmp_path / "campaign.json").read_text()) == WANTED
+    with closing(StateFolder(tmp_path)) as folder:
+        assert folder.parameters == WANTED

@@ -1,0 +1,192 @@
+"""Journals: what is written is there, whole or not at all, whoever dies; and folders that will not do."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sptc.errors import FileError
+from sptc.infra.journal import Journal
+
+#: Writes pairs of entries until it is killed, and says so once there are some.
+WRITER = """\
+import itertools, pathlib, sys
+from sptc.infra.journal import Journal
+journal = Journal(pathlib.Path(sys.argv[1]), "work")
+if journal.task is None:
+    journal.begin("count")
+first = 2 * len(dict(journal.entries()))
+for number in itertools.count(first, 2):
+    journal.write({number: "x" * (number % 5000), number + 1: "x" * (number % 5000)})
+    print(number, flush=True)
+"""
+#: Holds a folder, with a forked process that outlives it.
+HOLDER = """\
+import os, pathlib, sys, time
+from sptc.infra.journal import Journal
+journal = Journal(pathlib.Path(sys.argv[1]), "work")
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def held(path: Path) -> dict[int, object]:
+    with closing(Journal(path, "work")) as journal:
+        return dict(journal.entries())
+
+
+def test_a_journal_is_taken_up(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder"
+    with closing(Journal(path, "work")) as journal:
+        assert journal.task is None
+        journal.begin({"count": 3, "of": ["x"]})
+        journal.write({4: {"a": 1}, 2: [True, None]})
+        journal.write({})
+        journal.write({4: "later"})
+    with closing(Journal(path, "work")) as journal:
+        assert journal.task == {"count": 3, "of": ["x"]}
+        assert [*journal.entries()] == [(2, [True, None]), (4, "later")]
+        journal.begin("another")
+    with closing(Journal(path, "work")) as journal:
+        assert (journal.task, [*journal.entries()]) == ("another", [])
+    assert {entry.name for entry in path.iterdir()} == {"work.db", "work.lock"}
+
+
+def test_entries_are_written_all_or_none(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "work")) as journal:
+        journal.write({1: "one"})
+        with pytest.raises(FileError, match=r"work\.db cannot be written \("):
+            journal.write({1: "other", 2: "two", "three": 3})  # type: ignore[dict-item]
+        assert dict(journal.entries()) == {1: "one"}
+        with pytest.raises(TypeError):
+            journal.write({1: "other", 2: object()})
+        assert dict(journal.entries()) == {1: "one"}
+
+
+def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path) -> None:
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout
+        first = writer.stdout.readline()
+        time.sleep(0.05)
+        writer.kill()
+        rest, _ = writer.communicate()
+        said = [line for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")]
+        entries = held(tmp_path)
+        assert len(entries) % 2 == 0
+        assert all(entries[number] == entries[number + 1] for number in [*entries][::2])
+        assert {int(said[-1]), int(said[-1]) + 1} <= entries.keys()
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    """Also in this process; a killed one holds nothing, though a process that it forked is alive."""
+    message = rf"^{tmp_path} is in use by another work$"
+    with closing(Journal(tmp_path, "work")), pytest.raises(FileError, match=message):
+        Journal(tmp_path, "work")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    child = int(holder.stdout.readline())
+    try:
+        with pytest.raises(FileError, match=message):
+            Journal(tmp_path, "work")
+        holder.kill()
+        holder.wait()
+        assert held(tmp_path) == {}
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.communicate()
+
+
+def test_others_can_read_meanwhile(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "work")) as journal:
+        with closing(sqlite3.connect(f"file:{journal.file}?mode=ro", uri=True)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+            journal.write({1: "one"})
+        assert dict(journal.entries()) == {1: "one"}
+
+
+def test_a_damaged_database(tmp_path: Path) -> None:
+    """Whichever page is overwritten and wherever the file ends, it is told in one sentence or nothing is lost."""
+    entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
+    with closing(Journal(tmp_path / "whole", "work")) as journal:
+        journal.begin("task")
+        journal.write(entries)
+    whole = journal.file.read_bytes()
+    size = 4096
+    assert len(whole) > 4 * size
+    damaged = [whole[:place] + b"\xa5" * size + whole[place + size :] for place in range(0, len(whole), size)]
+    damaged += [whole[:length] for length in (10, 100, 2000, size, 2 * size, len(whole) - 10)]
+    for number, content in enumerate(damaged):
+        path = tmp_path / str(number)
+        path.mkdir()
+        (path / "work.db").write_bytes(content)
+        with pytest.raises(FileError, match=rf"^(entry \d+ of )?{path}/work\.db is damaged$"):
+            held(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE task SET content = '{'",
+        "UPDATE task SET content = x'ff00'",
+        "DROP TABLE task; CREATE TABLE task (other)",
+        "UPDATE entries SET content = '['",
+        "UPDATE entries SET content = x'ff00'",
+        "DROP TABLE entries; CREATE TABLE entries (other)",
+    ],
+)
+def test_a_database_of_something_else(statement: str, tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "work")) as journal:
+        journal.begin("task")
+        journal.write({3: "three"})
+    with closing(sqlite3.connect(journal.file)) as database:
+        database.executescript(statement)
+    with pytest.raises(FileError, match=r"^(entry 3 of )?.*work\.db is damaged$"):
+        held(tmp_path)
+
+
+def test_folders_that_will_not_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "thesis.tex").write_text("")
+    for name, message in (
+        ("file", r"cannot hold the state of a work \(File exists\)$"),
+        ("file/below", r"cannot hold the state of a work \(Not a directory\)$"),
+        ("else", r"holds something else than a work \(thesis\.tex\)$"),
+    ):
+        with pytest.raises(FileError, match=message):
+            Journal(tmp_path / name, "work")
+    assert [path.name for path in (tmp_path / "else").iterdir()] == ["thesis.tex"]
+    with pytest.raises(FileError, match=r"^/proc cannot hold the state of a work|^/proc holds something else"):
+        Journal(Path("/proc"), "work")
+    (tmp_path / "folder" / "work.lock").mkdir(parents=True)
+    with pytest.raises(FileError, match=r"cannot hold the state of a work \(unable to open database file\)$"):
+        Journal(tmp_path / "folder", "work")
+
+
+def test_what_may_stand_beside(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("")
+    Journal(tmp_path, "work", {"ours"}).close()
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(FileError, match=r"holds something else than a work \(thesis\.tex\)$"):
+        Journal(tmp_path, "work", {"ours"})
+    Journal(tmp_path, "work").close()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "work")) as journal:
+        journal.write({1: "one"})
+        assert journal._database
+        journal._database.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(FileError, match=r"work\.db cannot be written \(database or disk is full\)$"):
+            journal.write({2: "two", 3: "x" * 100_000})
+        assert dict(journal.entries()) == {1: "one"}
