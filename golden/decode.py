@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..isa.formats import Format, Specials
 
-__all__ = ["NARROW", "WIDE", "Precision", "Terms", "decode", "decode_scale", "precision_for"]
+__all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_scale", "precision_for"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,27 @@ class Terms:
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """Block scales of a step: for every group of products, that of A times that of B.
+
+    Attributes
+    ----------
+    significands : ndarray of float64, shape (groups, ...)
+        Product of the significands; NaN where a scale is NaN.
+    exponents : ndarray of int32, shape (groups, ...)
+        Sum of the exponents.
+    """
+
+    significands: NDArray[np.float64]
+    exponents: NDArray[np.int32]
+
+    @property
+    def nan(self) -> NDArray[np.bool_]:
+        """Where a scale of any group is NaN."""
+        return np.asarray(np.isnan(self.significands).any(axis=0), np.bool_)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,20 +5,15 @@ from numpy.typing import NDArray
 
 from ..isa.formats import Format
 from ..isa.numerics import Numerics
-from .decode import Precision, Terms
+from .accumulator import accumulator_exponents, finite_part
+from .decode import Precision, Scales, Terms
 from .rounding import round_sum
+from .trace import Trace
 
-__all__ = ["accumulator_exponents", "align_accumulator", "fused_step", "power_of_two", "special_results"]
+__all__ = ["align_accumulator", "fused_step", "power_of_two", "special_classes"]
 
 #: Aligned f16 and fp8 terms stay below 2**27, so eight of them sum exactly in 32 bits.
 _TERMS_PER_INT32 = 8
-
-
-def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: int) -> NDArray[np.int32]:
-    """Return exp(c): its format's minimum for subnormals, `zero_exponent` for zero."""
-    biased = (c.view(np.uint32) >> np.uint32(23)).astype(np.int32) & 0xFF
-    exponents = np.maximum(biased - 127, fmt.minimum_exponent)
-    return np.where(c == 0, np.int32(zero_exponent), exponents)
 
 
 def power_of_two(exponents: NDArray[np.int32], dtype: np.dtype) -> NDArray:
@@ -34,34 +29,31 @@ def power_of_two(exponents: NDArray[np.int32], dtype: np.dtype) -> NDArray:
 
 
 def align_accumulator(c: NDArray[np.float32], shift: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return c in units of the grid, truncated toward zero."""
+    """Return c in units of the last bit kept, not yet truncated."""
     aligned = c.astype(np.float64)
     aligned *= power_of_two(shift, aligned.dtype)
-    return np.trunc(aligned, out=aligned)
+    return aligned
 
 
-def special_results(
-    result: NDArray[np.float32],
-    a_classes: NDArray[np.float32] | None,
-    b_classes: NDArray[np.float32] | None,
-    c: NDArray[np.float32],
-) -> NDArray[np.float32]:
-    """Put NaN and Inf where products or `c` call for them.
-
-    Parameters
-    ----------
-    result : ndarray of float32, shape (rows, n)
-        Results of the finite arithmetic; overwritten.
-    a_classes, b_classes : ndarray of float32, shape (L, rows, 1) and (L, rows, n), or None
-        Classes of the operands; None where all are finite.
-    c : ndarray of float32, shape (rows, n)
-        The accumulator.
-    """
+def special_classes(a: Terms, b: Terms, c: NDArray[np.float32], scales: Scales | None) -> NDArray[np.float32]:
+    """Return NaN and Inf where products, scales or `c` call for them, finite numbers elsewhere."""
     with np.errstate(invalid="ignore"):
         total = np.where(np.isfinite(c), np.float32(0), c)
-        if a_classes is not None and b_classes is not None:
-            total = total + (a_classes * b_classes).sum(axis=0)
-    return np.where(np.isfinite(total), result, total)
+        if a.classes is not None and b.classes is not None:
+            total = total + (a.classes * b.classes).sum(axis=0)
+    return total if scales is None else np.where(scales.nan, np.float32(np.nan), total)
+
+
+def _truncate(aligned: NDArray) -> NDArray:
+    """Truncate toward zero; what is in f64 is overwritten."""
+    return aligned.astype(np.int32) if aligned.dtype == np.float32 else np.trunc(aligned, out=aligned)
+
+
+def _exact_sum(truncated: NDArray) -> NDArray[np.float64]:
+    if truncated.dtype != np.int32:
+        return np.asarray(truncated.sum(axis=0), np.float64)
+    groups = truncated.reshape(-1, min(_TERMS_PER_INT32, len(truncated)), *truncated.shape[1:])
+    return np.add.reduce(np.add.reduce(groups, axis=1, dtype=np.int32), axis=0, dtype=np.float64)
 
 
 def fused_step(
@@ -71,58 +63,56 @@ def fused_step(
     accumulator: Format,
     numerics: Numerics,
     precision: Precision,
-    scale_exponents: NDArray[np.int32] | None = None,
+    scales: Scales | None = None,
+    traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add the products of one step to the accumulator, rounding once.
+    """Return the accumulator with the products of one step added, rounded once.
 
     Parameters
     ----------
-    a : Terms, shape (L, rows, 1) or (L, rows, n)
-        Stored operands.
-    b : Terms, shape (L, rows, n)
-        Selected operands; their values are overwritten.
-    c : ndarray of float32, shape (rows, n)
-        Accumulator.
+    a, b : Terms, shape (L, ...)
+        Stored operands, whose last axis may be 1, and selected ones, whose values are overwritten.
+    c : ndarray of float32, shape (...)
+        Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
         Format of the accumulator, f32 or f16.
-    numerics : Numerics
-        F, e_zero and rounding.
-    precision : Precision
-        That of the terms.
-    scale_exponents : ndarray of int32, shape (rows, n), optional
-        Added to every product exponent (ue8m0 scales).
-
-    Returns
-    -------
-    ndarray of float32, shape (rows, n)
-        The new accumulator.
+    numerics, precision : Numerics, Precision
+        F, e_zero and rounding; precision of the operands.
+    scales : Scales, shape (1, ...), optional
+        Block scales whose significand is 1 (ue8m0): their exponents are added to every product's.
+    traces : list of Trace, optional
+        Where the trace of the step is appended.
     """
-    # E = max(product exponents, exp(c), e_zero)
+    # e_max = max(product exponents, exp(c), e_zero)
     largest = np.add(a.exponents, b.exponents, dtype=precision.exponent).max(axis=0).astype(np.int32)
     has_product = largest >= precision.lowest_product_exponent
-    if scale_exponents is not None:
-        largest += scale_exponents
-    c_finite = np.isfinite(c)
-    finite_c = c if c_finite.all() else np.where(c_finite, c, np.float32(0))
-    exponent = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
-    np.maximum(exponent, np.int32(numerics.zero_exponent), out=exponent)
-    np.maximum(exponent, largest, out=exponent, where=has_product)
+    if scales is not None:
+        largest += scales.exponents[0]
+    finite_c = finite_part(c)
+    c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
+    e_max = np.maximum(c_exponents, np.int32(numerics.zero_exponent))
+    np.maximum(e_max, largest, out=e_max, where=has_product)
 
-    # Products, exact, then in units of the grid 2**(E - F)
-    shift = np.int32(numerics.alignment_bits) - exponent
-    product_shift = shift if scale_exponents is None else shift + scale_exponents
+    # Products, exact, then in units of the last bit kept, 2**(e_max - F)
+    shift = np.int32(numerics.alignment_bits) - e_max
     terms = np.multiply(a.values, b.values, out=b.values)
-    terms *= power_of_two(product_shift, precision.value)
-    if precision.value == np.float32:
-        group = min(_TERMS_PER_INT32, len(terms))
-        truncated = terms.astype(np.int32).reshape(-1, group, *c.shape)
-        total = np.add.reduce(np.add.reduce(truncated, axis=1, dtype=np.int32), axis=0, dtype=np.float64)
-    else:
-        total = np.trunc(terms, out=terms).sum(axis=0)
-    total += align_accumulator(finite_c, shift)
-
+    terms *= power_of_two(shift if scales is None else shift + scales.exponents[0], precision.value)
+    c_aligned = align_accumulator(finite_c, shift)
+    aligned = terms if traces is None else terms.copy()
+    truncated, c_truncated = _truncate(terms), np.trunc(c_aligned)
+    total = _exact_sum(truncated)
+    total += c_truncated
     total *= power_of_two(-shift, total.dtype)
-    result = round_sum(total, numerics.rounding)
-    if a.classes is not None or not c_finite.all():
-        result = special_results(result, a.classes, b.classes, c)
+    rounded = round_sum(total, numerics.rounding)
+    if traces is None and a.classes is None and finite_c is c and not (scales and scales.nan.any()):
+        return rounded
+    special = special_classes(a, b, c, scales)
+    result = np.where(np.isfinite(special), rounded, special)
+    if traces is not None:
+        exponents = np.add(a.exponents, b.exponents, dtype=np.int32)
+        traces.append(Trace(
+            exponents if scales is None else exponents + scales.exponents,
+            exponents >= precision.lowest_product_exponent,
+            c_exponents, e_max, aligned, c_aligned, truncated, c_truncated, total, special, result,
+        ))  # fmt: skip
     return result

@@ -5,9 +5,11 @@ from numpy.typing import NDArray
 
 from ..isa.formats import Format
 from ..isa.numerics import BLOCK_GROUP, Numerics
-from .decode import Terms
-from .fused import accumulator_exponents, align_accumulator, power_of_two, special_results
+from .accumulator import accumulator_exponents, finite_part
+from .decode import Scales, Terms
+from .fused import align_accumulator, power_of_two, special_classes
 from .rounding import round_sum
+from .trace import Trace
 
 __all__ = ["grouped_step"]
 
@@ -18,43 +20,51 @@ def grouped_step(
     c: NDArray[np.float32],
     accumulator: Format,
     numerics: Numerics,
-    scale_significands: NDArray[np.float64],
-    scale_exponents: NDArray[np.int64],
+    scales: Scales,
+    traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Add one step of scaled groups to the accumulator, rounding once.
+    """Return the accumulator with one step of scaled groups added, rounded once.
 
     Parameters
     ----------
-    a : Terms, shape (L, rows, 1) or (L, rows, n)
-        Stored e2m1 operands.
-    b : Terms, shape (L, rows, n)
-        Selected e2m1 operands.
-    c : ndarray of float32, shape (rows, n)
-        Accumulator.
+    a, b : Terms, shape (L, ...)
+        Stored e2m1 operands, whose last axis may be 1, and selected ones.
+    c : ndarray of float32, shape (...)
+        Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
         f32.
     numerics : Numerics
         F, e_zero and rounding.
-    scale_significands, scale_exponents : ndarray, shape (L / 16, rows, n)
-        Product of the significands and sum of the exponents of the two scales of each group; NaN marks a NaN scale.
-
-    Returns
-    -------
-    ndarray of float32, shape (rows, n)
+    scales : Scales, shape (L / 16, ...)
+        Block scales of each group.
+    traces : list of Trace, optional
+        Where the trace of the step is appended.
     """
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
-    nan_scale = np.isnan(scale_significands)
-    significands = np.where(nan_scale, 0, scale_significands)
+    nan = np.isnan(scales.significands)
+    significands = np.where(nan, 0, scales.significands)
     # A group that merely cancels to zero still counts in the maximum; one without a non-zero product does not.
-    counts = (products != 0).any(axis=1) & (significands != 0)
-    exponents = np.where(counts, scale_exponents, numerics.zero_exponent).astype(np.int32)
-    finite_c = np.where(np.isfinite(c), c, np.float32(0))
-    largest = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
-    largest = np.maximum(largest, np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent)))
-    shift = np.int32(numerics.alignment_bits) - largest
+    participates = (products != 0).any(axis=1) & (significands != 0)
+    exponents = np.where(participates, scales.exponents, np.int32(numerics.zero_exponent))
+    finite_c = finite_part(c)
+    c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
+    e_max = np.maximum(c_exponents, np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent)))
+    shift = np.int32(numerics.alignment_bits) - e_max
     terms = products.sum(axis=1, dtype=np.float64) * significands
     terms *= power_of_two(exponents + shift, terms.dtype)
-    total = np.trunc(terms, out=terms).sum(axis=0) + align_accumulator(finite_c, shift)
+    c_aligned = align_accumulator(finite_c, shift)
+    aligned = terms if traces is None else terms.copy()
+    truncated, c_truncated = np.trunc(terms, out=terms), np.trunc(c_aligned)
+    total = truncated.sum(axis=0) + c_truncated
     total *= power_of_two(-shift, total.dtype)
-    result = special_results(round_sum(total, numerics.rounding), None, None, c)
-    return np.where(nan_scale.any(axis=0), np.float32(np.nan), result)
+    rounded = round_sum(total, numerics.rounding)
+    if traces is None and finite_c is c and not nan.any():
+        return rounded
+    special = special_classes(a, b, c, scales)
+    result = np.where(np.isfinite(special), rounded, special)
+    if traces is not None:
+        traces.append(Trace(
+            exponents, participates, c_exponents, e_max, aligned, c_aligned, truncated, c_truncated, total, special,
+            result,
+        ))  # fmt: skip
+    return result

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ..isa.formats import Format
 
-__all__ = ["accumulate", "decode_integer", "expand"]
+__all__ = ["accumulate", "clamp", "decode_integer", "expand"]
 
 #: Products summed at once: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
 EXACT_F32_TERMS = 256
@@ -39,6 +39,11 @@ def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArr
     return flat.reshape(*stored.shape[:-1], k)
 
 
+def clamp(total: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return exact sums, those beyond 32 bits as the nearest end of the range."""
+    return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)
+
+
 def accumulate(
     a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.int32], satfinite: bool
 ) -> NDArray[np.int32]:
@@ -57,5 +62,4 @@ def accumulate(
     products = np.matmul(a, b)
     if not satfinite:
         return products.astype(np.int32) + c
-    total = products.astype(np.int64) + c
-    return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)
+    return clamp(products.astype(np.int64) + c)

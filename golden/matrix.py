@@ -10,7 +10,8 @@ from ..isa.instructions import Instruction
 from ..isa.metadata import MUX_OF_ARCHITECTURE
 from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
-from .decode import decode, decode_scale, precision_for
+from .accumulator import decode_accumulator, encode_accumulator
+from .decode import Scales, decode, decode_scale, precision_for
 from .emulated import emulated_instruction, even_and_odd_pairs, widen
 from .fused import fused_step
 from .grouped import grouped_step
@@ -132,7 +133,7 @@ def _float_block(block: _Block) -> NDArray:
     if a.classes is not None or b.classes is not None:
         a, b = a.with_classes(), b.with_classes()
 
-    d = _decode_accumulator(block.operands.c.reshape(tiles * rows, n))
+    d = decode_accumulator(block.operands.c.reshape(tiles * rows, n))
     for start in range(0, len(selected), instruction.stored_k):
         slots = np.arange(start, start + instruction.stored_k)
         if parameters.method is Method.EMULATED:
@@ -143,20 +144,15 @@ def _float_block(block: _Block) -> NDArray:
             step = slots[first : first + parameters.step]
             a_step, b_step = a.take(step), b.take(selected[step])
             if parameters.method is Method.GROUPED:
-                significands, exponents = _group_scales(block, step)
-                d = grouped_step(a_step, b_step, d, instruction.c, parameters, significands, exponents)
-            elif instruction.scale_format:
-                significands, exponents = _group_scales(block, step[:BLOCK_GROUP])
-                scale_exponents = exponents[0].astype(np.int32)
-                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scale_exponents)
-                d[np.isnan(significands[0])] = np.nan
+                d = grouped_step(a_step, b_step, d, instruction.c, parameters, _scales(block, step))
             else:
-                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision)
-    return _encode_accumulator(d, block.operands.c.dtype).reshape(block.operands.c.shape)
+                scales = _scales(block, step[:BLOCK_GROUP]) if instruction.scale_format else None
+                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scales)
+    return encode_accumulator(d, block.operands.c.dtype).reshape(block.operands.c.shape)
 
 
-def _group_scales(block: _Block, step: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return significand and exponent of the scales of each group of 16 kept products, shape (groups, rows, n)."""
+def _scales(block: _Block, step: NDArray[np.intp]) -> Scales:
+    """Return the scales of each group of 16 kept products, shape (groups, rows, n)."""
     instruction = block.instruction
     assert instruction.scale_format
     assert instruction.span
@@ -169,18 +165,5 @@ def _group_scales(block: _Block, step: NDArray[np.intp]) -> tuple[NDArray[np.flo
     b_significand, b_exponent = decode_scale(block.operands.scale_b[..., spans], instruction.scale_format)
     shape = (len(spans), tiles * rows, n)
     significands = a_significand[:, :, None] * b_significand[:, None]
-    exponents = a_exponent[:, :, None] + b_exponent[:, None]
-    return np.moveaxis(significands, -1, 0).reshape(shape), np.moveaxis(exponents, -1, 0).reshape(shape)
-
-
-def _decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
-    return codes.view(np.float16).astype(np.float32) if codes.dtype == np.uint16 else codes.view(np.float32)
-
-
-def _encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-    """Encode results; every NaN becomes the canonical one."""
-    if dtype == np.uint16:
-        with np.errstate(over="ignore"):
-            codes = values.astype(np.float16).view(np.uint16)
-        return np.where(np.isnan(values), np.uint16(0x7FFF), codes)
-    return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
+    exponents = (a_exponent[:, :, None] + b_exponent[:, None]).astype(np.int32)
+    return Scales(np.moveaxis(significands, -1, 0).reshape(shape), np.moveaxis(exponents, -1, 0).reshape(shape))

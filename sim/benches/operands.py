@@ -8,8 +8,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
 
+from ...golden.accumulator import accumulator_exponents
 from ...golden.decode import WIDE, decode
-from ...golden.fused import accumulator_exponents
 from ...golden.integer import decode_integer
 from ...golden.select import kept_rows, undelivered
 from ...isa.formats import FORMATS

@@ -1,4 +1,4 @@
-"""Coverage of alignment: how far every term stands below the largest exponent, and what sets that exponent."""
+"""Coverage of alignment: by how much every term is shifted, and what sets the largest exponent, e_max."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -25,13 +25,13 @@ _SOURCES = (
 class AlignmentCoverage:
     """Groups ``alignment`` (one for each alignment mode) and ``largest exponent``.
 
-    ``alignment``: position of a term (product slot or group of 16 products, and the accumulator ``c``) by its distance
-    ``E - x``, from 0 to the last one at which the largest significand still leaves a bit on the grid, then ``beyond``,
-    where truncation leaves nothing. Only terms that are not zero count, in steps whose result is ordinary, for NaN and
-    Inf hide the sum. A distance is unreachable if no two exponents of the formats, of the accumulator or e_zero lie so
-    far apart.
+    ``alignment``: position of a term (product slot or group of 16 products, and the accumulator ``c``) by its shift
+    amount ``e_max - x``, in the names of bins its distance, from 0 to the last one at which the largest significand
+    still leaves a bit on the grid, then ``beyond``, where truncation leaves nothing. Only terms that are not zero
+    count, in steps whose result is ordinary, for NaN and Inf hide the sum. A shift amount is unreachable if no two
+    exponents of the formats, of the accumulator or e_zero lie so far apart.
 
-    ``largest exponent``: which of them gave E. Source: numerics, section 2, rules 3 and 4; groups section 4.
+    ``largest exponent``: which of them gave e_max. Source: numerics, section 2, rules 3 and 4; groups section 4.
 
     Parameters
     ----------
@@ -47,27 +47,26 @@ class AlignmentCoverage:
             by_mode.setdefault(operation.mode, []).append(operation)
         self._by_mode = {mode: _alignment(configuration, mode, found) for mode, found in by_mode.items()}
         self._modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
-        self._sources = _largest(configuration, self._modes, operations)
+        self._sources = _sources_of_e_max(configuration, self._modes, operations)
         self.groups = (*self._by_mode.values(), self._sources)
 
     def sample(self, evaluation: Evaluation) -> None:
         """Count evaluated steps."""
-        operation, ordinary = evaluation.operation, evaluation.ordinary
+        operation, trace = evaluation.operation, evaluation.trace
         group = self._by_mode[operation.mode]
-        positions, distances = group.shape
-        largest = evaluation.largest
-        distance = np.minimum(largest[:, None] - evaluation.exponents, distances - 1)
-        group.count(np.arange(operation.terms), distance, where=evaluation.counts & ordinary[:, None])
-        c_distance = np.minimum(largest - evaluation.c_exponents, distances - 1)
-        group.count(positions - 1, c_distance, where=evaluation.c_counts & ordinary)
+        positions, places = group.shape
+        shift_amounts = np.minimum(trace.e_max - trace.exponents, places - 1)
+        group.count(np.arange(operation.terms)[:, None], shift_amounts, where=trace.participates & trace.ordinary)
+        c_shift_amounts = np.minimum(trace.e_max - trace.c_exponents, places - 1)
+        group.count(positions - 1, c_shift_amounts, where=trace.c_participates & trace.ordinary)
 
-        set_by = (evaluation.counts & (evaluation.exponents == largest[:, None])).sum(axis=1)
-        by_c = evaluation.c_counts & (evaluation.c_exponents == largest)
-        some = evaluation.counts.any(axis=1) | evaluation.c_counts
+        set_by = (trace.participates & (trace.exponents == trace.e_max)).sum(axis=0)
+        by_c = trace.c_participates & (trace.c_exponents == trace.e_max)
+        some = trace.participates.any(axis=0) | trace.c_participates
         source = np.select(
             [by_c & (set_by > 0), by_c, set_by > 1, set_by == 1, some], [3, 2, 1, 0, 4], len(_SOURCES) - 1
         )
-        self._sources.count(self._modes.index((operation.mode, operation.result)), source, where=ordinary)
+        self._sources.count(self._modes.index((operation.mode, operation.result)), source, where=trace.ordinary)
 
 
 def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Group:
@@ -76,7 +75,7 @@ def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Gr
     term = "group" if operations[0].grouped else "slot"
     axes = (
         Axis("position", (*(f"{term} {place}" for place in range(terms)), "c")),
-        Axis("distance", (*(f"distance {distance}" for distance in range(last + 1)), "beyond")),
+        Axis("distance", (*(f"distance {amount}" for amount in range(last + 1)), "beyond")),
     )
     group = Group(
         configuration,
@@ -89,7 +88,7 @@ def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Gr
         reached = np.zeros(last + 2, np.bool_)
         for operation in operations:
             if of_c or place < operation.terms:
-                reached |= _distances(
+                reached |= _shift_amounts(
                     operation.accumulator_exponents if of_c else operation.exponents,
                     () if of_c else operation.accumulator_exponents,
                     operation.exponents if of_c or operation.terms > 1 else (),
@@ -104,10 +103,10 @@ def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Gr
 
 
 @lru_cache(maxsize=1024)
-def _distances(
+def _shift_amounts(
     own: Sequence[int], accumulators: Sequence[int], terms: Sequence[int], zero_exponent: int, last: int
 ) -> NDArray[np.bool_]:
-    """Return which distances below the largest exponent a term can have; the place after `last` is beyond.
+    """Return the shift amounts that a term can have; the place after `last` is beyond.
 
     Parameters
     ----------
@@ -116,21 +115,21 @@ def _distances(
     accumulators, terms : sequence of int
         Exponents that others beside it can have.
     zero_exponent : int
-        Floor of the largest.
+        Floor of e_max.
     last : int
-        Last distance told apart.
+        Last one told apart.
     """
     exponents = np.array(own)
     reached = np.zeros(last + 2, np.bool_)
     reached[0] = bool((exponents >= zero_exponent).any())
     for other in sorted({zero_exponent, *accumulators, *terms}):
         if other >= zero_exponent:
-            distances = other - exponents[exponents <= other]
-            reached[np.minimum(distances, last + 1)] = True
+            shift_amounts = other - exponents[exponents <= other]
+            reached[np.minimum(shift_amounts, last + 1)] = True
     return reached
 
 
-def _largest(configuration: str, modes: list[tuple[str, str]], operations: tuple[Operation, ...]) -> Group:
+def _sources_of_e_max(configuration: str, modes: list[tuple[str, str]], operations: tuple[Operation, ...]) -> Group:
     axes = (Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)), Axis("source", _SOURCES))
     group = Group(
         configuration,

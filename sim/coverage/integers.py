@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...golden.integer import decode_integer
+from ...golden.integer import clamp, decode_integer
 from ...isa.formats import Format
 from .groups import Axis, Group
 from .operands import Operands
@@ -128,10 +128,10 @@ class IntegersCoverage:
         place = self._operations.index(operation)
         for number, happened in enumerate(events):
             self._group.hits[place, number] += int(np.count_nonzero(happened & possible))
+        if saturate:
+            return clamp(total).view(np.uint32), np.zeros(len(total), np.bool_)
         wrapped = (total & 0xFFFFFFFF).astype(np.uint32)
-        clamped = np.clip(total, _LEAST, _MOST).astype(np.int32).view(np.uint32)
-        overflow = np.zeros(len(total), np.bool_) if saturate else (total < 0) != (wrapped >> np.uint32(31) == 1)
-        return clamped if saturate else wrapped, overflow
+        return wrapped, (total < 0) != (wrapped >> np.uint32(31) == 1)
 
 
 def _limits(fmt: Format) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from ...isa.formats import FORMATS, Format, Specials
 from ...isa.instructions import every_instruction
 from ...isa.metadata import GRANULARITIES, Granularity
-from ...isa.numerics import BLOCK_GROUP, Rounding, zero_exponent_for
+from ...isa.numerics import BLOCK_GROUP, Evidence, Method, Numerics, Rounding, zero_exponent_for
 from ...rtl.config import CoreConfig, Element
 
 __all__ = ["Operation", "operations_of"]
@@ -98,6 +98,19 @@ class Operation:
         """Floor of the largest exponent; it follows the alignment of the datapath, not the shorter one of its fp8."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(bits, half_result=self.result == "f16", grouped=self.grouped)
+
+    @property
+    def numerics(self) -> Numerics:
+        """What the golden model needs to know of a step."""
+        return Numerics(
+            method=Method.GROUPED if self.grouped else Method.FUSED,
+            step=self.slots,
+            alignment_bits=self.alignment_bits,
+            zero_exponent=self.zero_exponent,
+            rounding=self.rounding,
+            evidence=Evidence.MODELLED,
+            source=f"configuration {self.config.name}",
+        )
 
     @property
     def mode(self) -> str:

@@ -60,13 +60,14 @@ class RoundingCoverage:
     def sample(self, evaluation: Evaluation) -> None:
         """Count evaluated steps."""
         result = evaluation.operation.result
-        rows = evaluation.ordinary & (evaluation.total != 0)
-        total = evaluation.total[rows]
+        trace = evaluation.trace
+        rows = trace.ordinary & (trace.total != 0)
+        total = trace.total[rows]
         magnitude = np.abs(total)
         if result == "f16":
             events = _nearest(magnitude)
         else:
-            events = _truncated(magnitude, np.abs(evaluation.rounded[rows].astype(np.float64)), result)
+            events = _truncated(magnitude, np.abs(trace.result[rows].astype(np.float64)), result)
         negative = (total < 0).astype(np.intp)
         for place, happened in enumerate(events):
             self._by_result[result].count(negative, place, where=happened)

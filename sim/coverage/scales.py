@@ -88,34 +88,34 @@ class ScalesCoverage:
         nan = np.stack([_is_nan(codes[:, :places], operation.scale) for codes in (operands.scale_a, operands.scale_b)])
         by_scale_alone = (nan.sum(axis=(0, 2)) == 1) & ~np.isnan(evaluation.c) & ~_operands_are_special(evaluation)
         for side in range(len(_SIDES)):
-            shows = np.where(nan[side], by_scale_alone[:, None], evaluation.ordinary[:, None])
+            shows = np.where(nan[side], by_scale_alone[:, None], evaluation.trace.ordinary[:, None])
             group.count(side, np.arange(places), classes[side], where=shows)
         if operation.grouped:
             self._sample_groups(evaluation, nan[0] | nan[1], by_scale_alone)
         else:
-            empty = ~evaluation.counts.any(axis=1)
+            empty = ~evaluation.trace.participates.any(axis=0)
             self._nan[operation.scale].count(empty.astype(np.intp), where=by_scale_alone)
 
     def _sample_groups(self, e: Evaluation, nan: NDArray[np.bool_], by_scale_alone: NDArray[np.bool_]) -> None:
-        products = (e.a.values * e.b.values).reshape(len(e.c), -1, BLOCK_GROUP)
-        some = (products != 0).any(axis=2)
-        cancels = e.counts & (e.values == 0)
-        first = e.exponents == e.largest[:, None]
-        others = (e.counts & (e.values != 0)).any(axis=1) | e.c_counts
-        highest = (e.counts & first).sum(axis=1) + (e.c_counts & (e.c_exponents == e.largest))
-        alone = cancels & first & (highest == 1)[:, None] & others[:, None]
-        ordinary = e.ordinary[:, None]
+        trace = e.trace
+        products = (e.a.values * e.b.values).reshape(-1, BLOCK_GROUP, len(e.c))
+        some = (products != 0).any(axis=1)
+        cancels = trace.participates & (trace.aligned == 0)
+        sets_e_max = trace.participates & (trace.exponents == trace.e_max)
+        others = (trace.aligned != 0).any(axis=0) | trace.c_participates
+        highest = sets_e_max.sum(axis=0) + (trace.c_participates & (trace.c_exponents == trace.e_max))
+        alone = cancels & sets_e_max & (highest == 1) & others
         kinds = (
-            ~some & ordinary,
-            some & ~e.counts & ordinary,
-            cancels & ordinary,
-            alone & ordinary,
-            e.counts & (e.values != 0) & ordinary,
-            ~some & nan & by_scale_alone[:, None],
+            ~some & trace.ordinary,
+            some & ~trace.participates & trace.ordinary,
+            cancels & trace.ordinary,
+            alone & trace.ordinary,
+            (trace.aligned != 0) & trace.ordinary,
+            ~some & nan.T & by_scale_alone,
         )
         group = self._grouped[e.operation.scale]
         for kind, where in enumerate(kinds):
-            group.count(np.arange(e.operation.terms), kind, where=where)
+            group.count(np.arange(e.operation.terms)[:, None], kind, where=where)
 
 
 def _places(operation: Operation) -> Axis:
@@ -138,12 +138,10 @@ def _scaled_groups(configuration: str, operation: Operation) -> Group:
 
 def _operands_are_special(e: Evaluation) -> NDArray[np.bool_]:
     """Return where NaN or Inf among the operands could make the result NaN by themselves."""
-    if not e.special:
+    a, b = e.a.classes, e.b.classes
+    if a is None or b is None:
         return np.zeros(len(e.c), np.bool_)
-    a, b = e.a.with_classes().classes, e.b.with_classes().classes
-    assert a is not None
-    assert b is not None
-    return np.asarray(~(np.isfinite(a) & np.isfinite(b)).all(axis=1), np.bool_)
+    return np.asarray(~(np.isfinite(a) & np.isfinite(b)).all(axis=0), np.bool_)
 
 
 def _is_nan(codes: NDArray[np.uint8], scale: str) -> NDArray[np.bool_]:

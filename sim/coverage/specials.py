@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...golden.decode import WIDE, decode
-from ...golden.fused import power_of_two
 from ...golden.select import WHOLE_ELEMENT_NIBBLES
 from ...isa.formats import FORMATS
 from .arithmetic import Evaluation
@@ -98,7 +97,7 @@ class SpecialsCoverage:
     def sample(self, evaluation: Evaluation, sparse: bool) -> None:
         """Count evaluated steps, sparse ones or dense ones."""
         found = _ordinary(evaluation) | _zeros(evaluation)
-        if evaluation.special or not np.isfinite(evaluation.c).all():
+        if evaluation.a.classes is not None or not np.isfinite(evaluation.c).all():
             found |= _specials(evaluation)
         if sparse:
             found |= _unselected(evaluation)
@@ -189,9 +188,9 @@ def _specials(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
         product = a * b
     a_nan, b_nan = np.isnan(a), np.isnan(b)
     a_zero, b_zero = a == 0, b == 0
-    nan_a, nan_b, nan_c = a_nan.any(axis=1), b_nan.any(axis=1), np.isnan(e.c)
-    inf_zero, zero_inf = (np.isinf(a) & b_zero).any(axis=1), (np.isinf(b) & a_zero).any(axis=1)
-    plus, minus = np.isposinf(product).any(axis=1), np.isneginf(product).any(axis=1)
+    nan_a, nan_b, nan_c = a_nan.any(axis=0), b_nan.any(axis=0), np.isnan(e.c)
+    inf_zero, zero_inf = (np.isinf(a) & b_zero).any(axis=0), (np.isinf(b) & a_zero).any(axis=0)
+    plus, minus = np.isposinf(product).any(axis=0), np.isneginf(product).any(axis=0)
     c_plus, c_minus = np.isposinf(e.c), np.isneginf(e.c)
     difference = plus & minus
     c_difference = (plus & c_minus) | (minus & c_plus)
@@ -221,7 +220,7 @@ def _specials(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
 
 def _ordinary(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     """Return cases that show where the result is the rounded sum, without those of unselected operands."""
-    operation, ordinary = e.operation, e.ordinary
+    operation, trace = e.operation, e.trace
     operands_a, operands_b = np.abs(e.a.values), np.abs(e.b.values)
     a_numbers, b_numbers = operands_a > 0, operands_b > 0
     subnormal_a = a_numbers & b_numbers & (operands_a < 2.0**operation.a.format.minimum_exponent)
@@ -234,51 +233,51 @@ def _ordinary(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     hidden = np.uint32(1 << operation.accumulator.fraction_bits)
     smallest_code = 1 << operation.accumulator.fraction_bits - _FRACTION_BITS[operation.result]
     small, smallest = (magnitude > 0) & (magnitude < hidden), magnitude == smallest_code
-    truncated, c_truncated = e.aligned != np.trunc(e.aligned), e.c_aligned != np.trunc(e.c_aligned)
+    truncated, c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
     found = {
         "Inf from a finite sum": (magnitude == inf) & ~negative,
         "-Inf from a finite sum": (magnitude == inf) & negative,
-        "zero in A times a number": (~a_numbers & b_numbers).any(axis=1),
-        "zero in B times a number": (a_numbers & ~b_numbers).any(axis=1),
-        "subnormal A": subnormal_a.any(axis=1),
-        "subnormal B": subnormal_b.any(axis=1),
-        "subnormal C": e.c_counts & (np.abs(e.c) < 2.0**operation.accumulator.minimum_exponent),
+        "zero in A times a number": (~a_numbers & b_numbers).any(axis=0),
+        "zero in B times a number": (a_numbers & ~b_numbers).any(axis=0),
+        "subnormal A": subnormal_a.any(axis=0),
+        "subnormal B": subnormal_b.any(axis=0),
+        "subnormal C": trace.c_participates & (np.abs(e.c) < 2.0**operation.accumulator.minimum_exponent),
         "subnormal result": small & ~negative,
         "negative subnormal result": small & negative,
         "smallest subnormal result": smallest & ~negative,
         "negative smallest subnormal result": smallest & negative,
-        "truncated positive term": (truncated & (e.aligned > 0)).any(axis=1),
-        "truncated negative term": (truncated & (e.aligned < 0)).any(axis=1),
+        "truncated positive term": (truncated & (trace.aligned > 0)).any(axis=0),
+        "truncated negative term": (truncated & (trace.aligned < 0)).any(axis=0),
         "truncated positive C": c_truncated & (e.c > 0),
         "truncated negative C": c_truncated & (e.c < 0),
     }
     if not operation.grouped:
-        first = e.counts & (e.exponents == e.largest[:, None])
-        # At distance zero the aligned term is the significand, F bits up; below it none is 2 or more.
-        significand = np.abs(e.aligned) * power_of_two(np.array(-operation.alignment_bits, np.int32), e.aligned.dtype)
-        found["product of 2 and more sets E"] = (significand >= 2).any(axis=1)
-        found["product below 1 sets E"] = (first & (significand < 1)).any(axis=1)
-    return {case: flags & ordinary for case, flags in found.items()}
+        sets_e_max = trace.participates & (trace.exponents == trace.e_max)
+        # A term that is not shifted is its significand, F bits up; of those that are, none is 2 or more.
+        significand = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
+        found["product of 2 and more sets E"] = (significand >= 2).any(axis=0)
+        found["product below 1 sets E"] = (sets_e_max & (significand < 1)).any(axis=0)
+    return {case: flags & trace.ordinary for case, flags in found.items()}
 
 
 def _zeros(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     """Return how a zero result came about."""
-    zero = e.ordinary & (e.rounded == 0)
+    trace = e.trace
+    zero = trace.ordinary & (trace.result == 0)
     if not zero.any():
         return {}
-    aligned, c_aligned = np.trunc(e.aligned), np.trunc(e.c_aligned)
-    empty = ~e.counts.any(axis=1) & ~e.c_counts
-    kept = (aligned != 0).any(axis=1) | (c_aligned != 0)
-    dropped = (aligned != e.aligned).any(axis=1) | (c_aligned != e.c_aligned)
-    cancelled = zero & (e.total == 0)
+    empty = ~trace.participates.any(axis=0) & ~trace.c_participates
+    kept = (trace.truncated != 0).any(axis=0) | (trace.c_truncated != 0)
+    dropped = (trace.aligned != trace.truncated).any(axis=0) | (trace.c_aligned != trace.c_truncated)
+    cancelled = zero & (trace.total == 0)
     return {
         "zero: every term zero": zero & empty,
         "zero: every term -0": zero & empty & _all_negative(e),
         "zero: terms cancel": cancelled & kept & ~dropped,
         "zero: terms cancel, truncation dropped the rest": cancelled & kept & dropped,
         "zero: every term below the grid": cancelled & ~kept & dropped,
-        "zero: positive sum rounded": zero & (e.total > 0),
-        "zero: negative sum rounded": zero & (e.total < 0),
+        "zero: positive sum rounded": zero & (trace.total > 0),
+        "zero: negative sum rounded": zero & (trace.total < 0),
     }
 
 
@@ -300,7 +299,7 @@ def _unselected(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     classes = decode(e.operands.all_b, element.format, WIDE, element.low_bit).classes
     if classes is None:
         return {}
-    ordinary = e.ordinary
+    ordinary = e.trace.ordinary
     if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles splice halves of two elements
         ordinary = ordinary & np.isin(e.operands.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
     return {

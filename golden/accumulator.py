@@ -1,0 +1,35 @@
+"""The accumulator: codes to values, values to exponents, and results to codes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import Format
+
+__all__ = ["accumulator_exponents", "decode_accumulator", "encode_accumulator", "finite_part"]
+
+
+def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
+    """Return the values of f16 codes (uint16) or f32 codes (uint32)."""
+    return codes.view(np.float16).astype(np.float32) if codes.dtype == np.uint16 else codes.view(np.float32)
+
+
+def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
+    """Encode results; every NaN becomes the canonical one."""
+    if dtype == np.uint16:
+        with np.errstate(over="ignore"):
+            codes = values.astype(np.float16).view(np.uint16)
+        return np.where(np.isnan(values), np.uint16(0x7FFF), codes)
+    return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
+
+
+def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return c with 0 for NaN and Inf; c itself where there are none."""
+    finite = np.isfinite(c)
+    return c if finite.all() else np.where(finite, c, np.float32(0))
+
+
+def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: int) -> NDArray[np.int32]:
+    """Return exp(c): its format's minimum for subnormals, `zero_exponent` for zero."""
+    biased = (c.view(np.uint32) >> np.uint32(23)).astype(np.int32) & 0xFF
+    exponents = np.maximum(biased - 127, fmt.minimum_exponent)
+    return np.where(c == 0, np.int32(zero_exponent), exponents)

@@ -1,0 +1,62 @@
+"""What one truncated fused dot-product-add (T-FDPA) did, from exponents to result (numerics, section 2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One step, as its arithmetic went.
+
+    A term is a product, or a scaled group of 16 of them. Arrays have the shape of the accumulator, those of terms an
+    axis of terms in front. A term that is zero, NaN or Inf takes no part in the maximum of the exponents; a group that
+    merely cancels to zero does.
+
+    Attributes
+    ----------
+    exponents : ndarray of int32, shape (terms, ...)
+        Exponents of the terms, not normalised, with those of block scales; meaningless unless the term participates.
+    participates : ndarray of bool, shape (terms, ...)
+        The exponent takes part in the maximum.
+    c_exponents : ndarray of int32
+        Exponents of the accumulator; meaningless unless it participates.
+    e_max : ndarray of int32
+        Largest of these exponents and e_zero: what the terms are aligned to.
+    aligned, c_aligned : ndarray of float, shape (terms, ...) and that of the accumulator
+        Terms and accumulator in units of the last bit kept, 2**(e_max - F), not yet truncated. Exact, except that
+        :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
+    truncated, c_truncated : ndarray of int32 or float, shapes alike
+        The same, truncated toward zero.
+    total : ndarray of float64
+        Exact sum of these, in units of 1.
+    special : ndarray of float32
+        NaN or Inf where operands or scales call for it whatever the sum, finite elsewhere.
+    result : ndarray of float32
+        New accumulator: the sum, rounded, or what is special.
+    """
+
+    exponents: NDArray[np.int32]
+    participates: NDArray[np.bool_]
+    c_exponents: NDArray[np.int32]
+    e_max: NDArray[np.int32]
+    aligned: NDArray
+    c_aligned: NDArray[np.float64]
+    truncated: NDArray
+    c_truncated: NDArray[np.float64]
+    total: NDArray[np.float64]
+    special: NDArray[np.float32]
+    result: NDArray[np.float32]
+
+    @property
+    def c_participates(self) -> NDArray[np.bool_]:
+        """Where the accumulator is finite and not zero."""
+        return self.c_aligned != 0
+
+    @property
+    def ordinary(self) -> NDArray[np.bool_]:
+        """Where the result is the rounded sum, which may overflow to Inf."""
+        return np.isfinite(self.special)
