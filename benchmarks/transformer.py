@@ -136,7 +136,7 @@ def main() -> None:
         with tqdm(total=len(work), unit="block", disable=None, leave=False) as bar:
             waiting: Any = iter(work)
             while True:
-                while pool.room and (item := next(waiting, None)):
+                while pool.accepts and (item := next(waiting, None)):
                     pool.submit(placed, *item[1:])
                 if not pool.busy:
                     break

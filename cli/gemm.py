@@ -193,7 +193,7 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,
     ):
         while True:
-            while pool.room and (index := next(waiting, None)) is not None:
+            while pool.accepts and (index := next(waiting, None)) is not None:
                 pool.submit(compute_block, problem, index)
             if not pool.busy:
                 return

@@ -95,7 +95,7 @@ def _settled(wanted: list[Any], jobs: int, limit: float) -> Iterator[Any]:
     waiting = sorted(wanted, key=lambda case: not case.subject.slow)
     with local_pool(jobs) as pool, tqdm(total=len(wanted), unit="proof", disable=None, leave=False) as bar:
         while waiting or pool.busy:
-            while waiting and pool.room:
+            while waiting and pool.accepts:
                 pool.submit(settle, waiting.pop(0), limit)
             for outcome in pool.collect():
                 bar.update()

@@ -115,7 +115,7 @@ class Pool:
         return len(self._flying) + len(self._suspects)
 
     @property
-    def room(self) -> bool:
+    def accepts(self) -> bool:
         """Whether more work should be submitted: never while it is unclear what broke the executor."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places

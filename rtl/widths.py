@@ -192,13 +192,13 @@ class Widths:
         bits = bound.bit_length() + 1
         if self.floats:
             kept, aligned = max(kept_bits(config, element) for element in self.floats), config.alignment_bits
-            bits = max(bits, _reach("f32", kept, zero_exponent_for(aligned)))
-            bits = max(bits, _reach("f16", kept, zero_exponent_for(aligned, half_result=True)))
+            bits = max(bits, _normal_bits("f32", kept, zero_exponent_for(aligned)))
+            bits = max(bits, _normal_bits("f16", kept, zero_exponent_for(aligned, half_result=True)))
         if self.packed:
             kept = config.block_alignment_bits
-            bits = max(bits, _reach("f32", kept, zero_exponent_for(kept, grouped=True)))
+            bits = max(bits, _normal_bits("f32", kept, zero_exponent_for(kept, grouped=True)))
         return bits
 
 
-def _reach(result: str, kept: int, zero_exponent: int) -> int:
+def _normal_bits(result: str, kept: int, zero_exponent: int) -> int:
     return kept + 1 + FORMATS[result].minimum_exponent - zero_exponent

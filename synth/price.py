@@ -154,7 +154,7 @@ def in_pool(pool: Pool, work: Callable[..., Any], arguments: Sequence[tuple[Any,
     """Yield the results of a function for many arguments, in no order."""
     waiting = deque(arguments)
     while waiting or pool.busy:
-        while waiting and pool.room:
+        while waiting and pool.accepts:
             pool.submit(work, *waiting.popleft())
         yield from pool.collect()
 

@@ -87,7 +87,7 @@ def run(
     sample = record.coverage is not None
     try:
         while True:
-            while pool.room and record.failed is None and (end is None or time.monotonic() < end):
+            while pool.accepts and record.failed is None and (end is None or time.monotonic() < end):
                 shard = next(shards, None)
                 if shard is None:
                     break

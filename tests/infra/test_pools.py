@@ -53,7 +53,7 @@ def test_a_pool_gives_every_result_once(pool: Pool) -> None:
     waiting = iter(range(50))
     results: list[int] = []
     while len(results) < 50:
-        while pool.room and (number := next(waiting, None)) is not None:
+        while pool.accepts and (number := next(waiting, None)) is not None:
             pool.submit(double, number)
         assert pool.busy <= 4
         results += pool.collect()
@@ -66,7 +66,7 @@ def test_a_killed_worker_loses_nothing(pool: Pool, times: int, tmp_path: Path) -
     waiting = iter(range(12))
     results: list[int] = []
     while len(results) < 12:
-        while pool.room and (number := next(waiting, None)) is not None:
+        while pool.accepts and (number := next(waiting, None)) is not None:
             pool.submit(deadly, number, str(tmp_path / "mark"), times)
         results += pool.collect()
     assert sorted(results) == [*range(12)]
