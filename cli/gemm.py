@@ -186,7 +186,7 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
     if "rtl" in problem.backends:  # compiled once, before the workers need it
         from ..sim.engine.engine import engine_for
 
-        engine_for(problem.arch, "rtl")
+        engine_for(problem.arch)
     tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
     with (
         local_pool(options.jobs or cores()) as pool,

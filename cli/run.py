@@ -63,7 +63,7 @@ def _with_waves(options: argparse.Namespace) -> list[Outcome]:
     options.backend = "pysim"
     try:
         options.waves.write_bytes(b"")
-        with engine_for(checked.arch, options.backend).waves(options.waves):
+        with engine_for(checked.arch, "amaranth").waves(options.waves):
             return list(_outcomes(options))
     except OSError as error:
         raise FileError(f"{options.waves} cannot be written ({error.strerror})") from None

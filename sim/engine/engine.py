@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from ...rtl.step import row_result_layout
 from . import emulation
 from .steps import step_words, steps_of
 
-__all__ = ["Engine", "Execution", "HardwareBackend", "engine", "engine_for"]
+__all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for"]
 
+#: Compiled and fast, or without a compiler and slow.
+Simulator = Literal["verilator", "amaranth"]
 #: Outputs pushed through a model at once; bounds the memory of the step words.
 _BLOCK_OUTPUTS = 1 << 14
 
@@ -62,7 +64,7 @@ class Engine:
         ``"verilator"`` (compiled, fast) or ``"amaranth"`` (needs no compiler, slow).
     """
 
-    def __init__(self, config: CoreConfig, simulator: str = "verilator") -> None:
+    def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
         self._words = step_words(config)
         self._observer: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None] | None = None
@@ -160,12 +162,12 @@ class Engine:
 
 
 @lru_cache(maxsize=16)
-def engine(config: CoreConfig, simulator: str = "verilator") -> Engine:
+def engine(config: CoreConfig, simulator: Simulator = "verilator") -> Engine:
     """Return the engine of a configuration, built once a process."""
     return Engine(config, simulator)
 
 
-def engine_for(arch: str, simulator: str = "verilator") -> Engine:
+def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
     """Return the engine of an architecture's datapath."""
     return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], simulator)
 
@@ -179,7 +181,7 @@ class HardwareBackend:
         As for :class:`Engine`.
     """
 
-    def __init__(self, simulator: str) -> None:
+    def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,16 +144,16 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
 
 
 def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sptc.sim.engine import engine
+    from sptc.sim.engine.engine import HardwareBackend
 
-    right = engine.multiply
+    right = HardwareBackend.multiply
 
-    def wrong(*operands: object) -> np.ndarray:
+    def wrong(*operands: Any) -> np.ndarray:
         d = right(*operands).copy()
         d[0, 3, 2] ^= 4
         return d
 
-    monkeypatch.setattr(engine, "multiply", wrong)
+    monkeypatch.setattr(HardwareBackend, "multiply", wrong)
     _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl")))
     assert block.mismatches == 1
     assert block.first is not None

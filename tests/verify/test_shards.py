@@ -134,4 +134,4 @@ def test_coverage_of_a_shard_is_its_own() -> None:
 def campaign_engine(arch: str) -> Engine:
     from sptc.sim.engine.engine import engine_for
 
-    return engine_for(arch, "rtl")
+    return engine_for(arch)
