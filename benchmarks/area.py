@@ -33,11 +33,11 @@ UNITS = {
     "s8": CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=FOUR_STAGES),
     "hopper": PRESETS["hopper"],
 }
-#: The same in little, for `--small`.
+#: For `--small`: two products of f16 or four of s8, and a preset of which little more is left.
 SMALL_UNITS = {
     "f16": replace(UNITS["f16"], step_bytes=4),
     "s8": replace(UNITS["s8"], step_bytes=4),
-    "tiny": PRESETS["tiny"],
+    "tiny": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
 }
 #: What is promised: thousands of square microns a multiplication, and nanoseconds.
 BOUNDS = {"f16": (42.0, 16.0), "s8": (17.5, None), "hopper": (85.0, None)}

@@ -1,0 +1,37 @@
+"""Every benchmark runs from beginning to end, small, and prints the rows that it promises."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.bench
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "measure")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
+    words = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--json"]
+    environment = dict(os.environ)
+    if name == "area":
+        words += ["--liberty", str(liberty)]
+        environment["SPTC_CACHE"] = str(tmp_path)  # what was measured before would not be synthesised
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=1800
+    )
+    assert done.returncode == 0, f"benchmarks/{name}.py --small: {done.stderr.strip()}"
+    rows = json.loads(done.stdout)
+    assert len(rows) > 0
+    for row in rows:
+        assert row.keys() == {"name", "unit", "value"}
+        assert isinstance(row["name"], str)
+        assert row["name"]
+        assert isinstance(row["unit"], str)
+        assert isinstance(row["value"], int | float)
+        assert math.isfinite(row["value"])
