@@ -63,7 +63,7 @@ def test_four_inputs_take_everything(simulate: Callable) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*created but never used")
-def test_an_unknown_selector() -> None:
-    with pytest.raises(ValueError, match=r"^selector must be 'mux4' or 'mux3', not 'mux2'$"):
+def test_an_unknown_mux() -> None:
+    with pytest.raises(ValueError, match=r"^mux must be 'mux4' or 'mux3', not 'mux2'$"):
         NibbleDecoder("mux2")
     gc.collect()  # Amaranth warns when it meets the half-made component, so let that be here
