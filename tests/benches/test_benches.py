@@ -12,10 +12,10 @@ from sptc.sim.benches.settings import Settings
 #: Vectors of each component, steps, tiles and instructions of each test.
 ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
-    *("metadata", "selector8", "selector16", "select"),
+    *("metadata", "mux8", "mux16", "select"),
     *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
     *(
-        "largest",
+        "e_max",
         "largest_of_products",
         "align0",
         "align_c",

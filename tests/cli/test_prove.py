@@ -17,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 BROKEN = Topic("broken")
 
 
-@BROKEN.property("always", lambda config: [(config.selector,)])
-def _always(h: Harness, selector: str) -> None:
+@BROKEN.property("always", lambda config: [(config.mux,)])
+def _always(h: Harness, mux: str) -> None:
     """Two nibbles are never equal."""
     h.claim("differ", h.free("one", 4) != h.free("other", 4))
 
