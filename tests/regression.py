@@ -80,7 +80,17 @@ def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
     name = file.replace("/", "-").removesuffix(".py")
     report, log = folder / f"{name}.xml", folder / f"{name}.log"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not bench", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not bench",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+    ]
     begun = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(

@@ -32,12 +32,16 @@ LONG = pytest.mark.regression
 
 
 #: Of every preset and top, those of the quick tier: block scales, 3:1 multiplexers and 4-bit types among them.
-QUICK = [*(("tiny", top) for top in ITEMS), ("rtx-blackwell", "components"), ("ampere", "components")]
+QUICK = [*(("tiny", top) for top in ITEMS if top != "warp"), ("rtx-blackwell", "components"), ("ampere", "components")]
 
 
 @pytest.mark.parametrize(
     ("preset", "top"),
-    [*QUICK, *(pytest.param("hopper", top, marks=pytest.mark.regression) for top in ITEMS)],
+    [
+        *QUICK,
+        pytest.param("tiny", "warp", marks=pytest.mark.regression),
+        *(pytest.param("hopper", top, marks=pytest.mark.regression) for top in ITEMS),
+    ],
 )
 def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None:
     assert bench(preset, top, ITEMS[top]).run(seed) == []

@@ -158,6 +158,7 @@ def with_waves(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.regression
 def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
     write(tmp_path / "file.npz", tensor_memory_file(F16, rng, n=8, d="f16"))
     done = with_waves(tmp_path)

@@ -61,6 +61,7 @@ def test_the_table(liberty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "unit: area against throughput" in picture.read_text()
 
 
+@pytest.mark.regression
 def test_the_same_on_a_cluster(
     tmp_path: Path, liberty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def cluster(folder: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.regression
 def test_dense_units(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--formats", "s8", "--step-bytes", "4", "--cuts", "none")
     (sparse,), (dense,) = swept(capsys, *words), swept(capsys, *words, "--dense")
@@ -106,6 +108,7 @@ def test_dense_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert "products_per_ns" not in sparse
 
 
+@pytest.mark.regression
 def test_registers_that_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--formats", "s8", "--step-bytes", "4", "--cuts", "none", "reduce,multiply")
     bare, cut = swept(capsys, *words, "--combinational")
