@@ -156,7 +156,7 @@ def test_groups_are_never_kept_shorter_than_the_rest() -> None:
 
 
 @pytest.mark.parametrize("value", ["mux2", "", None, "MUX4", 4])
-def test_the_selector_is_one_of_two(value: object) -> None:
+def test_the_multiplexer_is_one_of_two(value: object) -> None:
     with pytest.raises(ConfigError, match=rf"^mux must be 'mux4' or 'mux3', not {value!r}$"):
         config(mux=value)
 
