@@ -1,10 +1,10 @@
 """Which test sees which planted fault: ``python tests/planted/table.py [NAME ...]``.
 
-For each fault pytest runs the quick tests, those of the faulty file first, then those of its folder, then the others,
-and what compiles much last; each of these in a process of its own, since collecting all tests takes longer than most
-faults live. It stops at the first test that fails. That test must then pass without the fault: one that fails anyway
-has found nothing, and is left out from then on. Results are kept in a file, so that what was found is not asked for
-again. Status 1: some fault is not found.
+For each fault pytest runs the quick tests: those named like the faulty file first, then those of its folder that
+import it, the rest of the folder, the others, and what compiles much last; each of these in a process of its own, since
+collecting all tests takes longer than most faults live. It stops at the first test that fails. That test must then pass
+without the fault: one that fails anyway has found nothing, and is left out from then on. Results are kept in a file, so
+that what was found is not asked for again. Status 1: some fault is not found.
 """
 
 import argparse
@@ -51,8 +51,9 @@ def stages(fault: Fault) -> list[list[str]]:
     def stage(path: Path) -> int:
         folder = path.parent.name
         if folder == room:
-            return 0 if path.stem == f"test_{module}" else 1
-        return 3 + _SLOW.index(folder) if folder in _SLOW else 2 if path.parent != TESTS else 3 + len(_SLOW)
+            imports_it = fault.module in path.read_text(encoding="utf-8")
+            return 0 if path.stem == f"test_{module}" else 1 if imports_it else 2
+        return 4 + _SLOW.index(folder) if folder in _SLOW else 3 if path.parent != TESTS else 4 + len(_SLOW)
 
     by_stage: dict[int, list[str]] = {}
     for path in sorted(set(TESTS.rglob("test_*.py")) - _NOT_ASKED):
