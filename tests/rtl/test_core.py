@@ -246,7 +246,10 @@ def check_stream_rules(log: Sequence[Cycle]) -> None:
     assert stalled, "the test never stalled"
 
 
-@pytest.mark.parametrize("cuts", [(), TINY.cuts, CUTS], ids=len)
+LONG = pytest.mark.regression
+
+
+@pytest.mark.parametrize("cuts", [pytest.param((), marks=LONG), TINY.cuts, pytest.param(CUTS, marks=LONG)], ids=len)
 def test_random_stalls(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(TINY, cuts=cuts)
     core, expected = Core(config, TAG), tiles(config, 48, rng)

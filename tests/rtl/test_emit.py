@@ -88,7 +88,13 @@ LINTED = {
 }
 
 
-@pytest.mark.parametrize(("config", "top"), LINTED.values(), ids=LINTED.keys())
+@pytest.mark.parametrize(
+    ("config", "top"),
+    [
+        pytest.param(*what, id=name, marks=pytest.mark.regression if "hopper" in name else [])
+        for name, what in LINTED.items()
+    ],
+)
 def test_verilator_accepts_it(config: CoreConfig, top: str, tmp_path: Path) -> None:
     done = lint(text(config, top), tmp_path)
     assert done.returncode == 0, done.stderr

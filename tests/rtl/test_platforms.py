@@ -21,7 +21,7 @@ Random = np.random.Generator
 Units = tuple[CoreConfig, Callable[[NDArray[np.uint32]], NDArray[np.uint64]], Callable[..., NDArray[np.uint64]]]
 
 
-@pytest.fixture(scope="module", params=["tiny", "hopper"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("hopper", marks=pytest.mark.regression)])
 def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Units:
     """Compile both as the back end compiles the one that it runs."""
     config = PRESETS[request.param]

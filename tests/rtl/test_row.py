@@ -119,9 +119,18 @@ def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "cuts"),
-    [*((name, config.cuts) for name, config in PRESETS.items() if name != "blackwell"),
-     ("hopper", ()), ("tiny", ()), ("tiny", ("align",))],
-)  # fmt: skip
+    [
+        ("tiny", PRESETS["tiny"].cuts),
+        ("tiny", ()),
+        ("tiny", ("align",)),
+        *(
+            pytest.param(name, config.cuts, marks=pytest.mark.regression)
+            for name, config in PRESETS.items()
+            if name not in ("tiny", "blackwell")
+        ),
+        pytest.param("hopper", (), marks=pytest.mark.regression),
+    ],
+)
 def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
     """Steps of every kind one upon the other, their results `latency` cycles later, neither sooner nor later."""
     config = replace(PRESETS[name], cuts=cuts)
@@ -187,7 +196,11 @@ def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
 
 @pytest.mark.parametrize(
     "cuts",
-    [*((cut,) for cut in CUTS), CUTS, ("select", "multiply", "reduce")],
+    [
+        CUTS,
+        *(pytest.param((cut,), marks=pytest.mark.regression) for cut in CUTS),
+        pytest.param(("select", "multiply", "reduce"), marks=pytest.mark.regression),
+    ],
     ids="+".join,
 )
 def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArray]], cuts: tuple[str, ...]) -> None:
@@ -257,7 +270,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
     expected = EVERY_UNIT | (FLOAT_STAGES if not element.format.is_integer else set())
     groups = config.slots // 16 if element.container_bits == 4 else 0
     if element.packed_float:
-        expected |= {"group", "scales", "largest", "align_group"}
+        expected |= {"group", "scales", "e_max", "align_group"}
     elif groups:
         expected |= {"align", "group"}
     elif not element.fixed_point:

@@ -212,6 +212,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(("kind", "types"), KINDS)
 def test_whole_tiles_on_a_warp(kind: str, types: dict[str, str], warps: Warps, rng: Random) -> None:
     """Reader and warp, tile by tile of 16 x 8, leave what ``tcgen05.mma.sp`` leaves."""
