@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a run in the background, which some tests interrupt
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**31)
 

@@ -9,7 +9,20 @@ from . import Change, fault
 @fault("verify.replay.first", "verify.replay")
 def _(replay: Any, change: Change) -> None:
     """The last difference is reported as the first."""
-    change(replay, "_first", lambda wrong: tuple(int(index) for index in replay.np.argwhere(wrong)[-1]))
+    right = replay._compare
+
+    def compare(found: Any, references: Any) -> tuple[int, Any]:
+        references = list(references)
+        count, first = right(found, references)
+        if first is None:
+            return count, first
+        expected = dict(references)[first.reference]
+        position = tuple(int(index) for index in replay.np.argwhere(found != expected)[-1])
+        case, *cta, row, column = position
+        codes = (int(found[position]), int(expected[position]))
+        return count, replay.Mismatch(case, row, column, *codes, first.reference, *cta)
+
+    change(replay, "_compare", compare)
 
 
 @fault("verify.campaign.finished", "verify.campaign")

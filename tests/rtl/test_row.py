@@ -12,6 +12,7 @@ import pytest
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import RULES, swap_for_mux3
@@ -33,7 +34,7 @@ from sptc.sim.engine.steps import step_words, steps_of
 Random = np.random.Generator
 #: Steps of one test of latency; Amaranth's simulator takes its time.
 MOST = 24
-CONTAINERS = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
+LONG = pytest.mark.regression
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
 
 
@@ -123,12 +124,8 @@ def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
         ("tiny", PRESETS["tiny"].cuts),
         ("tiny", ()),
         ("tiny", ("align",)),
-        *(
-            pytest.param(name, config.cuts, marks=pytest.mark.regression)
-            for name, config in PRESETS.items()
-            if name not in ("tiny", "blackwell")
-        ),
-        pytest.param("hopper", (), marks=pytest.mark.regression),
+        *(pytest.param(name, CUTS, marks=LONG) for name in ("ampere", "ada", "hopper", "rtx-blackwell")),
+        pytest.param("hopper", (), marks=LONG),
     ],
 )
 def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
@@ -196,11 +193,7 @@ def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
 
 @pytest.mark.parametrize(
     "cuts",
-    [
-        CUTS,
-        *(pytest.param((cut,), marks=pytest.mark.regression) for cut in CUTS),
-        pytest.param(("select", "multiply", "reduce"), marks=pytest.mark.regression),
-    ],
+    [CUTS, *(pytest.param(cuts, marks=LONG) for cuts in (*((cut,) for cut in CUTS), ("select", "multiply", "reduce")))],
     ids="+".join,
 )
 def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArray]], cuts: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def marked(arch: str) -> Any:
     return pytest.param(arch, marks=[] if arch == QUICK_ARCHITECTURE else pytest.mark.regression)
 
 
-@pytest.mark.parametrize("arch", map(marked, ARCHITECTURES))
+@pytest.mark.parametrize("arch", [marked(arch) for arch in ARCHITECTURES])
 def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
     """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]

@@ -81,7 +81,7 @@ def test_settings_come_back(tmp_path: Path, rng: Random) -> None:
 def test_the_documented_keys_suffice(tmp_path: Path, rng: Random) -> None:
     """A file made without this package: the keys of the contract, nothing else."""
     file = random_file(SPARSE, rng)
-    np.savez(tmp_path / "file.npz", instruction=SPARSE, sparsity_selector=1, A=file.a, B=file.b, C=file.c, E=file.e)
+    np.savez(tmp_path / "file.npz", instruction=SPARSE, selector=1, A=file.a, B=file.b, C=file.c, E=file.e)
     found = read(tmp_path / "file.npz")
     assert (found.arch, found.metadata, found.d) == ("sm_90", "strict", None)
     for name in ("a", "b", "c", "e"):
