@@ -97,9 +97,8 @@ def test_every_distribution_has_the_right_shapes(instruction: Instruction, rng: 
         assert drawn.e is None if not instruction.sparse else drawn.e.shape == (2, 32)
         assert all(array.dtype == np.uint32 for array in arrays(drawn))
         assert (drawn.scale_a is None) == (drawn.scale_b is None) == (instruction.scale_size is None)
-        operands = {
-            name: getattr(drawn, name) for name in ("a", "b", "c", "e", "sparsity_selector", "scale_a", "scale_b")
-        }
+        operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+        operands["selector"] = drawn.sparsity_selector
         assert sptc.mma(str(instruction), **operands, arch=arch).shape == drawn.c.shape
 
 
@@ -257,7 +256,8 @@ def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> Non
     drawn = random_operands(instruction, distribution, 3, np.random.default_rng(5), **arguments)
     file = random_register_file(instruction, arch, distribution, 3, np.random.default_rng(5), **arguments)
     assert (file.instruction, file.arch, file.metadata, file.cases) == (instruction, arch, "silicon", 3)
-    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "sparsity_selector", "scale_a", "scale_b")}
+    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+    operands["selector"] = drawn.sparsity_selector
     wanted = sptc.mma(str(instruction), **operands, arch=arch, metadata="silicon")
     assert np.array_equal(file.run(), wanted)
 
