@@ -92,11 +92,11 @@ SCALED = "mma.sp::ordered_metadata.sync.aligned"
 )
 def test_block_scales(tmp_path: Path, rng: Random, text: str) -> None:
     """The golden model computes nearly the product of what the recipes made of both matrices."""
-    problem = made(tmp_path, text, (9, 10, 300), rng, arch="sm_120", dense=True)
+    problem = made(tmp_path, text, (48, 50, 300), rng, arch="sm_120", dense=True)
     _, (block,) = computed(problem)
     share = {name: errors.total / errors.total_reference for name, errors in block.errors.items()}
     assert share["arithmetic"] < 1e-3
-    assert share["arithmetic"] < share["dense"] < share["whole"] < 0.6
+    assert share["arithmetic"] < share["dense"] < share["whole"] < 0.55
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
