@@ -1,17 +1,21 @@
 """Verilator and the C++ compiler: a design in Verilog and a driver in C++ to a shared library."""
 
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BackendError
+from .files import cache_folder
 
-__all__ = ["OPTIMISATION", "compile_library", "compile_runtime", "cxx_compiler", "progress", "verilator_root"]
+__all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "locked", "progress", "toolchain", "verilator_root"]
 
 #: Options of the C++ compiler for a model that runs long, on the machine that built it.
 OPTIMISATION = ("-O3", "-march=native")
@@ -29,6 +33,8 @@ _VERILATE = (
 )
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
+#: What a model spends its time in stands in headers, and is compiled with it.
+_RUNTIME_OPTIMISATION = ("-O1",)
 #: Stands before every driver; Verilator's runtime asks for the function.
 _PREAMBLE = """\
 #include "verilated.h"
@@ -73,29 +79,49 @@ def progress(message: str) -> None:
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
 
 
-def compile_runtime(folder: Path, optimisation: Sequence[str]) -> list[Path]:
-    """Compile Verilator's runtime, which takes longer than a small design, for many libraries.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the object files go.
-    optimisation : sequence of str
-        Options of the C++ compiler.
-
-    Returns
-    -------
-    list of Path
-        What :func:`compile_library` takes as `runtime`.
+def toolchain() -> str:
+    """Return what compiled code depends on beside its sources: versions, the compiler, and what this processor has.
 
     Raises
     ------
     BackendError
-        As :func:`compile_library`.
+        Verilator or a compiler is missing.
     """
-    for source in _runtime_sources():
-        _compile(["-c", str(source)], folder, optimisation)
-    return [(folder / f"{name}.o").absolute() for name in _RUNTIME]
+    verilator_root()
+    compiler = cxx_compiler()
+    stamp = Path(compiler).resolve().stat()
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return repr((importlib.metadata.version("verilator"), compiler, stamp.st_size, stamp.st_mtime_ns, flags))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, in a folder that is made, for as long as the context lasts: one process at a time builds."""
+    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path):
+        yield
+
+
+def _runtime() -> Path:
+    """Return Verilator's runtime as one object: compiled once and kept, since it takes longer than a small design."""
+    words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
+    kept = cache_folder() / f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o"
+    if not kept.exists():
+        with locked(kept.with_suffix(".lock")):
+            if not kept.exists():
+                progress("building Verilator's runtime")
+                with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+                    folder = Path(scratch)
+                    include = verilator_root() / "include"
+                    parts = [f'#include "{include / name}.cpp"\n' for name in _RUNTIME]
+                    (folder / "runtime.cpp").write_text("".join(parts), encoding="utf-8")
+                    _compile(["-c", "-o", "runtime.o", "runtime.cpp"], folder, _RUNTIME_OPTIMISATION)
+                    (folder / "runtime.o").replace(kept)
+    return kept
 
 
 def compile_library(
@@ -105,7 +131,6 @@ def compile_library(
     library: Path,
     *,
     optimisation: Sequence[str] = OPTIMISATION,
-    runtime: Sequence[Path] = (),
 ) -> None:
     """Compile a design with a C++ driver to a shared library.
 
@@ -121,14 +146,13 @@ def compile_library(
         Where the result goes, at once and whole; it is built in a scratch folder beside it.
     optimisation : sequence of str
         Options of the C++ compiler.
-    runtime : sequence of Path
-        Verilator's runtime as :func:`compile_runtime` left it; without, it is compiled too.
 
     Raises
     ------
     BackendError
         Verilator or a compiler is missing or fails; one sentence that says what to install.
     """
+    runtime = _runtime()
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)
         (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
@@ -145,14 +169,10 @@ def compile_library(
         # One source for all, so that the headers are read once.
         parts = [f'#include "{path.name}"\n' for path in sorted(folder.glob("*.cpp"))]
         (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, driver]), encoding="utf-8")
-        objects = [str(path) for path in runtime or _runtime_sources()]
-        _compile(["-shared", "-o", "whole.so", "whole.cpp", *objects, "-pthread"], folder, optimisation)
+        words = ["-shared", "-o", "whole.so", "whole.cpp", str(runtime.absolute()), "-pthread"]
+        _compile(words, folder, optimisation)
         (folder / "whole.so").replace(library)
         progress("")
-
-
-def _runtime_sources() -> list[Path]:
-    return [verilator_root() / "include" / f"{name}.cpp" for name in _RUNTIME]
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:

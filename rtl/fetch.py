@@ -148,7 +148,9 @@ class CoreMatrixAddress(wiring.Component):
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
-        exponent, mask = Signal(2), Signal(3)  # log2 of the units of a row of the pattern, and those units less one
+        # log2 of the units of a row of the pattern, and those units less one
+        exponent = Signal(2)
+        mask = Signal(3)
         m.d.comb += [
             exponent.eq(-swizzle.as_value()),
             mask.eq((1 << exponent) - 1),

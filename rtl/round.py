@@ -123,7 +123,8 @@ class RoundStage(wiring.Component):
         m.d.comb += smallest_normal.eq(Cat(self.headroom == bits - 1 - place for place in range(bits)))
         leading_digits = (total ^ Cat(total[1:], negative)) | smallest_normal
         m.submodules.leading = leading = LeadingZeros(bits)
-        shift_amount, shifted = leading.count, Signal(bits)
+        shift_amount = leading.count
+        shifted = Signal(bits)
         m.d.comb += [leading.word.eq(leading_digits), shifted.eq(total << shift_amount)]
         magnitude = Signal(bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))

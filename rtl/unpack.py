@@ -149,7 +149,8 @@ class Unpack(wiring.Component):
         if not slot.floats:
             m.d.comb += [raw.significand.eq(magnitude), raw.zero.eq(~magnitude.any()), raw.exponent.eq(1)]
             return m
-        hidden, some_fraction = Signal(), Signal()
+        hidden = Signal()
+        some_fraction = Signal()
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)

@@ -176,12 +176,14 @@ class Warp(wiring.Component):
         )
 
         # Issue: block by block, step by step.
-        row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
+        row_block = Signal(range(self.row_blocks))
+        column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == _SEGMENT_BYTES
         step = Signal() if two_steps else Const(0)
         last_step = held.long if two_steps else Const(0)
         last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
-        issue, collect = Signal(), Signal()
+        issue = Signal()
+        collect = Signal()
         m.d.comb += [
             core.i.valid.eq(busy & self._earlier_step_is_in(m, step, issue, collect)),
             issue.eq(core.i.valid & core.i.ready),
@@ -327,8 +329,10 @@ class Warp(wiring.Component):
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
         """Store results by block and present the registers once the last one is in."""
         config, result = self.config, core.o.payload
-        row_block, column_block = Signal(range(self.row_blocks)), Signal(range(self.column_blocks))
-        full, half = Signal(), Signal(reset_less=True)
+        row_block = Signal(range(self.row_blocks))
+        column_block = Signal(range(self.column_blocks))
+        full = Signal()
+        half = Signal(reset_less=True)
         illegal = [Signal(CHUNKS, name=f"illegal_{row}", reset_less=True) for row in range(ROWS)]
         m.d.comb += [core.o.ready.eq(~full | self.o.ready), self.o.valid.eq(full)]
         with m.If(self.o.ready):

@@ -134,12 +134,12 @@ class WgmmaWarp(wiring.Component):
         kept = {name: field.shape for name, field in wgmma_layout() if name != "a"}
         held = Signal(data.StructLayout(kept), reset_less=True)
         a = [[Signal(_WORD, name=f"a_{lane}_{r}", reset_less=True) for r in range(REGISTERS)] for lane in range(LANES)]
-        busy, requesting = Signal(), Signal()
-        wanted_of_a, missing_of_a = (
-            Signal(range(_A_PANELS + 1), name=name) for name in ("wanted_of_a", "missing_of_a")
-        )
-        requested, multiplied = Signal(_PANEL_NUMBER_BITS), Signal(_PANEL_NUMBER_BITS)
-
+        busy = Signal()
+        requesting = Signal()
+        wanted_of_a = Signal(range(_A_PANELS + 1))
+        missing_of_a = Signal(range(_A_PANELS + 1))
+        requested = Signal(_PANEL_NUMBER_BITS)
+        multiplied = Signal(_PANEL_NUMBER_BITS)
         multiply = Signal()
         last = multiplied == held.last_panel
         m.d.comb += self.i.ready.eq(~busy | (multiply & last))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -34,8 +35,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a run in the background, which some tests interrupt
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile("quick", max_examples=25)
+    hypothesis.settings.register_profile("regression", max_examples=150)
+    hypothesis.settings.load_profile("quick" if "not regression" in config.getoption("markexpr") else "regression")
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**31)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those marked are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked ``quick_cases(n)`` the quick tier runs n cases, evenly spread, and the regression all."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("regression"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for alike in cases.values():
+        mark = alike[0].get_closest_marker("quick_cases")
+        assert mark
+        quick = {round(place) for place in np.linspace(0, len(alike) - 1, mark.args[0])}
+        for place, item in enumerate(alike):
+            if place not in quick:
+                item.add_marker(pytest.mark.regression)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

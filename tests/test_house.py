@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
 #: What each room may import, of ours and of others; a room inside another is named with a slash.
 MAY_IMPORT = {
-    "infra": "errors numpy platformdirs tqdm",
+    "infra": "errors numpy filelock platformdirs tqdm",
     "isa": "errors numpy",
     "golden": "isa errors numpy",
     "rtl/cells": "isa amaranth",
     "rtl": "rtl/cells isa infra errors amaranth",
     "gpu": "isa errors numpy",
     "tensors": "golden isa infra errors numpy ml_dtypes safetensors",
-    "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth filelock",
+    "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth",
     "sim/coverage": "sim/engine golden rtl isa infra errors numpy amaranth",
     "sim/benches": "sim/coverage sim/engine golden rtl/cells rtl isa infra errors numpy amaranth cocotb cocotb_tools",
     "sim/faults": "sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy amaranth",

@@ -64,8 +64,12 @@ class BoothMultiplier(wiring.Component):
 
         A negative multiple is the complement and one; the lowest bit and that one are added at once.
         """
-        negative, single, double = digit[2], Signal(), Signal()
-        magnitude, row, negation = Signal(self.bits + 1), Signal(self.bits + 1), Signal()
+        negative = digit[2]
+        single = Signal()
+        double = Signal()
+        magnitude = Signal(self.bits + 1)
+        row = Signal(self.bits + 1)
+        negation = Signal()
         m.d.comb += [
             single.eq(digit[0] ^ digit[1]),
             double.eq((digit[2] & ~digit[1] & ~digit[0]) | (~digit[2] & digit[1] & digit[0])),

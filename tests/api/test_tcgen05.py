@@ -161,6 +161,7 @@ def test_many_images(rng: Random) -> None:
     np.testing.assert_array_equal(result[18], given.run(smem=smem[18]))
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("text", "wanted"), [(F16, {"d": "f32"}), (F16_2, {"d": "f16"}), (NVF4, {"scale_format": "ue4m3"})]
 )

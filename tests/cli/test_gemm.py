@@ -71,6 +71,7 @@ def test_files(tmp_path: Path, rng: np.random.Generator, capsys: pytest.CaptureF
     assert "sptc gemm: not 2:4 sparse: " in capsys.readouterr().err
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_product_resumes(sign: signal.Signals, tmp_path: Path) -> None:
     """Killed at some block, it goes on, and the file is the one of a run that nothing disturbed."""

@@ -218,6 +218,7 @@ def test_options(file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureF
         assert len(errors.splitlines()) == (status == 2)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

@@ -186,6 +186,7 @@ def _row(row: tuple[str, Instruction], rng: np.random.Generator) -> int:
     return sum(_compare(*row, oracle, name, number % 2 == 1, rng) for number, name in enumerate(FLOAT_DISTRIBUTIONS))
 
 
+@pytest.mark.quick_cases(40)
 @pytest.mark.parametrize("row", _rows(8), ids=_name)
 def test_row(row: tuple[str, Instruction], rng: np.random.Generator) -> None:
     assert _row(row, rng) >= 10_000

@@ -1,4 +1,4 @@
-"""Verilog and a driver to a shared library, with and without a runtime compiled before."""
+"""Verilog and a driver to a shared library."""
 
 import ctypes
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError
-from sptc.infra.verilator import compile_library, compile_runtime, cxx_compiler, verilator_root
+from sptc.infra.verilator import compile_library, cxx_compiler, verilator_root
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
 DRIVER = """
@@ -21,16 +21,20 @@ extern "C" int add(int a, int b) {
 FAST = ("-O0",)
 
 
-@pytest.mark.parametrize("precompiled", [False, True])
-def test_a_library(tmp_path: Path, precompiled: bool) -> None:
-    """The runtime may lie in another folder; of what was built on the way nothing stays."""
-    (tmp_path / "runtime").mkdir()
-    (tmp_path / "libraries").mkdir()
-    runtime = compile_runtime(tmp_path / "runtime", FAST) if precompiled else ()
-    library = tmp_path / "libraries" / "add.so"
-    compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST, runtime=runtime)
+def test_a_library(tmp_path: Path) -> None:
+    """Of what was built on the way nothing stays."""
+    library = tmp_path / "add.so"
+    compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST)
     assert ctypes.CDLL(str(library)).add(200, 100) == 300
     assert [*library.parent.iterdir()] == [library]
+
+
+def test_the_runtime_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
+    for number in range(2):
+        compile_library(VERILOG, "add", DRIVER, tmp_path / f"{number}.so", optimisation=FAST)
+    (runtime,) = (tmp_path / "cache").glob("*.o")
+    assert {*(tmp_path / "cache").iterdir()} <= {runtime, runtime.with_suffix(".lock")}
 
 
 def test_verilog_that_is_wrong(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from sptc.isa.fragments import (
     scale_map,
 )
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.tests.isa.every import for_every
 
 EVERY = list(every_instruction())
 MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
@@ -74,20 +75,20 @@ def _registers(instruction: Instruction) -> tuple[int, int]:
     return DENSE_REGISTERS[instruction.m, instruction.k, instruction.container_bits]
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_a_is_one_to_one(instruction: Instruction) -> None:
     columns = instruction.k // 2 if instruction.sparse else instruction.k
     registers, bits, threads = _registers(instruction)[0], instruction.container_bits, instruction.threads
     _assert_one_to_one(a_fragment(instruction), (instruction.m, columns), registers, bits, threads)
 
 
-@pytest.mark.parametrize("instruction", MMA, ids=str)
+@for_every(MMA)
 def test_b_is_one_to_one(instruction: Instruction) -> None:
     registers, bits = _registers(instruction)[1], instruction.container_bits
     _assert_one_to_one(b_fragment(instruction), (instruction.k, instruction.n), registers, bits, 32)
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_accumulator_is_one_to_one(instruction: Instruction) -> None:
     bits = 16 if instruction.d.name == "f16" else 32
     per_thread = instruction.n // 2 if instruction.family == "wgmma" else {8: 2, 16: 4}[instruction.m]
@@ -160,7 +161,7 @@ SPARSE_A = {
 }
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@for_every(SPARSE)
 def test_sparse_a_against_the_manual(instruction: Instruction) -> None:
     """wgmma has the same formula in each warp, which owns sixteen rows."""
     fragment = a_fragment(instruction)
@@ -212,7 +213,7 @@ def _dense_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[I
     raise AssertionError((m, k, bits))
 
 
-@pytest.mark.parametrize("instruction", DENSE, ids=str)
+@for_every(DENSE)
 def test_dense_a_against_the_manual(instruction: Instruction) -> None:
     fragment = a_fragment(instruction)
     lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
@@ -239,7 +240,7 @@ B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
 }
 
 
-@pytest.mark.parametrize("instruction", MMA, ids=str)
+@for_every(MMA)
 def test_b_against_the_manual(instruction: Instruction) -> None:
     fragment = b_fragment(instruction)
     lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
@@ -248,7 +249,7 @@ def test_b_against_the_manual(instruction: Instruction) -> None:
     assert (fragment.columns == (lane >> 2)[..., None]).all()
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_accumulator_against_the_manual(instruction: Instruction) -> None:
     """Eight columns at a time, rows g then g + 8, two neighbouring columns each; f16 packs two elements a register."""
     halves = (0, 8) if instruction.m > 8 else (0,)

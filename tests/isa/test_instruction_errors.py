@@ -5,6 +5,7 @@ import re
 import pytest
 from sptc.errors import InstructionError
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
+from sptc.tests.isa.every import for_every
 
 EVERY = list(every_instruction())
 ORDERED = "sp::ordered_metadata"
@@ -58,7 +59,7 @@ def _owners(instruction: Instruction) -> tuple[str, ...]:
     return FP8 if fp8 else ALL
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_architectures_of_every_instruction(instruction: Instruction) -> None:
     assert instruction.architectures == _owners(instruction)
 

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.tests.isa.every import for_every
 
 EVERY = list(every_instruction())
 SPARSE = [instruction for instruction in EVERY if instruction.sparse]
@@ -68,7 +69,7 @@ def test_example(text: str, meaning: str) -> None:
     assert str(instruction) == text.replace("block_scale.f32", "block_scale.scale_vec::2X.f32")
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_round_trip(instruction: Instruction) -> None:
     assert parse(str(instruction)) == instruction
 
@@ -207,7 +208,7 @@ def _width(instruction: Instruction) -> str:
     return widths.get(instruction.a.name, "8-bit")
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@for_every(SPARSE)
 def test_properties_of_a_sparse_instruction(instruction: Instruction) -> None:
     width = _width(instruction)
     granularity, stored_k, chunks, selectors = PROPERTIES[instruction.k, width]
@@ -227,7 +228,7 @@ def test_properties_of_a_sparse_instruction(instruction: Instruction) -> None:
     assert instruction.threads == {"mma": 32, "wgmma": 128}[instruction.family]
 
 
-@pytest.mark.parametrize("instruction", [instruction for instruction in EVERY if not instruction.sparse], ids=str)
+@for_every([instruction for instruction in EVERY if not instruction.sparse])
 def test_properties_of_a_dense_instruction(instruction: Instruction) -> None:
     assert instruction.granularity is None
     assert instruction.rule is None
@@ -236,14 +237,14 @@ def test_properties_of_a_dense_instruction(instruction: Instruction) -> None:
     assert instruction.threads == 32
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_place_of_an_element_in_its_container(instruction: Instruction) -> None:
     for fmt in (instruction.a, instruction.b):
         lone_e2m1 = fmt.name == "e2m1" and instruction.kind in ("f8f6f4", "mxf8f6f4")
         assert instruction.low_bit(fmt) == (2 if lone_e2m1 else 13 if fmt.name == "tf32" else 0)
 
 
-@pytest.mark.parametrize("instruction", EVERY, ids=str)
+@for_every(EVERY)
 def test_span_of_a_block_scale(instruction: Instruction) -> None:
     sparse_spans = {None: None, 1: 64, 2: 64, 4: 32}
     dense_spans = {None: None, 1: 32, 2: 32, 4: 16}

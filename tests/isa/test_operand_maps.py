@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sptc.isa.fragments import MetadataMap, metadata_map, scale_map
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.tests.isa.every import for_every
 
 SPARSE = [instruction for instruction in every_instruction() if instruction.sparse]
 SCALED = [instruction for instruction in every_instruction() if instruction.scale_size]
@@ -17,7 +18,7 @@ def _nibbles(entry: MetadataMap) -> list[tuple[int, int]]:
     return list(zip(entry.lanes.ravel().tolist(), entry.low_bits.ravel().tolist(), strict=True))
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@for_every(SPARSE)
 def test_metadata_of_all_selectors_fills_the_registers(instruction: Instruction) -> None:
     held = []
     for sparsity_selector in range(instruction.sparsity_selectors):
@@ -102,7 +103,7 @@ def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tup
     return table
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@for_every(SPARSE)
 def test_metadata_against_the_table(instruction: Instruction) -> None:
     selectors = METADATA[instruction.k, instruction.container_bits][1]
     assert instruction.sparsity_selectors == selectors
@@ -132,7 +133,7 @@ def test_scales_of_all_selectors_fill_the_registers(instruction: Instruction, op
     assert sorted(held) == list(product(range(32), range(4)))
 
 
-@pytest.mark.parametrize("instruction", SCALED, ids=str)
+@for_every(SCALED)
 def test_scales_against_the_manual(instruction: Instruction) -> None:
     """A pair of lanes holds rows g and g + 8 of A, one lane column g of B; the bytes ascend with k."""
     size = instruction.scale_size

@@ -73,6 +73,7 @@ def _maps() -> dict[str, TensorMap]:
 MAPS = _maps()
 
 
+@pytest.mark.quick_cases(50)
 @pytest.mark.parametrize("name", MAPS)
 def test_a_map_scatters_and_gathers(name: str, rng: np.random.Generator) -> None:
     """Every element has bits of its own, inside the memory, in each copy; reading them back gives the matrix."""

@@ -26,6 +26,9 @@ ROOT = TESTS.parent
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
 #: Folders and files that compile, synthesise, prove or package, in the order of their patience.
 _SLOW = ("verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
+#: Seconds after which tests of a stage are taken to hang, and what is said of them.
+_PATIENCE = 600
+_HANGS = "hangs:"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Found:
     Attributes
     ----------
     test : str or None
-        The first test that fails because of it; None without one.
+        The first test that fails because of it, or the files of which one hangs; None without one.
     seconds : float
         Until then, start of pytest included.
     """
@@ -81,9 +84,20 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
         pytest itself fails.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
-    command += ["-m", "not regression", f"--seed={seed}", *(f"--deselect={test}" for test in sorted(broken)), *tests]
+    command += [
+        "-m",
+        "not regression and not bench",
+        f"--seed={seed}",
+        *(f"--deselect={test}" for test in sorted(broken)),
+        *tests,
+    ]
     environment = {**os.environ, "SPTC_PLANT": fault}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return f"{_HANGS} {' '.join(tests)}"
     if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     if found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE):
@@ -97,6 +111,8 @@ def search(fault: Fault, broken: set[str], seed: int) -> Found:
     for files in stages(fault):
         while test := first_failure(fault.name, files, broken, seed):
             seconds = time.monotonic() - start
+            if test.startswith(_HANGS):
+                return Found(test, round(seconds, 1))
             if not first_failure("", [test], set(), seed):
                 return Found(test, round(seconds, 1))
             broken.add(test)

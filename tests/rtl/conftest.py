@@ -8,7 +8,6 @@ import pytest
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import ArrayLike, NDArray
-from sptc.infra.verilator import compile_runtime
 from sptc.sim.engine.compiled_component import CompiledComponent
 from sptc.sim.engine.ports import integers, ports_of, split
 
@@ -84,11 +83,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Evaluate
     They are elaborated for no platform, as emitted Verilog is, or for the one named.
     """
     folder = tmp_path_factory.mktemp("components")
-    runtime = compile_runtime(folder, ("-O0",))
     numbers = count()
 
     def build(component: wiring.Component, platform: object = None) -> Evaluate:
-        made = CompiledComponent(component, folder / f"{next(numbers)}.so", platform=platform, runtime=runtime)
+        made = CompiledComponent(component, folder / f"{next(numbers)}.so", platform=platform)
 
         def run(**values: ArrayLike) -> Results:
             answers = made.run(split(columns(component, values), made.inputs))

@@ -54,6 +54,7 @@ def added(request: pytest.FixtureRequest, compiled: Callable) -> Callable[..., N
     return check
 
 
+@pytest.mark.quick_cases(1)
 def test_a_carry_from_any_place_to_any_other(added: Callable, rng: Random) -> None:
     """Made at one bit, or given below the lowest, passed by all up to another, and ended there by either value."""
     places = [(low, high) for low in range(MOST) for high in range(low, MOST)]

@@ -121,6 +121,7 @@ def terms_of(config: CoreConfig, got: dict[str, NDArray]) -> NDArray[np.int64]:
     return (got["o_addends_terms"] << empty >> empty) + got["o_addends_increments"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_floats_are_truncated_on_their_own_grid(
     stages: Callable, rng: Random, config: CoreConfig, element: Element
@@ -139,6 +140,7 @@ def test_floats_are_truncated_on_their_own_grid(
     assert (~lost & (wanted != 0)).any()
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_an_accumulator_is_truncated_on_the_grid_of_the_running_format(
     stages: Callable, rng: Random, config: CoreConfig, element: Element

@@ -53,6 +53,7 @@ def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[.
     return check
 
 
+@pytest.mark.quick_cases(1)
 def test_every_pair_of_few_bits(multiplied: Callable) -> None:
     """Apart from the most negative number times itself, which no product holds."""
     top = 1 << max(SMALL) - 1
@@ -60,6 +61,7 @@ def test_every_pair_of_few_bits(multiplied: Callable) -> None:
     multiplied(SMALL, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
 
 
+@pytest.mark.quick_cases(1)
 def test_every_pair_of_nine_bits(multiplied: Callable) -> None:
     numbers = np.arange(-256, 256)
     multiplied(LARGE, numbers.repeat(512), np.tile(numbers, 512))

@@ -58,6 +58,7 @@ def check(evaluate: Callable, rng: Random, term_bits: Sequence[int], total_bits:
     return got
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("count", "bits"), [*((count, 28) for count in range(1, 41)), (4, 13), (7, 1), (16, 9), (32, 17), (33, 1), (40, 49)]
 )
@@ -69,6 +70,7 @@ def test_so_many_terms(simulate: Callable, rng: Random, count: int, bits: int) -
     assert set(got["carry"].tolist()) == {0, 1}
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("term_bits", MIXED, ids=lambda bits: "-".join(map(str, bits[:6])))
 @pytest.mark.parametrize("more", [0, 1, 9])
 def test_terms_of_different_widths(simulate: Callable, rng: Random, term_bits: tuple[int, ...], more: int) -> None:
@@ -77,6 +79,7 @@ def test_terms_of_different_widths(simulate: Callable, rng: Random, term_bits: t
     check(partial(simulate, CarrySaveTree(mixed, max(term_bits) + more)), rng, mixed, max(term_bits) + more)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("term_bits", [(28,) * 16 + (22,) * 16 + (39,), (9, 1, 1, 9, 1), (28,)], ids=len)
 @pytest.mark.parametrize("more", [0, 3])
 def test_the_sum_of_what_is_only_simulated(

@@ -249,6 +249,7 @@ def check_stream_rules(log: Sequence[Cycle]) -> None:
 LONG = pytest.mark.regression
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [pytest.param((), marks=LONG), TINY.cuts, pytest.param(CUTS, marks=LONG)], ids=len)
 def test_random_stalls(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(TINY, cuts=cuts)
@@ -261,11 +262,12 @@ def test_random_stalls(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
 
 def test_rows_and_columns_meet(rng: np.random.Generator) -> None:
     """Every row of A with every column of B, each output with its own accumulator."""
-    config = replace(TINY, formats=("s8",), rows=3, columns=2)
-    core, expected = Core(config, TAG), tiles(config, 16, rng)
+    config = replace(TINY, formats=("s8",), rows=2, columns=2)
+    core, expected = Core(config, TAG), tiles(config, 12, rng)
     check_results(core, expected, run(core, [tile.payload for tile in expected], rng))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cuts", [(), ("select",), ("align", "round"), ("select", "multiply", "reduce"), CUTS], ids=len)
 def test_a_tile_every_cycle(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(ONE, cuts=cuts)
@@ -278,6 +280,7 @@ def test_a_tile_every_cycle(cuts: tuple[str, ...], rng: np.random.Generator) -> 
     check_results(core, expected, log)
 
 
+@pytest.mark.regression
 def test_the_format_changes_every_cycle(rng: np.random.Generator) -> None:
     core = Core(TINY, TAG)
     by_format = [[i for i in ONE_STEP if i.a.name == name] for name in TINY.formats]
@@ -289,6 +292,7 @@ def test_the_format_changes_every_cycle(rng: np.random.Generator) -> None:
     check_results(core, expected, log)
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [(), CUTS], ids=len)
 def test_tags_return_with_their_tiles(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     """Equal operands, so that nothing but the tag tells the tiles apart."""
@@ -311,6 +315,7 @@ def test_a_full_pipeline_takes_no_more(rng: np.random.Generator) -> None:
     assert [cycle.o_valid for cycle in log] == [number >= len(CUTS) for number in range(20)]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cuts", [("select",), CUTS], ids=len)
 def test_a_reset_forgets_what_is_under_way(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(ONE, formats=("s8",), cuts=cuts)

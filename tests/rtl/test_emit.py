@@ -44,6 +44,7 @@ def test_what_can_be_emitted() -> None:
     assert TOPS == ("unit", "row", "core", "warp", "wgmma", "tensor_memory")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
 def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     """However large the array; its places are instances of it."""
@@ -58,6 +59,7 @@ def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
     assert all(name.startswith(f"{NAME}_unit.") for name in parts)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("config", "open_pins"), [(TINY, set()), (COMBINATIONAL, {"enable"})], ids=["registers", "none"]
 )
@@ -88,6 +90,7 @@ LINTED = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("config", "top"),
     [
@@ -128,6 +131,7 @@ def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
     assert f"input [31:0] memory__data__{127}" in verilog
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "seed"), [("core", 1), ("warp", 2)])
 def test_the_text_does_not_depend_on_the_process(top: str, seed: int, tmp_path: Path) -> None:
     """Neither on the order of sets nor on what was emitted before."""

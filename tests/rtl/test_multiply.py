@@ -151,6 +151,7 @@ def partners(config: CoreConfig, element: Element) -> list[Element]:
     return alike if element.container_bits <= 8 and not element.packed_float else [element]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_products_of_floats_are_exact(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """Sign, exponent and significand of every slot; zeros have the exponent 0, and so has what the format has not."""
@@ -174,6 +175,7 @@ def test_products_of_floats_are_exact(stages: Callable, rng: Random, config: Cor
         assert not got["o_exponents"][:, slots:].any()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("config", "element"), INTEGERS, ids=ids)
 def test_products_of_integers_are_exact(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """With their sign in them; ends of the range among them, the least by the least above all."""

@@ -54,6 +54,7 @@ def compared(units: Units, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return results
 
 
+@pytest.mark.regression
 def test_steps_of_instructions(units: Units, rng: Random) -> None:
     """Of every format and result, with everything extraordinary that the benches draw; and both are right."""
     config = units[0]
@@ -67,12 +68,14 @@ def test_steps_of_instructions(units: Units, rng: Random) -> None:
     assert len(np.unique(results)) > 3000
 
 
+@pytest.mark.regression
 def test_directed_steps(units: Units, rng: Random) -> None:
     """Random bits under every operation and rule, beyond what an instruction asks for."""
     results = compared(units, directed_steps(units[0], rng, 30_000))
     assert len(np.unique(results)) > 10_000
 
 
+@pytest.mark.regression
 def test_ends_of_the_range(units: Units, rng: Random) -> None:
     """Bytes and words of nothing but zeros, ones and lone bits, in every combination of operands."""
     config, words = units[0], step_words(units[0])

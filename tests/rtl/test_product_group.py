@@ -41,6 +41,7 @@ def totals(signs: np.ndarray, magnitudes: np.ndarray) -> np.ndarray:
     return np.where(signs, -magnitudes, magnitudes).sum(axis=1)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("made", [PLAIN, SCALED], ids=["plain", "scaled"])
 def test_the_sum_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> None:
     """Of products of floats, whose signs stand beside them: magnitudes of up to 15 by 15."""
@@ -51,6 +52,7 @@ def test_the_sum_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> 
     assert {16 * 225, -16 * 225, 0} <= set(got["total"].tolist())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("made", [PLAIN, SCALED], ids=["plain", "scaled"])
 def test_the_sum_of_integers_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> None:
     """They have their signs in them: every product of s4 and u4, and of both."""
@@ -77,6 +79,7 @@ def scale_value(code: int, scale: ScaleCode) -> float:
     return float(np.uint8(code & 0x7F).view(ml_dtypes.float8_e4m3fn))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("scale", [ScaleCode.UE8M0, ScaleCode.UE4M3])
 def test_a_scaled_group(simulate: Callable, rng: Random, scale: ScaleCode) -> None:
     """Its value, whether it counts in the maximum, and a NaN scale."""

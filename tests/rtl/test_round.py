@@ -130,6 +130,7 @@ def directed(rounder: Rounder, result: ResultCode) -> tuple[list[int], list[int]
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("result", FLOATS)
 def test_directed_sums(rounder: Rounder, result: ResultCode) -> None:
     rounder.check(result, *directed(rounder, result))
@@ -254,6 +255,7 @@ def other(word: str, alignment_bits: int, step_bytes: int) -> tuple[int, int]:
     return Widths(made).total_bits, alignment_bits
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("total_bits", "alignment_bits"),
     [

@@ -118,14 +118,13 @@ def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
     return [delay for delay in range(2 * len(CUTS)) if trace[delay : delay + len(wanted)].tolist() == [*wanted]]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "cuts"),
     [
-        ("tiny", PRESETS["tiny"].cuts),
-        ("tiny", ()),
-        ("tiny", ("align",)),
-        *(pytest.param(name, CUTS, marks=LONG) for name in ("ampere", "ada", "hopper", "rtx-blackwell")),
-        pytest.param("hopper", (), marks=LONG),
+        *(("tiny", cuts) for cuts in (PRESETS["tiny"].cuts, (), ("align",))),
+        *((name, CUTS) for name in ("ampere", "ada", "hopper", "rtx-blackwell")),
+        ("hopper", ()),
     ],
 )
 def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
@@ -191,6 +190,7 @@ def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
     return steps, [trace[: len(steps)] for trace in traces]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     "cuts",
     [CUTS, *(pytest.param(cuts, marks=LONG) for cuts in (*((cut,) for cut in CUTS), ("select", "multiply", "reduce")))],
@@ -205,6 +205,7 @@ def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArr
         assert delays(trace, field.tolist()) == [len(cuts)]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cuts", [("align",), CUTS], ids="+".join)
 def test_a_pipeline_that_is_not_enabled_stands_still(
     settled: tuple[list[int], list[NDArray]], rng: Random, cuts: tuple[str, ...]
@@ -256,6 +257,7 @@ EVERY_UNIT = {"decode", "metadata", "unit", "select", "select0", "select1", "unp
 FLOAT_STAGES = {"accumulator", "offset", "floor", "align", "align_c", "leading", "increment"}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("word", WORDS)
 def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
     config = single(word, **little(word))
@@ -414,6 +416,7 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
             np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {distribution}")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("mux", ["mux4", "mux3"])
 def test_flags_follow_the_rule_and_results_do_not(rng: Random, mux: str) -> None:
     """One step under all rules: each flags exactly the nibbles it does not define, and D is the same.

@@ -49,6 +49,7 @@ def words_of(rows: np.ndarray, bits: int) -> list[int]:
     return [sum(int(unit) << i * bits for i, unit in enumerate(row)) for row in rows]
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("mux", MUXES)
 @pytest.mark.parametrize("code", RuleCode)
 @pytest.mark.parametrize(("made", "bits"), [(MIXED, 16), (MIXED, 8), (WIDE, 16), (NARROW, 8)])

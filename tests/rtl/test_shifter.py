@@ -22,6 +22,7 @@ def test_no_exponent_is_below_every_real_one() -> None:
     assert -(1 << ALIGNED_EXPONENT_BITS - 1) == LEAST_EXPONENT < min(least, -108 - 40 - 2 * 127)
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("count", range(1, 41))
 def test_the_largest_of_so_many(simulate: Callable, rng: Random, count: int, shape: Shape) -> None:

@@ -79,6 +79,7 @@ def exponent_of(values: NDArray[np.float64], word: str) -> NDArray[np.int64]:
     return np.maximum(np.frexp(np.where(np.isfinite(values) & (values != 0), values, 1))[1] - 1, SMALLEST[word])
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("a_word", "b_word"), [*product(FLOATS, repeat=2), *product(INTEGERS, repeat=2)])
 def test_every_pair_of_bytes(lane: tuple[Slot, Callable], a_word: str, b_word: str) -> None:
     slot, evaluate = lane
@@ -119,6 +120,7 @@ def test_points_of_the_lane() -> None:
     assert points == [{(7, 7)}, {(6, 7)}]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("bits", "back_end"), [(1, "simulate"), (2, "simulate"), (4, "simulate"), (11, "compiled")])
 def test_every_pair_of_significands(request: pytest.FixtureRequest, bits: int, back_end: str) -> None:
     """All 2**22 pairs at the widest, of either sign; the lane above holds all of eight bits."""

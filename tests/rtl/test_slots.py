@@ -197,7 +197,7 @@ def test_every_slot_of_a_datapath(config: CoreConfig) -> None:
     check(config)
 
 
-@settings(max_examples=150, deadline=None, print_blob=True)
+@settings(deadline=None, print_blob=True)
 @given(config=configurations())
 def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
     check(config)

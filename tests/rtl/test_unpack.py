@@ -153,6 +153,7 @@ def unpacked(compiled: Callable) -> Callable[[int, str, str], tuple[Operand, Cal
     return get
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize(("index", "side", "kept"), [(0, "a", "equal"), (0, "b", "shorter"), (3, "a", "shorter"),
                                                      (3, "b", "equal")])  # fmt: skip
 @pytest.mark.parametrize("code", range(len(WORDS)), ids=WORDS)
@@ -197,6 +198,7 @@ def test_a_code_of_no_format_is_the_last(unpacked: Callable, rng: Random, code: 
         np.testing.assert_array_equal(got[name], values)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize(
     ("words", "index"),

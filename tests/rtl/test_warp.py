@@ -225,6 +225,7 @@ def instructions_of(config: CoreConfig) -> list[Instruction]:
     return [i for i in every_instruction("mma") if i.m == ROWS and config.holds(i)]
 
 
+@pytest.mark.regression
 def test_one_instruction_of_each_width(rng: np.random.Generator) -> None:
     """Sparse and dense, of one step and of two, with all sixteen nibbles and any selector."""
     groups: dict[tuple[object, ...], list[Instruction]] = {}
@@ -256,6 +257,7 @@ def test_every_instruction_of_tiny(rng: np.random.Generator) -> None:
     check_results(cases, run(Warp(TINY), cases, rng))
 
 
+@pytest.mark.regression
 def test_gaps_and_stalls(rng: np.random.Generator) -> None:
     config = replace(TINY, rows=2, columns=1)
     held = rng.permutation(instructions_of(config))[:8]

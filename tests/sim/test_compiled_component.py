@@ -5,7 +5,6 @@ import pytest
 from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.infra.verilator import compile_runtime
 from sptc.sim.engine.compiled_component import CompiledComponent
 from sptc.sim.engine.ports import integers, joined, port_dtype, split
 
@@ -51,7 +50,7 @@ def drawn(rng: np.random.Generator, bits: int, sign: bool) -> np.ndarray:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> CompiledComponent:
     folder = tmp_path_factory.mktemp("component")
-    return CompiledComponent(Inverter(), folder / "a.so", runtime=compile_runtime(folder, ("-O0",)))
+    return CompiledComponent(Inverter(), folder / "a.so")
 
 
 def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:

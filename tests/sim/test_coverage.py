@@ -78,6 +78,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
     return [*found.values()]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
     """Every operation of an architecture with every kind of operand: results agree, nothing is contradicted."""

@@ -84,6 +84,7 @@ def test_full_adders(adder: Netlist, library: Library) -> None:
     assert (cell.cells, cell.amounts["area"], cell.longest) == ({"ADD": 1}, 30.0, None)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("fpga", FPGAS)
 def test_cells_of_an_fpga(registered: Netlist, fpga: str) -> None:
     found = measure(registered, Recipe(fpga=fpga))

@@ -262,6 +262,7 @@ def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> Non
     assert np.array_equal(file.run(), wanted)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("instruction", [i for i in every_instruction("wgmma") if i.n in (8, 48)], ids=str)
 def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None:
     """Operands lie where the descriptors say and hold codes of the distribution; every way to hold them occurs."""
