@@ -281,7 +281,8 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
     """Return one more group with what enters a group of the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
-    h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
+    if stage.widths.packed:  # products of integers have their signs in them
+        h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
         group.scale.eq(stage.control.scale),

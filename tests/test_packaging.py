@@ -124,6 +124,7 @@ def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
     assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
 
 
+@pytest.mark.regression
 def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_path: Path) -> None:
     """In a fresh environment that has the wheel and what it names, from a directory without sources."""
     environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"

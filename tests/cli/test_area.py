@@ -117,6 +117,7 @@ def test_a_picture(least: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert sorted(tmp_path.iterdir()) == [least, picture]
 
 
+@pytest.mark.regression
 def test_a_picture_that_cannot_be_written(least: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "missing" / "least.svg"
     assert exit_status("--config", least, "--plot", picture) == 2

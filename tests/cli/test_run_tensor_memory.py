@@ -47,6 +47,7 @@ def flipped(file: TensorMemoryFile, case: int, lane: int, column: int, bit: int)
     return replace(file, d=d)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
 def test_agreement(backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "file.npz", file)

@@ -30,6 +30,7 @@ def launches(instruction: Instruction) -> list[Immediates]:
     ]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:

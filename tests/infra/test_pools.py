@@ -147,6 +147,7 @@ def test_what_work_raises(pool: Pool) -> None:
         collected(pool)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "ftp://x", ""])
 def test_an_unreachable_scheduler(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "_PATIENCE", 1)

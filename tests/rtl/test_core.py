@@ -267,7 +267,7 @@ def test_rows_and_columns_meet(rng: np.random.Generator) -> None:
     check_results(core, expected, run(core, [tile.payload for tile in expected], rng))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [(), ("select",), ("align", "round"), ("select", "multiply", "reduce"), CUTS], ids=len)
 def test_a_tile_every_cycle(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(ONE, cuts=cuts)
@@ -307,6 +307,7 @@ def test_tags_return_with_their_tiles(cuts: tuple[str, ...], rng: np.random.Gene
     check_results(core, [replace(first, tag=number) for number in tags], log)
 
 
+@pytest.mark.regression
 def test_a_full_pipeline_takes_no_more(rng: np.random.Generator) -> None:
     config = replace(ONE, formats=("s8",), cuts=CUTS)
     core, expected = Core(config, TAG), tiles(config, 10, rng)

@@ -111,6 +111,7 @@ def test_verilator_would_refuse_an_array_without_its_unit(tmp_path: Path) -> Non
     assert f"{NAME}_unit" in done.stderr
 
 
+@pytest.mark.regression
 def test_registers_are_where_the_cuts_are() -> None:
     """A clock enters only where there is something to clock."""
     ports = {
@@ -131,7 +132,7 @@ def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
     assert f"input [31:0] memory__data__{127}" in verilog
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize(("top", "seed"), [("core", 1), ("warp", 2)])
 def test_the_text_does_not_depend_on_the_process(top: str, seed: int, tmp_path: Path) -> None:
     """Neither on the order of sets nor on what was emitted before."""

@@ -29,7 +29,7 @@ class Counters(wiring.Component):
         return m
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["structure", "simulation"])
 def test_words_that_begin_anywhere(compiled: Callable, rng: np.random.Generator, platform: object) -> None:
     """With nothing below the first one, with nothing but ones, and with anything."""

@@ -175,7 +175,7 @@ def test_products_of_floats_are_exact(stages: Callable, rng: Random, config: Cor
         assert not got["o_exponents"][:, slots:].any()
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("config", "element"), INTEGERS, ids=ids)
 def test_products_of_integers_are_exact(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """With their sign in them; ends of the range among them, the least by the least above all."""
@@ -218,6 +218,7 @@ def exponents_of_c(result: ResultCode, values: NDArray[np.float64]) -> NDArray[n
     return np.maximum(np.frexp(np.where(values == 0, 1.0, values))[1] - 1, least)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_the_largest_exponent(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """Of products that are not zero, of an accumulator that is not, and of e_zero: each decides in turn."""

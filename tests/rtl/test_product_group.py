@@ -52,7 +52,7 @@ def test_the_sum_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> 
     assert {16 * 225, -16 * 225, 0} <= set(got["total"].tolist())
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("made", [PLAIN, SCALED], ids=["plain", "scaled"])
 def test_the_sum_of_integers_is_exact(simulate: Callable, rng: Random, made: CoreConfig) -> None:
     """They have their signs in them: every product of s4 and u4, and of both."""

@@ -130,7 +130,7 @@ def directed(rounder: Rounder, result: ResultCode) -> tuple[list[int], list[int]
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("result", FLOATS)
 def test_directed_sums(rounder: Rounder, result: ResultCode) -> None:
     rounder.check(result, *directed(rounder, result))

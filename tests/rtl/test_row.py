@@ -34,7 +34,6 @@ from sptc.sim.engine.steps import step_words, steps_of
 Random = np.random.Generator
 #: Steps of one test of latency; Amaranth's simulator takes its time.
 MOST = 24
-LONG = pytest.mark.regression
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
 
 
@@ -193,7 +192,7 @@ def settled(request: pytest.FixtureRequest) -> tuple[list[int], list[NDArray]]:
 @pytest.mark.regression
 @pytest.mark.parametrize(
     "cuts",
-    [CUTS, *(pytest.param(cuts, marks=LONG) for cuts in (*((cut,) for cut in CUTS), ("select", "multiply", "reduce")))],
+    [CUTS, *((cut,) for cut in CUTS), ("select", "multiply", "reduce")],
     ids="+".join,
 )
 def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArray]], cuts: tuple[str, ...]) -> None:
@@ -205,7 +204,7 @@ def test_registers_delay_and_change_nothing(settled: tuple[list[int], list[NDArr
         assert delays(trace, field.tolist()) == [len(cuts)]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [("align",), CUTS], ids="+".join)
 def test_a_pipeline_that_is_not_enabled_stands_still(
     settled: tuple[list[int], list[NDArray]], rng: Random, cuts: tuple[str, ...]

@@ -15,6 +15,7 @@ from sptc.api.backends import backend
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS, gather_warp
+from sptc.infra.files import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
@@ -203,10 +204,19 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
     assert {path.suffix for path in folder.iterdir()} == {".lock", ".o", ".so"}
 
 
+@pytest.fixture(scope="module")
+def model() -> Path:
+    """The compiled tiny row, from where every model is kept."""
+    engine(TINY)
+    return cache_folder() / f"row-{compiled_row._fingerprint(TINY)}.so"
+
+
 @pytest.fixture
-def kept(raced: tuple[Path, list[tuple[int, str, str]]], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds the tiny unit, where building anything is an error."""
-    folder = raced[0]
+def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that holds the tiny row, where building anything is an error."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    shutil.copy(model, folder)
     monkeypatch.setenv("SPTC_CACHE", str(folder))
 
     def refuse(*_: object) -> None:
@@ -226,16 +236,13 @@ def test_a_kept_model_is_used_again(kept: Path) -> None:
         Engine(replace(TINY, cuts=("reduce",)))
 
 
-def test_a_name_makes_no_other_model(
-    raced: tuple[Path, list[tuple[int, str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Presets of the same datapath share what is built; the tiny model stands in for theirs, and is not run."""
-    (library,) = raced[0].glob("row-*.so")
     built = []
 
     def build(config: CoreConfig, _: int, to: Path) -> None:
         built.append(config.name)
-        shutil.copy(library, to)
+        shutil.copy(model, to)
 
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(compiled_row, "_build", build)
@@ -244,6 +251,7 @@ def test_a_name_makes_no_other_model(
     assert built == ["blackwell", "hopper"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("text", [F16, HALF, DENSE, INTEGER])
 def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:

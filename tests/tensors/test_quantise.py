@@ -66,7 +66,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(decoded[~special], expected.astype(np.float32)[~special])
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].bits <= 8 and name != "ue8m0"])
 def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
     """In exact arithmetic from float64: nothing is nearer, and of two equally near the even code is taken."""

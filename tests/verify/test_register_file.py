@@ -275,6 +275,7 @@ def header(text: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + (128).to_bytes(2, "little") + text.ljust(127) + b"\n"
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("make", "words"), NOT_FILES.values(), ids=NOT_FILES.keys())
 def test_what_is_no_register_file(make: Any, words: str, tmp_path: Path) -> None:
     path = tmp_path / "file.npz"
