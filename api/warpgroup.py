@@ -1,4 +1,4 @@
-"""``wgmma.mma_async.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+"""``wgmma.mma_async`` as a function: operands are checked here, once, whatever back end computes them."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def wgmma(
     d: Registers,
     a: Registers | int,
     b: int,
-    e: Registers,
-    selector: int,
+    e: Registers | None = None,
+    selector: int | None = None,
     *,
     smem: NDArray[np.uint8],
     scale_d: bool = True,
@@ -44,7 +44,7 @@ def wgmma(
     backend: str = "golden",
     metadata: str = "strict",
 ) -> Registers:
-    """Compute ``wgmma.mma_async.sp``, D = A B + D, as an H200 does.
+    """Compute ``wgmma.mma_async`` or ``wgmma.mma_async.sp``, D = A B + D, as an H200 does.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ def wgmma(
         A as the threads hold it, or its shared-memory descriptor.
     b : int
         Shared-memory descriptor of B.
-    e : ndarray of uint32, shape (..., 128)
-        Metadata.
-    selector : int
-        Sparsity selector.
+    e : ndarray of uint32, shape (..., 128), optional
+        Metadata; required by the sparse form, not accepted by the dense one.
+    selector : int, optional
+        Sparsity selector, likewise.
     smem : ndarray of uint8, shape (..., bytes)
         Shared-memory image that the descriptors point into: address 0 is its first byte.
     scale_d : bool
@@ -88,7 +88,8 @@ def wgmma(
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     imm_scale, imm_trans = (imm_scale_a, imm_scale_b), (imm_trans_a, imm_trans_b)
-    immediates = _immediates(parsed, selector, isinstance(a, np.ndarray), scale_d, imm_scale, imm_trans)
+    sparsity_selector = _check_sparsity(parsed, e, selector)
+    immediates = _immediates(parsed, sparsity_selector, isinstance(a, np.ndarray), scale_d, imm_scale, imm_trans)
     accumulators = accumulator_fragment(parsed)
     operands: dict[str, NDArray[Any]] = {"d": registers("d", d, (128, accumulators.registers), parsed)}
     maps = {"b": _shared_operand("b", b, parsed, imm_trans_b)}
@@ -96,17 +97,19 @@ def wgmma(
         operands["a"] = registers("a", a, (128, a_fragment(parsed).registers), parsed)
     else:
         maps["a"] = _shared_operand("a", a, parsed, imm_trans_a)
-    operands["e"] = registers("e", e, (128,), parsed)
+    if parsed.sparse:
+        operands["e"] = registers("e", e, (128,), parsed)
     operands["smem"] = check_image(smem, str(parsed), maps)
-    places = metadata_map(parsed, selector)
     descriptors = (0 if isinstance(a, np.ndarray) else int(a), int(b))
 
     def compute(block: dict[str, Any]) -> Registers:
         smem = block["smem"]
-        held = {"b": smem, "c": block["d"], "e": block["e"]} | ({"a": block["a"]} if "a" in block else {})
+        held = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
         stored = gather_shared(smem, maps["a"]) if "a" in maps else unpack(block["a"], a_fragment(parsed))
-        nibbles = unpack_nibbles(block["e"], parsed, selector)
-        check_metadata(parsed, nibbles, lambda: stored, places, metadata)
+        nibbles = None
+        if parsed.sparse:
+            nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
+            check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
         # The sign of B acts behind the selection, where an undefined nibble has spliced two tf32; measured on an H200.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
@@ -120,6 +123,16 @@ def wgmma(
         return pack(computes.multiply(parsed, "sm_90", matrices), accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int | None) -> int:
+    """Return the sparsity selector, 0 of a dense instruction, which has neither that nor metadata."""
+    for name, value in (("metadata operand e", e), ("selector", selector)):
+        if value is None and instruction.sparse:
+            raise OperandError(f"{instruction} is sparse and requires the {name}")
+        if value is not None and not instruction.sparse:
+            raise OperandError(f"{instruction} is dense and takes no {name}")
+    return 0 if selector is None else selector
 
 
 def _immediates(

@@ -26,7 +26,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "gpu",
         help="compare an NVIDIA GPU with the golden model, or record it",
-        description="Run mma.sp and wgmma.sp on the NVIDIA GPU of this machine (extra: cuda).",
+        description="Run mma and wgmma, sparse and dense, on the NVIDIA GPU of this machine (extra: cuda).",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     info = actions.add_parser("info", help="say which GPU it is and how many instructions it has")
@@ -36,8 +36,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     verify = actions.add_parser(
         "verify",
         help="compare GPU and golden model on random operands until a limit or a mismatch",
-        description="Compare the GPU with the golden model on seeded random shards, which visit every sparse "
-        "instruction that the GPU has, wgmma with every n, under every distribution of operands and, in part, all "
+        description="Compare the GPU with the golden model on seeded random shards, which visit every "
+        "instruction that the GPU has, sparse and dense, wgmma with every n, under every distribution of operands and, in part, all "
         "sixteen nibbles. At the first mismatch, stop and write a register file of one tile that shows it.",
     )
     verify.add_argument("--rtl", action="store_true", help="compare the compiled hardware too")
@@ -52,7 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     record.add_argument("folder", type=Path, metavar="FOLDER", help="where to; made if it does not exist")
     record.add_argument(
-        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every sparse one the GPU has)"
+        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every one that the GPU has)"
     )
     record.add_argument("--tiles", type=integer(1), default=64, metavar="N", help="tiles of each (default %(default)s)")
     record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
@@ -61,11 +61,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _info(options: argparse.Namespace) -> int:
     held = device()
-    instructions = _sparse(held)
+    counts = {word: 0 for word in ("sparse", "dense")}
+    for instruction in _instructions(held):
+        counts["sparse" if instruction.sparse else "dense"] += 1
     if options.json:
-        print(json.dumps({**asdict(held), "sparse_instructions": len(instructions)}, indent=1))
+        print(json.dumps({**asdict(held), **{f"{word}_instructions": n for word, n in counts.items()}}, indent=1))
     else:
-        print(f"{held.name}, {held.arch}, CUDA {held.driver}: {len(instructions)} sparse instructions")
+        listed = " and ".join(f"{count} {word}" for word, count in counts.items())
+        print(f"{held.name}, {held.arch}, CUDA {held.driver}: {listed} instructions")
     return 0
 
 
@@ -83,7 +86,7 @@ def _verify(options: argparse.Namespace) -> int:
         seed=0,
         architectures=(held.arch,),
         backends=("cuda", "rtl") if options.rtl else ("cuda",),
-        every_sparse=True,
+        every_n=True,
         **common(options),
     )
     return conduct(options, plan, ["sptc", "gpu", "verify"], ["--rtl"] if options.rtl else [])
@@ -95,13 +98,13 @@ def _record(options: argparse.Namespace) -> int:
     for instruction in chosen:
         require_architecture(instruction, held.arch)
     recorded = f"{held.name}, CUDA {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
-    plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_sparse=True)
+    plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_n=True)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{options.folder} cannot be made ({error.strerror})") from None
     files = 0
-    for number, instruction in enumerate(tqdm(chosen or _sparse(held), unit="file", leave=False, disable=None)):
+    for number, instruction in enumerate(tqdm(chosen or _instructions(held), unit="file", leave=False, disable=None)):
         shard = replace(plan.shard(0), index=number, arch=held.arch, instruction=instruction, distribution="bits")
         file = draw(replace(shard, any_nibble=False))
         file = replace(file, d=file.run("cuda"), recorded=recorded)
@@ -115,8 +118,8 @@ def _record(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sparse(held: Device) -> list[Instruction]:
-    return [i for i in every_instruction() if i.sparse and i.family != "tcgen05" and held.arch in i.architectures]
+def _instructions(held: Device) -> list[Instruction]:
+    return [i for i in every_instruction() if held.arch in i.architectures]
 
 
 def _path(folder: Path, instruction: Instruction) -> Path:

@@ -48,7 +48,7 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
 
     Notes
     -----
-    Source: PTX ISA 9.7.14.5 and 9.7.14.6 (mma), 9.7.15.6 (wgmma: fences, commit and wait around it).
+    Source: PTX ISA 9.7.14.5 and 9.7.14.6 (mma), 9.7.15.5 and 9.7.15.6 (wgmma: fences, commit and wait around it).
     """
     newest = instruction.kind == "mxf4nvf4" and instruction.scale_format is FORMATS["ue8m0"]
     version = _NEWEST_VERSION if newest and instruction.scale_size == _NEWEST_SCALES else _VERSION
@@ -135,7 +135,6 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
     yield from _thread()
     accumulators = accumulator_fragment(instruction).registers
     yield from _load("c", accumulators)
-    yield from _load("e", 1)
     a = "%descriptor_a"
     if immediates.a_in_registers:
         count = a_fragment(instruction).registers
@@ -143,7 +142,11 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
         a = _group("a", count)
     yield from _copy_image(instruction.threads)
     yield from _descriptors(("b",) if immediates.a_in_registers else ("a", "b"))
-    operands = [_group("c", accumulators), a, "%descriptor_b", "%e0", f"0x{immediates.sparsity_selector:x}", "%adds"]
+    operands = [_group("c", accumulators), a, "%descriptor_b"]
+    if instruction.sparse:
+        yield from _load("e", 1)
+        operands += ["%e0", f"0x{immediates.sparsity_selector:x}"]
+    operands += ["%adds"]
     if not instruction.a.is_integer:
         operands += [str(scale) for scale in immediates.imm_scale]
     if instruction.container_bits == 16:

@@ -160,9 +160,9 @@ class Instruction:
             words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
             return f"{'.'.join(words)} ({self.shape_and_types})"
         if self.family == "wgmma":
-            words = [f"wgmma.mma_async.{self.sparse}.sync.aligned", self.shape]
+            words = ["wgmma.mma_async", *([self.sparse] if self.sparse else []), "sync.aligned", self.shape]
         else:
-            words = [f"mma.{self.sparse}" if self.sparse else "mma", "sync.aligned", self.shape, "row.col"]
+            words = ["mma", *([self.sparse] if self.sparse else []), "sync.aligned", self.shape, "row.col"]
         words += [f"kind::{self.kind}"] if self.kind else []
         words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
         words += ["satfinite"] if self.satfinite else []
@@ -250,8 +250,6 @@ def _check_required(words: _Words) -> None:
     if family == "mma" and words.layouts != ["row", "col"]:
         written = f"'.{'.'.join(words.layouts)}'" if words.layouts else "no layout"
         raise InstructionError(f"{written} in {text!r} is not accepted; the layouts must be '.row.col'.")
-    if family == "wgmma" and not words.sparse:
-        raise InstructionError(f"'.sp' is missing in {text!r}; of wgmma only the sparse form is covered.")
     if not words.shape:
         raise InstructionError(f"the shape is missing in {text!r}; expected one such as .m16n8k32.")
 

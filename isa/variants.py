@@ -79,17 +79,28 @@ _WGMMA_INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
-def _wgmma(
-    shapes: tuple[str, ...], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
-) -> Variant:
-    return Variant(
-        family="wgmma",
-        sparse=("sp",),
-        shapes=shapes,
-        pairs=pairs,
-        accumulators=_same(*dtypes.split()),
-        satfinite=satfinite,
-        architectures=("sm_90",),
+def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
+    """Build the rows that the sparse and the dense form of ``wgmma`` share; `k` gives K from the stored K."""
+
+    def row(
+        stored_k: int, columns: Sequence[int], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
+    ) -> Variant:
+        return Variant(
+            family="wgmma",
+            sparse=sparse,
+            shapes=_m64(k(stored_k), columns),
+            pairs=pairs,
+            accumulators=_same(*dtypes.split()),
+            satfinite=satfinite,
+            architectures=("sm_90",),
+        )
+
+    return (
+        row(16, _WGMMA_N, _same("f16"), "f16 f32"),
+        row(16, _WGMMA_N, _same("bf16"), "f32"),
+        row(8, _WGMMA_N, _same("tf32"), "f32"),
+        row(32, _WGMMA_N, _any(_F8), "f16 f32"),
+        row(32, _WGMMA_INTEGER_N, _any(_I8), "s32", satfinite=True),
     )
 
 
@@ -144,7 +155,8 @@ def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...
     )
 
 
-#: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14) and ``wgmma.mma_async.sp`` (9.7.15.6.3).
+#: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14), ``wgmma.mma_async.sp``
+#: (9.7.15.6.3) and dense ``wgmma.mma_async`` (9.7.15.5.2).
 #: Which architecture has which row is as the CUDA 13.0 assembler answers, except that the assembler also takes
 #: ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
 VARIANTS: tuple[Variant, ...] = (
@@ -161,9 +173,6 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(shapes=("m16n8k32",), pairs=_any(_F8), accumulators=_same("f16"), architectures=_FP8_ARCHITECTURES),
     Variant(shapes=("m8n8k16",), pairs=_any(_I8), accumulators=_S32, satfinite=True),
     Variant(shapes=("m8n8k32",), pairs=_any(_I4), accumulators=_S32, satfinite=True),
-    _wgmma(_m64(32, _WGMMA_N), _same("f16"), "f16 f32"),
-    _wgmma(_m64(32, _WGMMA_N), _same("bf16"), "f32"),
-    _wgmma(_m64(16, _WGMMA_N), _same("tf32"), "f32"),
-    _wgmma(_m64(64, _WGMMA_N), _any(_F8), "f16 f32"),
-    _wgmma(_m64(64, _WGMMA_INTEGER_N), _any(_I8), "s32", satfinite=True),
+    *_wgmma(("sp",), lambda stored: 2 * stored),
+    *_wgmma(_DENSE, lambda stored: stored),
 )

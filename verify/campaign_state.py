@@ -58,7 +58,7 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
         "instruction": list(plan.instructions),
         "tiles": plan.tiles,
         "backends": list(plan.backends),
-        "every_sparse": plan.every_sparse,
+        "every_n": plan.every_n,
         "coverage": sample,
     }
 

@@ -148,7 +148,6 @@ class RegisterFile:
         for index, (a_descriptor, b_descriptor) in enumerate(distinct.tolist()):
             cases = np.flatnonzero(which.reshape(-1) == index)
             part = self.take(cases)
-            assert part.e is not None
             try:
                 d[cases] = wgmma(
                     str(part.instruction),
@@ -156,7 +155,7 @@ class RegisterFile:
                     a_descriptor if part.a is None else part.a,
                     b_descriptor,
                     part.e,
-                    part.sparsity_selector,
+                    part.sparsity_selector if part.instruction.sparse else None,
                     smem=np.ascontiguousarray(part.b).view(np.uint8),
                     scale_d=part.scale_d,
                     imm_scale_a=part.imm_scale[0],

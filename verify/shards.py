@@ -158,8 +158,8 @@ class Plan:
         Tiles of a shard.
     backends : tuple of str
         What is compared with the golden model.
-    every_sparse : bool
-        Without `instructions`: every sparse one, of ``wgmma`` with all n.
+    every_n : bool
+        ``wgmma`` with every n; without `instructions`, every ``mma`` and every ``wgmma``.
 
     Raises
     ------
@@ -172,12 +172,12 @@ class Plan:
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES
     backends: tuple[str, ...] = ("rtl",)
-    every_sparse: bool = False
+    every_n: bool = False
 
     def __post_init__(self) -> None:
         for text in self.instructions:
             instruction = parse(text)
-            if instruction.family == "wgmma" and instruction.n != 8 and not self.every_sparse:
+            if instruction.family == "wgmma" and instruction.n != 8 and not self.every_n:
                 raise InstructionError(f"{instruction} has n = {instruction.n}; of wgmma only n = 8 is computed.")
             if self.architectures and not set(self.architectures) & set(instruction.architectures):
                 require_architecture(instruction, self.architectures[0])
@@ -190,9 +190,7 @@ class Plan:
     def _chosen(self) -> Sequence[Instruction]:
         if self.instructions:
             return list(dict.fromkeys(parse(text) for text in self.instructions))
-        if self.every_sparse:
-            return [i for i in every_instruction() if i.sparse and i.family != "tcgen05"]
-        return [i for i in every_instruction() if i.family == "mma" or i.n == 8]
+        return [i for i in every_instruction() if i.family == "mma" or i.n == 8 or self.every_n]
 
     @cached_property
     def _places(self) -> tuple[_Place, ...]:
@@ -266,10 +264,8 @@ def draw(shard: Shard) -> RegisterFile:
     if i.family == "mma":
         return mma_file(i, shard.arch, directed_operands(i, rng, shard.tiles, sparsity_selector=sparsity_selector))
     m = directed_matrices(i, rng, shard.tiles)
-    assert m.nibbles is not None
-    e = pack_nibbles(
-        m.nibbles, i, sparsity_selector, rng.integers(0, 1 << 32, (shard.tiles, i.threads), dtype=np.uint32)
-    )
+    others = rng.integers(0, 1 << 32, (shard.tiles, i.threads), dtype=np.uint32)
+    e = None if m.nibbles is None else pack_nibbles(m.nibbles, i, sparsity_selector, others)
     return wgmma_file(i, m.a, m.b, m.c, e, sparsity_selector, rng)
 
 
