@@ -13,7 +13,7 @@ from ..errors import BackendError
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 
-__all__ = ["BACKENDS", "Backend", "backend"]
+__all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 
 
 class Backend(Protocol):
@@ -69,8 +69,9 @@ def _cuda() -> Backend:
 
 #: What makes each back end; what it needs is imported when it is first asked for.
 _MAKERS: dict[str, Callable[[], Backend]] = {"golden": _Golden, "rtl": _rtl, "pysim": _pysim, "cuda": _cuda}
-#: Names of the back ends.
+#: Names of the back ends, and of those that are models and so have every architecture.
 BACKENDS = tuple(_MAKERS)
+MODELS = ("golden", "rtl", "pysim")
 
 
 @lru_cache(maxsize=len(_MAKERS))

@@ -37,8 +37,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "verify",
         help="compare GPU and golden model on random operands until a limit or a mismatch",
         description="Compare the GPU with the golden model on seeded random shards, which visit every "
-        "instruction that the GPU has, sparse and dense, wgmma with every n, under every distribution of operands and, in part, all "
-        "sixteen nibbles. At the first mismatch, stop and write a register file of one tile that shows it.",
+        "instruction that the GPU has, sparse and dense, wgmma with every n, under every distribution of operands "
+        "and, in part, all sixteen nibbles. At the first mismatch, stop and write a register file of one tile that "
+        "shows it.",
     )
     verify.add_argument("--rtl", action="store_true", help="compare the compiled hardware too")
     add_limits(verify)
@@ -61,7 +62,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _info(options: argparse.Namespace) -> int:
     held = device()
-    counts = {word: 0 for word in ("sparse", "dense")}
+    counts = dict.fromkeys(("sparse", "dense"), 0)
     for instruction in _instructions(held):
         counts["sparse" if instruction.sparse else "dense"] += 1
     if options.json:

@@ -98,7 +98,7 @@ def _row(row: Variant) -> _Row:
     name = ", ".join(f"`mma.{variant}`" if variant else "`mma`" for variant in row.sparse)
     shapes = ", ".join(row.shapes)
     if row.family == "wgmma":
-        name = "`wgmma.mma_async.sp`"
+        name = ", ".join(f"`wgmma.mma_async{'.' if variant else ''}{variant}`" for variant in row.sparse)
         shapes = f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
     return _Row(
         name=f"{name} `.kind::{row.kind}`" if row.kind else name,

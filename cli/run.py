@@ -10,11 +10,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..api.backends import BACKENDS
+from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..isa.instructions import ARCHITECTURES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
+from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
 from ..verify.timing import Cycles, measured, modelled
@@ -29,8 +30,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "run",
         help="replay register files and compare with the recorded results",
         description="Replay register files on the hardware and on the golden model, and compare them with each other "
-        "and with the D that the files record. Without a file, replay the recordings of an NVIDIA H200 that ship with "
-        "the package. Cycles are interval/latency of one instruction of a warp, '-' where they are not known.",
+        "and with the D that the files record. Without a file, replay what ships with the package: recordings of an "
+        "NVIDIA H200 and, unless on a GPU or with --arch, dot products of seven GPUs that others recorded. Cycles are "
+        "interval/latency of one instruction of a warp, '-' where they are not known.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
@@ -70,10 +72,11 @@ def _with_waves(options: argparse.Namespace) -> list[Outcome]:
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
-    paths = options.files or list(shipped())
+    elsewhere = shipped_dot_products() if options.backend in MODELS and not options.arch else ()
+    paths = options.files or [*shipped(), *elsewhere]
     for path in tqdm(paths, unit="file", leave=False, disable=None):
         try:
-            yield replay(
+            yield from replay(
                 path,
                 backend=options.backend,
                 arch=options.arch,
@@ -116,7 +119,7 @@ def _cycles(cycles: object) -> str:
 
 def _total(outcomes: list[Outcome]) -> dict[str, int]:
     return {
-        "files": len(outcomes),
+        "files": len({outcome.path for outcome in outcomes}),
         "tiles": sum(outcome.tiles for outcome in outcomes),
         "outputs": sum(outcome.outputs for outcome in outcomes),
         "mismatches": sum(outcome.mismatches for outcome in outcomes),

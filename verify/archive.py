@@ -12,14 +12,14 @@ from ..api.operands import METADATA_POLICIES
 from ..errors import FileError
 from ..isa.instructions import Instruction
 
-__all__ = ["Archive", "Replayable", "load"]
+__all__ = ["Archive", "Recorded", "Replayable", "load"]
 
 _ARRAY_MAGIC = b"\x93NUMPY"
 _COUNTS = {2: "two", 4: "four"}
 
 
-class Replayable(Protocol):
-    """One instruction, a batch of operands and, where known, the result; see the classes for the rest."""
+class Recorded(Protocol):
+    """One instruction, a batch of operands and, where known, the result: what replaying takes."""
 
     @property
     def name(self) -> str:
@@ -38,27 +38,31 @@ class Replayable(Protocol):
         """Number of tiles."""
 
     @property
-    def before(self) -> NDArray[np.uint32]:
+    def before(self) -> NDArray:
         """Whatever :meth:`run` returns, before the instruction."""
 
     @property
-    def d(self) -> NDArray[np.uint32] | None:
+    def d(self) -> NDArray | None:
         """Whatever :meth:`run` returns, where it is known."""
 
-    def assuming(self, arch: str | None, metadata: str | None) -> "Replayable":
+    def assuming(self, arch: str | None, metadata: str | None) -> "Recorded":
         """Return the same file with another architecture or policy; None keeps the file's."""
 
-    def take(self, cases: NDArray[np.intp] | slice) -> "Replayable":
+    def take(self, cases: NDArray[np.intp] | slice) -> "Recorded":
         """Return the same file with some of its cases."""
 
-    def run(self, backend: str = "golden") -> NDArray[np.uint32]:
+    def run(self, backend: str = "golden") -> NDArray:
         """Compute on a back end, with a leading case axis."""
 
-    def matrix(self, result: NDArray[np.uint32]) -> NDArray:
+    def matrix(self, result: NDArray) -> NDArray:
         """Return the codes of D in such a result, shape (cases, m, n)."""
 
-    def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    def beside(self, result: NDArray) -> NDArray[np.uint32]:
         """Return what such a result holds beside D, shape (cases, CTAs, lanes, columns); the bits of D are 0."""
+
+
+class Replayable(Recorded, Protocol):
+    """A register file; see the classes for what it holds."""
 
     def contents(self) -> dict[str, Any]:
         """Return the keys of the archive."""

@@ -29,7 +29,7 @@ from ..isa.instructions import Instruction, parse
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
-__all__ = ["RegisterFile", "read", "shipped", "write"]
+__all__ = ["RegisterFile", "interpret", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
@@ -227,7 +227,11 @@ def read(path: str | Path) -> Replayable:
     InstructionError
         Its instruction does not parse.
     """
-    archive = load(path)
+    return interpret(load(path))
+
+
+def interpret(archive: Archive) -> Replayable:
+    """Return the register file in an archive; errors as of :func:`read`."""
     if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):
         return tensor_memory_file.interpret(archive)
     return _interpret(archive)

@@ -1,6 +1,6 @@
-"""Replay a register file on a back end and compare with the recorded result."""
+"""Replay recordings on a back end and compare with the recorded result."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
 from ..isa.numerics import Evidence, evidence
-from . import register_file
+from . import dot_products, register_file
+from .archive import Recorded, load
 
 __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
@@ -42,7 +43,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What replaying one register file showed.
+    """What replaying one register file, or one set of dot products, showed.
 
     Attributes
     ----------
@@ -89,33 +90,49 @@ def replay(
     metadata: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-) -> Outcome:
-    """Compute a register file; compare with its D and, unless it is what computes, with the golden model.
+) -> list[Outcome]:
+    """Compute what an archive holds; compare with its D and, unless it is what computes, with the golden model.
 
     Parameters
     ----------
     path : Path
-        The file.
+        A register file, or sets of dot products.
     backend : str
         As in :func:`sptc.mma`.
     arch, metadata : str, optional
         Override what the file says.
     limit : int, optional
-        At most so many tiles, drawn with `seed`.
+        At most so many tiles, of each set so many dot products, drawn with `seed`.
     seed : int
         Seed of that draw.
+
+    Returns
+    -------
+    list of Outcome
+        One for a register file, one for each set.
 
     Raises
     ------
     FileError
-        The file is no register file.
+        The file is neither.
     InstructionError, OperandError, MetadataError, BackendError
         Its contents cannot be computed.
     """
-    file = register_file.read(path).assuming(arch, metadata)
-    if limit is not None and limit < file.cases:
-        drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
-        file = file.take(np.sort(drawn))
+    archive = load(path)
+    held: Sequence[Recorded] = (
+        dot_products.interpret(archive) if "sets" in archive.arrays else [register_file.interpret(archive)]
+    )
+    outcomes = []
+    for each in held:
+        file = each.assuming(arch, metadata)
+        if limit is not None and limit < file.cases:
+            drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
+            file = file.take(np.sort(drawn))
+        outcomes.append(_replayed(path, file, backend))
+    return outcomes
+
+
+def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
     result = file.run(backend)
     references = {} if file.d is None else {"recorded": file.d}
     if backend != "golden":

@@ -15,6 +15,8 @@ from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 TF32 = "wgmma.mma_async.sp.sync.aligned.m64n16k16.f32.tf32.tf32"
 FP8 = "wgmma.mma_async.sp.sync.aligned.m64n24k64.f16.e4m3.e5m2"
+DENSE = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+DENSE_BYTES = "wgmma.mma_async.sync.aligned.m64n32k32.satfinite.s32.s8.u8"
 BYTES = "wgmma.mma_async.sp.sync.aligned.m64n32k64.satfinite.s32.s8.u8"
 SWIZZLES = ("none", "32B", "64B", "128B")
 
@@ -24,19 +26,21 @@ Random = np.random.Generator
 def prepared(text: str, cases: int, rng: Random) -> dict[str, Any]:
     """Return all that wgmma takes, for random bits; each chunk selects its first and second element.
 
-    B starts at byte 0, without swizzle; its core matrices of 128 bytes follow each other along K.
+    B starts at byte 0, without swizzle; its core matrices of 128 bytes follow each other along K, 64 bytes a column
+    where A is sparse and 32 where it is dense.
     """
     parsed = parse(text)
     registers = (accumulator_fragment(parsed).registers, a_fragment(parsed).registers)
     d, a = (rng.integers(0, 1 << 32, (cases, 128, count), dtype=np.uint32) for count in registers)
+    column_bytes = 64 if parsed.sparse else 32
+    metadata = {"e": np.full((cases, 128), 0x44444444, np.uint32), "selector": 0}
     return {
         "instruction": text,
         "d": d,
         "a": a,
-        "b": encode_descriptor(0, 128, 512),
-        "e": np.full((cases, 128), 0x44444444, np.uint32),
-        "selector": 0,
-        "smem": rng.integers(0, 256, (cases, 64 * parsed.n), dtype=np.uint8),
+        "b": encode_descriptor(0, 128, 8 * column_bytes),
+        "smem": rng.integers(0, 256, (cases, column_bytes * parsed.n), dtype=np.uint8),
+        **(metadata if parsed.sparse else {}),
     }
 
 
@@ -96,6 +100,40 @@ def test_no_image_is_larger_than_what_descriptors_address(rng: Random) -> None:
     assert re.search("^descriptor a of .* reaches byte 262144, but descriptors address 262144 bytes$", message), message
 
 
+def test_a_sparse_form_requires_what_a_dense_one_does_not_take(rng: Random) -> None:
+    sparse, dense = prepared(WGMMA, 1, rng), prepared(DENSE, 1, rng)
+    assert refusal(sparse | {"e": None}) == f"{WGMMA} is sparse and requires the metadata operand e"
+    assert refusal(sparse | {"selector": None}) == f"{WGMMA} is sparse and requires the selector"
+    assert refusal(dense | {"e": sparse["e"]}) == f"{DENSE} is dense and takes no metadata operand e"
+    assert refusal(dense | {"selector": 0}) == f"{DENSE} is dense and takes no selector"
+
+
+def test_a_dense_product_of_integers(rng: Random) -> None:
+    """By hand: a register holds four columns of A, a column of B takes 32 bytes; the whole sum is clamped once."""
+    given = prepared(DENSE_BYTES, 2, rng)
+    i = parse(DENSE_BYTES)
+    a = unpack(given["a"], a_fragment(i)).view(np.int8).astype(np.int64)
+    core = given["smem"].reshape(2, 4, 2, 8, 16)  # eight columns, a half of K, a column, bytes
+    b = core.transpose(0, 1, 3, 2, 4).reshape(2, 32, 32).swapaxes(1, 2).astype(np.int64)
+    c = unpack(given["d"], accumulator_fragment(i)).view(np.int32).astype(np.int64)
+    wanted = (a @ b + c).clip(-(1 << 31), (1 << 31) - 1)
+    assert np.array_equal(unpack(sptc.wgmma(**given), accumulator_fragment(i)).view(np.int32), wanted)
+
+
+def test_a_dense_product_is_a_sparse_one_of_all_that_is_kept(rng: Random) -> None:
+    """Rows of B at the selected places of a sparse instruction, anything between them."""
+    i, sparse = parse(DENSE), parse(WGMMA)
+    given, other = prepared(DENSE, 3, rng), prepared(WGMMA, 3, rng)
+    b = gather_shared(given["smem"], operand_map(i, "b", decode_descriptor(given["b"])))
+    where = operand_map(sparse, "b", decode_descriptor(other["b"])).addresses
+    kept = where[:, np.arange(32) % 4 < 2]
+    for byte in range(2):
+        other["smem"][:, kept + byte] = (b >> 8 * byte).astype(np.uint8)
+    result = sptc.wgmma(**given)
+    assert np.array_equal(result, sptc.wgmma(**other | {"a": given["a"], "d": given["d"]}))
+    assert np.array_equal(result, sptc.wgmma(**given, backend="rtl"))
+
+
 @pytest.mark.parametrize("text", [TF32, FP8, BYTES])
 def test_only_16_bit_types_are_transposed(text: str, rng: Random) -> None:
     operands = prepared(text, 1, rng)
@@ -135,9 +173,11 @@ def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int)
     return pattern * -(-outer // 8), pattern
 
 
+@pytest.mark.quick_cases(48)
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize(
-    "text", [TF32, FP8, BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]]
+    "text",
+    [TF32, FP8, BYTES, DENSE_BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]],
 )
 def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None:
     """A from registers and B without swizzle give what both give from swizzled memory, K-major and MN-major."""

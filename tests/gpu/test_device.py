@@ -102,7 +102,8 @@ def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     assert main(["gpu", "info", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
-    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "driver": "13.0", "sparse_instructions": 616}
+    counts = {"sparse_instructions": 616, "dense_instructions": 600}
+    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "driver": "13.0", **counts}
 
 
 def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ SHIPPED = list(register_file.shipped())
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_recording(path: Path) -> None:
     """The hardware, the golden model and the recording, with each other."""
-    outcome = replay(path, backend="rtl")
+    (outcome,) = replay(path, backend="rtl")
     assert outcome.outputs > 0
     assert outcome.mismatches == 0
 
@@ -53,7 +53,7 @@ def test_a_planted_fault_is_seen(tmp_path: Path) -> None:
     assert file.d is not None
     file.d[0, 5, 0] ^= 1
     register_file.write(tmp_path / "fault.npz", file)
-    outcome = replay(tmp_path / "fault.npz")
+    (outcome,) = replay(tmp_path / "fault.npz")
     assert outcome.mismatches == 1
     assert outcome.first is not None
     assert outcome.first.computed ^ outcome.first.expected == 1

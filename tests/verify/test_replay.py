@@ -61,7 +61,7 @@ def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterF
 def test_agreement(text: str, tmp_path: Path, rng: Random) -> None:
     path = tmp_path / "file.npz"
     write(path, recording(text, 3, rng))
-    outcome = replay(path)
+    (outcome,) = replay(path)
     instruction = parse(text)
     assert (outcome.path, outcome.instruction, outcome.arch) == (path, instruction, "sm_90")
     assert outcome.evidence is Evidence.MEASURED
@@ -88,7 +88,7 @@ def test_a_flipped_bit_is_found(
     (thread, register, bit), (row, column, element_bit) = held, element
     file = recording(text, 3, rng)
     write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     first = outcome.first
     assert first is not None
     assert outcome.mismatches == 1
@@ -106,7 +106,7 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
     """Outputs are counted, not bits; the first is that of the lowest case, row and column."""
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
     write(tmp_path / "file.npz", flipped(recording(F32, 4, rng), *places))
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     assert outcome.mismatches == 4
     assert outcome.first is not None
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
@@ -114,7 +114,7 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
 
 def test_without_a_recorded_result(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", replace(recording(F32, 3, rng), d=None))
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (3, 0, 0, None)
 
 
@@ -131,7 +131,7 @@ def marked(tmp_path: Path, rng: Random) -> Path:
 def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
     for limit in range(1, 7):
         for seed in range(5):
-            outcome = replay(marked, limit=limit, seed=seed)
+            (outcome,) = replay(marked, limit=limit, seed=seed)
             assert (outcome.tiles, outcome.outputs) == (limit, limit * 128)
             assert outcome.mismatches.bit_count() == limit
             assert outcome.first is not None
@@ -140,26 +140,26 @@ def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
 
 def test_a_limit_beyond_the_file_changes_nothing(marked: Path) -> None:
     assert replay(marked, limit=7, seed=3) == replay(marked, limit=100) == replay(marked)
-    assert replay(marked).mismatches == 127
+    assert replay(marked)[0].mismatches == 127
 
 
 def test_a_seed_decides_the_draw(marked: Path) -> None:
-    drawn = [[replay(marked, limit=3, seed=seed).mismatches for seed in range(8)] for _ in range(2)]
+    drawn = [[replay(marked, limit=3, seed=seed)[0].mismatches for seed in range(8)] for _ in range(2)]
     assert drawn[0] == drawn[1]
     assert len(set(drawn[0])) > 1
-    assert replay(marked, limit=3).mismatches == drawn[0][0]
+    assert replay(marked, limit=3)[0].mismatches == drawn[0][0]
 
 
 def test_the_case_of_a_mismatch_counts_the_tiles_that_ran(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", flipped(recording(F32, 6, rng), (5, 0, 0, 0)))
-    cases = [replay(tmp_path / "file.npz", limit=3, seed=seed).first for seed in range(20)]
+    cases = [replay(tmp_path / "file.npz", limit=3, seed=seed)[0].first for seed in range(20)]
     assert {first.case for first in cases if first} == {2}
     assert None in cases
 
 
 def test_another_architecture(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", recording(F32, 50, rng))
-    outcome = replay(tmp_path / "file.npz", arch="sm_80")
+    (outcome,) = replay(tmp_path / "file.npz", arch="sm_80")
     assert (outcome.arch, outcome.evidence) == ("sm_80", Evidence.MODELLED)
     assert 0 < outcome.mismatches < outcome.outputs
 
@@ -174,8 +174,8 @@ def test_the_policy_of_the_file_and_another(tmp_path: Path, rng: Random) -> None
     file = recording(F32, 4, rng, any_nibble=True)
     write(tmp_path / "silicon.npz", file)
     write(tmp_path / "strict.npz", replace(file, metadata="strict"))
-    assert replay(tmp_path / "silicon.npz").mismatches == 0
-    assert replay(tmp_path / "strict.npz", metadata="silicon").mismatches == 0
+    assert replay(tmp_path / "silicon.npz")[0].mismatches == 0
+    assert replay(tmp_path / "strict.npz", metadata="silicon")[0].mismatches == 0
     for name, policy in (("silicon", "strict"), ("silicon", "software"), ("strict", None)):
         with pytest.raises(sptc.MetadataError, match="breaks the ordered rule"):
             replay(tmp_path / f"{name}.npz", metadata=policy)
@@ -213,7 +213,7 @@ def test_tensor_memory_agrees(
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
     file = tensor_memory_file(text, rng, cases=2)
     write(tmp_path / "file.npz", file)
-    outcome = replay(tmp_path / "file.npz", backend=backend)
+    (outcome,) = replay(tmp_path / "file.npz", backend=backend)
     i = file.instruction
     assert outcome.name == f"{text} (m{i.m}n{i.n}k{i.k}.{i.shape_and_types.partition('.')[2]})"
     assert (outcome.instruction, outcome.arch, outcome.evidence) == (i, "sm_100", Evidence.MODELLED)
@@ -251,7 +251,7 @@ def test_a_flipped_bit_of_d_in_tensor_memory(
     (_, lane, column, bit), (row, of_row) = held, output
     file = tensor_memory_file(text, rng, **wanted)
     write(tmp_path / "file.npz", changed(file, (1, *held), (2, 0, 0, 0, 0)))
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     first = outcome.first
     assert first is not None
     assert outcome.mismatches == 2
@@ -277,7 +277,7 @@ def test_a_change_beside_d_is_found(
 ) -> None:
     file = tensor_memory_file(text, rng, d="f16")
     write(tmp_path / "file.npz", changed(file, place))
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     case, cta, lane, column, bit = place
     assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1)
     mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
@@ -305,7 +305,7 @@ def test_an_instruction_that_changes_more_than_d(
     file = replace(file, d=spilling(file) if recorded else None)
     write(tmp_path / "file.npz", file)
     monkeypatch.setattr(TensorMemoryFile, "run", spilling)
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     before = int(file.tmem[0, 3, 255])
     assert outcome.mismatches == 1
     assert outcome.first == Mismatch(0, 3, 255, (before + 1) % 2**32, before, "before the instruction", 0)
@@ -316,7 +316,7 @@ def test_an_output_comes_before_what_is_beside_it(
 ) -> None:
     file = changed(tensor_memory_file(TCGEN05, rng), (0, 0, 0, 0, 0), (2, 0, 4, 256, 0), (2, 0, 3, 257, 0))
     write(tmp_path / "file.npz", file)
-    outcome = replay(tmp_path / "file.npz")
+    (outcome,) = replay(tmp_path / "file.npz")
     assert outcome.mismatches == 3
     assert outcome.first is not None
     assert (outcome.first.case, outcome.first.row, outcome.first.column, outcome.first.cta) == (2, 3, 1, None)
@@ -325,7 +325,7 @@ def test_an_output_comes_before_what_is_beside_it(
 def test_limit_and_policy_of_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
     file = tensor_memory_file(PAIR, rng, cases=6)
     write(tmp_path / "file.npz", changed(file, (5, 1, 0, 256, 0), (5, 0, 0, 0, 0)))
-    outcomes = [replay(tmp_path / "file.npz", limit=3, seed=seed) for seed in range(8)]
+    outcomes = [replay(tmp_path / "file.npz", limit=3, seed=seed)[0] for seed in range(8)]
     assert {outcome.tiles for outcome in outcomes} == {3}
     assert {outcome.mismatches for outcome in outcomes} == {0, 2}
     assert {outcome.first.case for outcome in outcomes if outcome.first} == {2}
@@ -333,6 +333,6 @@ def test_limit_and_policy_of_tensor_memory(tensor_memory_file: MakeTensorMemory,
     write(tmp_path / "other.npz", replace(file, d=None))
     with pytest.raises(sptc.MetadataError, match=r"batch 0, row 133, chunk 0 \(lane 5, column 8, bits 3:0\)"):
         replay(tmp_path / "other.npz")
-    assert replay(tmp_path / "other.npz", metadata="silicon").outputs == 0
+    assert replay(tmp_path / "other.npz", metadata="silicon")[0].outputs == 0
     with pytest.raises(sptc.InstructionError, match=r"^sm_120 does not have tcgen05"):
         replay(tmp_path / "other.npz", arch="sm_120")

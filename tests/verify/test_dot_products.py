@@ -1,0 +1,112 @@
+"""Dot products recorded by others: what ships, that the models give it, and what is no such archive."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sptc.errors import FileError, InstructionError
+from sptc.isa.instructions import parse
+from sptc.isa.numerics import numerics
+from sptc.verify.archive import load
+from sptc.verify.dot_products import DotProducts, interpret, shipped_dot_products
+from sptc.verify.replay import replay
+
+(SHIPPED,) = shipped_dot_products()
+SETS = interpret(load(SHIPPED))
+#: An architecture of a neighbouring generation for each.
+NEIGHBOURS = {"sm_80": "sm_90", "sm_86": "sm_90", "sm_89": "sm_90", "sm_90": "sm_89", "sm_100": "sm_89"}
+
+
+def name_of(made: DotProducts) -> str:
+    return f"{made.gpu} {made.name}".replace(" ", "_")
+
+
+def test_what_ships() -> None:
+    assert len(SETS) == 46
+    assert sum(made.cases for made in SETS) == 230_000
+    assert len({made.gpu for made in SETS}) == 7
+    assert "Redistribution and use" in (SHIPPED.parent / "LICENCE").read_text(encoding="utf-8")
+
+
+def test_the_golden_model_gives_every_recorded_output() -> None:
+    outcomes = replay(SHIPPED)
+    assert [(o.name, o.arch, o.mismatches) for o in outcomes] == [(made.name, made.arch, 0) for made in SETS]
+    assert sum(o.outputs for o in outcomes) == 230_000
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80", "sm_89", "sm_100"])
+def test_the_hardware_gives_every_recorded_output(arch: str) -> None:
+    for made in SETS:
+        if made.arch == arch:
+            assert np.array_equal(made.run("rtl"), made.d), name_of(made)
+
+
+@pytest.mark.parametrize("made", [made for made in SETS if made.instruction.d.name == "f32"], ids=name_of)
+def test_the_sets_tell_generations_apart(made: DotProducts) -> None:
+    """Results of a neighbouring generation differ in at least 400 of 5,000."""
+    i, arch = made.instruction, NEIGHBOURS[made.arch]
+    if i.family == "wgmma":  # which no other generation has
+        arch = "sm_120"
+        i = parse(f"mma.sync.aligned.m16n8k32.row.col.f32.{i.a.name}.{i.b.name}.f32")
+    assert numerics(i, arch) != numerics(made.instruction, made.arch)
+    assert (replace(made, instruction=i, arch=arch).run() != made.d).sum() >= 400
+
+
+def written(folder: Path, rows: list[dict[str, Any]] | str, **arrays: np.ndarray) -> Path:
+    path = folder / "sets.npz"
+    np.savez(path, sets=rows if isinstance(rows, str) else json.dumps(rows), **arrays)
+    return path
+
+
+ROW = {
+    "gpu": "one",
+    "arch": "sm_80",
+    "instruction": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    **{name: name for name in "abcd"},
+}
+ARRAYS = {
+    **{name: np.full((3, 8), 0x3C00, np.uint16) for name in "ab"},
+    "c": np.zeros(3, np.uint32),
+    "d": np.array([0x41000000, 0x41000000, 0x40000000], np.uint32),
+}
+
+
+def test_a_wrong_result_is_found(tmp_path: Path) -> None:
+    (outcome,) = replay(written(tmp_path, [ROW], **ARRAYS))
+    assert (outcome.outputs, outcome.mismatches) == (3, 1)
+    assert outcome.first
+    assert (outcome.first.case, outcome.first.computed, outcome.first.expected) == (2, 0x41000000, 0x40000000)
+
+
+SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+BAD: dict[str, tuple[Any, dict[str, np.ndarray], str]] = {
+    "no JSON": ("[", ARRAYS, r"sets is no JSON$"),
+    "deep JSON": ("[" * 100_000, ARRAYS, r"sets is no JSON$"),
+    "no list": ("{}", ARRAYS, r"sets must be a list of tables$"),
+    "nothing": ("[]", ARRAYS, r"sets must be a list of tables$"),
+    "a field is missing": ([ROW | {"gpu": 3}], ARRAYS, r"set 0 has no gpu$"),
+    "an array is missing": ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),
+    "sparse": ([ROW | {"instruction": SPARSE}], ARRAYS, r"set 0: .* is not a dense instruction"),
+    "of another type": ([ROW], ARRAYS | {"a": ARRAYS["a"].astype(np.uint8)}, r"a must be uint16 codes on 2 axes"),
+    "too long": ([ROW], ARRAYS | {name: np.zeros((3, 17), np.uint16) for name in "ab"}, r"do not fit together: a \(3"),
+    "of other length": ([ROW], ARRAYS | {"c": np.zeros(2, np.uint32)}, r"do not fit together"),
+}
+
+
+@pytest.mark.parametrize(("rows", "arrays", "words"), BAD.values(), ids=BAD.keys())
+def test_what_is_no_such_archive(tmp_path: Path, rows: Any, arrays: dict[str, np.ndarray], words: str) -> None:
+    path = written(tmp_path, rows, **arrays)
+    with pytest.raises(FileError, match=words) as caught:
+        replay(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_instruction_that_does_not_parse_or_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InstructionError):
+        replay(written(tmp_path, [ROW | {"instruction": "mma"}], **ARRAYS))
+    with pytest.raises(InstructionError, match="no known architecture"):
+        replay(written(tmp_path, [ROW | {"arch": "sm_10"}], **ARRAYS))
