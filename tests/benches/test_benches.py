@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -26,23 +27,16 @@ TINY_COMPONENTS = {
         "round",
     ),
 }
-#: How much longer the long regression is.
-LONGER = 25
-LONG = pytest.mark.regression
+#: How much longer the regression is; and its presets, one for each datapath.
+LONGER = 5
+DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
 
 
 #: Of every preset and top, those of the quick tier: block scales, 3:1 multiplexers and 4-bit types among them.
 QUICK = [*(("tiny", top) for top in ITEMS if top != "warp"), ("rtx-blackwell", "components"), ("ampere", "components")]
 
 
-@pytest.mark.parametrize(
-    ("preset", "top"),
-    [
-        *QUICK,
-        pytest.param("tiny", "warp", marks=pytest.mark.regression),
-        *(pytest.param("hopper", top, marks=pytest.mark.regression) for top in ITEMS),
-    ],
-)
+@pytest.mark.parametrize(("preset", "top"), QUICK)
 def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None:
     assert bench(preset, top, ITEMS[top]).run(seed) == []
 
@@ -54,9 +48,9 @@ def test_on_icarus(bench: Callable, seed: int, preset: str, top: str) -> None:
     assert bench(preset, top, ITEMS[top] // 5, "icarus").run(seed) == []
 
 
-@LONG
+@pytest.mark.regression
 @pytest.mark.parametrize("top", ITEMS)
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", DATAPATHS)
 def test_at_length(bench: Callable, seed: int, preset: str, top: str) -> None:
     built = bench(preset, top, ITEMS[top])
     assert built.run(seed, settings=Settings(preset, top, LONGER * ITEMS[top])) == []

@@ -27,4 +27,4 @@ def test_on_verilator(bench: Callable, seed: int) -> None:
 @pytest.mark.regression
 def test_at_length(bench: Callable, seed: int) -> None:
     built = bench("tiny", "tensor_memory", TILES)
-    assert built.run(seed, settings=Settings("tiny", "tensor_memory", 50 * TILES)) == []
+    assert built.run(seed, settings=Settings("tiny", "tensor_memory", 10 * TILES)) == []

@@ -20,6 +20,9 @@ from sptc.cli import main
 from sptc.verify.register_file import shipped
 
 RECORDINGS = list(shipped())
+#: Sets of dot products that ship beside them, and the other architectures that they are from.
+SETS = 46
+ELSEWHERE = ("sm_80", "sm_86", "sm_89", "sm_100")
 SAMPLE = {path.stem: path for path in RECORDINGS}
 F32 = SAMPLE["mma.sp-ordered.m16n8k32.f32.f16.f16.f32.selector0"]
 F16 = SAMPLE["mma.sp-ordered.m16n8k32.f16.f16.f16.f16.selector0"]
@@ -70,7 +73,7 @@ def output_number(code: str, kind: str) -> float | int:
 
 
 def test_a_slice_of_every_shipped_recording_agrees(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--limit", "2") == 0
+    assert run("--limit", "2", *RECORDINGS) == 0
     found = TOTAL.match(capsys.readouterr().out.splitlines()[-1])
     assert found
     assert found["mismatches"] == "0"
@@ -87,10 +90,11 @@ def test_every_shipped_recording_agrees(capsys: pytest.CaptureFixture[str]) -> N
     found = TOTAL.match(total)
     assert found, total
     assert found["mismatches"] == "0"
-    assert [int(number) for number in found.groups()[3:]] == [len(rows), len(RECORDINGS)]
+    assert [int(number) for number in found.groups()[3:]] == [len(rows), len(RECORDINGS) + 1]
     cells = [row.split() for row in rows]
-    assert len({row[0] for row in cells}) == len(rows)
-    assert {(len(row), row[1], row[4], row[7]) for row in cells} == {(8, "sm_90", "0", "measured")}
+    assert len({(row[0], row[1]) for row in cells}) == len(rows)
+    assert {(len(row), row[4]) for row in cells} == {(8, "0")}
+    assert {(row[1], row[7]) for row in cells} == {("sm_90", "measured"), *((arch, "modelled") for arch in ELSEWHERE)}
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     assert sparse[5:7] == ["8/14", "8.1/24"]
     for column, name in ((2, "tiles"), (3, "outputs")):
@@ -356,9 +360,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_process(tmp_path: Path) -> None:
     """Statuses and streams of the real command, from another directory, with no bytes of a progress bar."""
-    good = spawn("run", "--limit", 1, "--json", cwd=tmp_path)
+    good = spawn("run", "--limit", 1, "--json", "--backend", "golden", cwd=tmp_path)
     assert (good.returncode, good.stderr) == (0, "")
-    assert json.loads(good.stdout)["total"]["tiles"] == len(RECORDINGS)
+    total = json.loads(good.stdout)["total"]
+    assert (total["files"], total["tiles"]) == (len(RECORDINGS) + 1, len(RECORDINGS) + SETS)
     bad = spawn("run", flipped(F32, tmp_path / "flipped.npz", 0, 0, 0, 0), cwd=tmp_path)
     assert (bad.returncode, bad.stderr) == (1, "")
     assert "first mismatch: " in bad.stdout
@@ -370,7 +375,7 @@ def test_a_progress_bar_on_a_terminal_leaves_standard_output_alone(tmp_path: Pat
     control, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     with (tmp_path / "output").open("wb") as output:
-        command = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--json"]
+        command = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--json", "--backend", "golden"]
         process = subprocess.Popen(command, stdout=output, stderr=terminal)
     os.close(terminal)
     drawn = b""
@@ -390,7 +395,10 @@ def test_a_reader_that_leaves_early() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.run(
-        [sys.executable, "-m", "sptc", "run", "--limit", "1"], stdout=writer, stderr=subprocess.PIPE, check=False
+        [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
     )
     os.close(writer)
     assert process.returncode != 2
