@@ -28,6 +28,7 @@ _REGISTER_BITS = 32
 #: What an instruction is here: the rest of it decides nothing that is looked at.
 _INSTRUCTION = data.StructLayout(
     {
+        "sparse": 1,
         "a": 1,
         "a_descriptor": 1,
         "b_descriptor": 1,
@@ -39,7 +40,12 @@ _INSTRUCTION = data.StructLayout(
     }
 )
 #: One word of one panel of one operand.
-_PLACE = data.StructLayout({"short": 1, "descriptor": 1, "mn_major": 1, "panel": 5, "row": 3, "word": 5})
+_PLACE = data.StructLayout({"of_a": 1, "descriptor": 1, "mn_major": 1, "panel": 5, "row": 3, "word": 5})
+
+
+def _of_a(request: data.View, field: str = "descriptor") -> Value:
+    """Return a bit that is set in the descriptor of A alone, where the hardware looks at nothing."""
+    return request[field].reserved0[0]
 
 
 class _Cut:
@@ -79,7 +85,7 @@ class _Cut:
                 with m.If(self.i.ready):
                     m.d.sync += [cut.full.eq(self.i.valid), held.eq(self.i.payload)]
                 shown = Signal()
-                m.d.comb += shown.eq(cut.is_marked(held.short, held.descriptor.start[0], held.mn_major, held.panel))
+                m.d.comb += shown.eq(cut.is_marked(_of_a(held), held.descriptor.start[0], held.mn_major, held.panel))
                 for row, word in product(range(PANEL_ROWS), range(CORE_MATRICES * _WORDS)):
                     here = shown & (cut.marked.row == row) & (cut.marked.word == word)
                     m.d.comb += self.o.payload[row].word_select(word, _WORD_BITS).eq(here)
@@ -109,9 +115,9 @@ class _Cut:
 
         return Echo
 
-    def is_marked(self, short: Any, descriptor: Value, mn_major: Value, panel: Value) -> Value:
+    def is_marked(self, of_a: Any, descriptor: Value, mn_major: Value, panel: Value) -> Value:
         """Return whether the marked word is in a panel."""
-        of_operand = (self.marked.short == short) & (self.marked.descriptor == descriptor)
+        of_operand = (self.marked.of_a == of_a) & (self.marked.descriptor == descriptor)
         return of_operand & (self.marked.mn_major == mn_major) & (self.marked.panel == panel)
 
     def is_marked_in_a(self, instruction: data.View, upper: int) -> Value:
@@ -147,7 +153,7 @@ class _Progress:
                 self.count.eq(self.count + ~last),
                 self.running.eq(~last),
             ]
-        with h.m.If(cut.full & cut.held.short):
+        with h.m.If(cut.full & _of_a(cut.held)):
             h.m.d.sync += self.panels_of_a.eq(self.panels_of_a + 1)
         with h.m.If(starts):
             h.m.d.sync += [
@@ -162,8 +168,8 @@ class _Progress:
     def claim(self, h: Harness, cut: _Cut) -> None:
         """State what is under way, so that all claims together are an invariant."""
         current, running, count = self.current, self.running, self.count
-        of_a, of_b = cut.full & cut.held.short, cut.full & ~cut.held.short
-        asks_a, asks_b = cut.asks & cut.asked_for.short, cut.asks & ~cut.asked_for.short
+        of_a, of_b = cut.full & _of_a(cut.held), cut.full & ~_of_a(cut.held)
+        asks_a, asks_b = cut.asks & _of_a(cut.asked_for), cut.asks & ~_of_a(cut.asked_for)
         panels_of_b, asked_of_a = Signal(6), Signal(range(4))
         h.m.d.comb += [panels_of_b.eq(count + of_b), asked_of_a.eq(self.panels_of_a + of_a)]
         for name, there, request, panel in (
@@ -174,10 +180,11 @@ class _Progress:
             right_b = (start == current.b_descriptor) & (mn_major == current.b_transposed) & (request.panel == panel)
             right_a = (start == current.a_descriptor) & (mn_major == current.a_transposed)
             right_a &= current.a_shared & (request.panel[1:] == current.warp) & (count == 0)
-            h.claim(name, ~there | (running & Mux(request.short, right_a, right_b)))
+            right_length = request.short == (_of_a(request) | ~current.sparse)
+            h.claim(name, ~there | (running & right_length & Mux(_of_a(request), right_a, right_b)))
         h.claim("held_of_a", ~of_a | (cut.held.panel[0] == self.panels_of_a[0]))
         h.claim("asked_of_a", ~asks_a | (cut.asked_for.panel[0] == asked_of_a[0]))
-        h.claim("a_first", ~(cut.asks & current.a_shared) | (cut.asked_for.short == (asked_of_a < 2)))
+        h.claim("a_first", ~(cut.asks & current.a_shared) | (_of_a(cut.asked_for) == (asked_of_a < 2)))
         h.claim("all_of_a", ~(of_b & current.a_shared) | (self.panels_of_a == 2))
         h.claim("none_of_a", ~running | current.a_shared | ((asked_of_a == 0) & ~asks_a))
         h.claim("asks_no_more", ~running | cut.asks | (of_b & (count == current.last_panel)))
@@ -212,7 +219,9 @@ def _order(h: Harness, config: CoreConfig) -> None:
         wgmma.c.payload.eq(flow.marks.replicate(registers)),
         asked.add.eq(1),
         asked.a.eq(instruction.a.replicate(registers)),
+        asked.control.sparse.eq(instruction.sparse),
         asked.a_descriptor.start.eq(instruction.a_descriptor),
+        _of_a(asked, "a_descriptor").eq(1),
         asked.b_descriptor.start.eq(instruction.b_descriptor),
     ]
     for name in ("a_shared", "a_transposed", "b_transposed", "warp", "last_panel"):

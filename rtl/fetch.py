@@ -1,7 +1,7 @@
 """A matrix descriptor to the operands it leads to: addresses of core matrices, and panels of eight rows or columns.
 
 A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or columns of B: two core
-matrices of A (32 stored bytes a row), four of B (64 bytes a column).
+matrices of A (32 stored bytes a row), four of B (64 bytes a column), of a dense instruction's two as well.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Core matrices of a panel of B; of A half as many.
+#: Core matrices of a panel of B; of A, and where A is dense, half as many.
 CORE_MATRICES = 4
 #: Bits of an address, in units of 16 bytes.
 ADDRESS_BITS = 14
@@ -81,7 +81,7 @@ def panel_request_layout() -> data.StructLayout:
     mn_major : 1
         Neighbours in memory are neighbours in M or N (16-bit elements), not in K.
     short : 1
-        A panel of A: two core matrices, not four.
+        Two core matrices, not four: a panel of A, or of a dense instruction's B.
     """
     return data.StructLayout({"descriptor": descriptor_layout(), "panel": 5, "mn_major": 1, "short": 1})
 
@@ -169,8 +169,8 @@ class CoreMatrixAddress(wiring.Component):
 class PanelFetcher(wiring.Component):
     """Fetch panels of an operand from shared memory, one core matrix a cycle.
 
-    A panel of B is offered five cycles after its request, one of A three; the next one's reads begin in the cycle in
-    which it is taken. MN-major core matrices are transposed on their way in.
+    A panel of four core matrices is offered five cycles after its request, a short one three; the next one's reads
+    begin in the cycle in which it is taken. MN-major core matrices are transposed on their way in.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One warp's share of ``wgmma.mma_async.sp``: A from registers or shared memory, B from shared memory."""
+"""One warp's share of ``wgmma.mma_async``, sparse or dense: A from registers or shared memory, B from shared memory."""
 
 from collections.abc import Sequence
 
@@ -73,13 +73,14 @@ def wgmma_layout() -> data.StructLayout:
 
 
 class WgmmaWarp(wiring.Component):
-    """Execute ``wgmma.mma_async.sp`` for the 16 rows of one warp, eight columns at a time.
+    """Execute ``wgmma.mma_async``, sparse or dense, for the 16 rows of one warp, eight columns at a time.
 
     Two panels of A are fetched first if A is in shared memory; then panels of B, each of which a
     :class:`~sptc.rtl.warp.Warp` multiplies while the next one is fetched. A panel of B is the B fragment of an
-    ``mma.sp`` of 32 stored bytes a row, so that handing it on is wiring. Four of these, or four runs of one, make a
-    warpgroup. Eight columns take ``max(blocks, 5)`` cycles, where ``blocks`` is that of the warp; the first eight
-    follow the instruction after 6 cycles, with A in shared memory after 12, while the warp may still be busy.
+    ``mma`` of 32 stored bytes a row, sparse or dense, so that handing it on is wiring. Four of these, or four runs of
+    one, make a warpgroup. Eight columns take ``max(blocks, 5)`` cycles, where ``blocks`` is that of the warp; the first
+    eight follow the instruction after 6 cycles, with A in shared memory after 12, while the warp may still be busy.
+    Each of these is two cycles less for a dense instruction, whose panels of B are half as long.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ class WgmmaWarp(wiring.Component):
             request.descriptor.eq(Mux(for_a, held.a_descriptor, held.b_descriptor)),
             request.panel.eq(Mux(for_a, Cat(wanted_of_a == 1, held.warp), requested)),
             request.mn_major.eq(Mux(for_a, held.a_transposed, held.b_transposed)),
-            request.short.eq(for_a),
+            request.short.eq(for_a | ~held.control.sparse),
         ]
         with m.If(fetcher.i.valid & fetcher.i.ready):
             with m.If(for_a):

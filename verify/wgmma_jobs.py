@@ -38,12 +38,12 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
         Draws the registers that nothing reads.
     """
     i = file.instruction
-    assert i.rule
-    assert file.e is not None
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
-    nibbles = unpack_nibbles(file.e, i, file.sparsity_selector)
-    illegal = ~np.isin(nibbles, list(i.rule.legal))
+    e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
+    illegal = np.zeros((file.cases, i.m, 0), np.bool_)
+    if i.rule:
+        illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
     fields = {
         "control": control_layout().from_bits(control_word(config, i, last=True)),
         "a_shared": file.a is None,
@@ -64,7 +64,7 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
         for warp in range(_WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (LANES, ROWS))
             a = rng.integers(0, 1 << 32, (LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
-            of_warp = of_case | {"warp": warp, "a": a.tolist(), "e": file.e[case, lanes].tolist()}
+            of_warp = of_case | {"warp": warp, "a": a.tolist(), "e": e[case, lanes].tolist()}
             flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
             yield Job(
                 int(wgmma_layout().const(of_warp).as_value().value),

@@ -30,9 +30,10 @@ class BusyWarp(Warp):
         return m
 
 
+@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("a_shared", [False, True])
 @pytest.mark.parametrize("blocks", [1, 20])
-def test_cycles(a_shared: bool, blocks: int) -> None:
+def test_cycles(sparse: bool, a_shared: bool, blocks: int) -> None:
     """Two instructions back to back, accumulators always there."""
     warp_class = type("SlowWarp", (BusyWarp,), {"cycles": blocks})
     dut = WgmmaWarp(PRESETS["hopper"], warp_class=warp_class)
@@ -42,6 +43,7 @@ def test_cycles(a_shared: bool, blocks: int) -> None:
     async def bench(ctx) -> None:
         ctx.set(dut.i.payload.last_panel, PANELS - 1)
         ctx.set(dut.i.payload.a_shared, a_shared)
+        ctx.set(dut.i.payload.control.sparse, sparse)
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.c.valid, 1)
         for cycle in range(150):
@@ -55,8 +57,9 @@ def test_cycles(a_shared: bool, blocks: int) -> None:
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    first = 12 if a_shared else 6
+    less = 0 if sparse else 2
+    first = (12 if a_shared else 6) - less
     assert started[:2] == [0, taken[PANELS - 1]]
     assert taken[0] == first
-    assert np.diff(taken[:PANELS]).tolist() == [max(blocks, 5)] * (PANELS - 1)
+    assert np.diff(taken[:PANELS]).tolist() == [max(blocks, 5 - less)] * (PANELS - 1)
     assert taken[PANELS] - taken[PANELS - 1] == max(first, blocks)

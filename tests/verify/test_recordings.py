@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.isa.instructions import every_instruction
+from sptc.isa.instructions import every_instruction, parse
 from sptc.verify import register_file
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import replay
@@ -43,7 +43,12 @@ def test_shipped_recordings_are_whole() -> None:
                     (sparsity_selector, "silicon") for sparsity_selector in range(instruction.sparsity_selectors)
                 }
             assert found[str(instruction)] == wanted, str(instruction)
-    assert sum(name.startswith("wgmma") for name in found) == 38
+    of_wgmma = {name for name in found if name.startswith("wgmma")}
+    assert sum(".sp." in name for name in of_wgmma) == 48
+    # Dense ones: of every type pair and result at least one.
+    rows = {(i.a, i.b, i.d, i.satfinite) for i in every_instruction("wgmma") if not i.sparse}
+    dense = [parse(name) for name in of_wgmma if ".sp." not in name]
+    assert {(i.a, i.b, i.d, i.satfinite) for i in dense} == rows
     assert words["mma"] >= {"narrow", "mid", "wide", "special", "uniform", "extreme", "anymeta", "ends", "tiny", "huge"}
     assert words["wgmma"] >= {"narrow", "mid", "wide", "special", "uniform", "anymeta"}
 
