@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import BackendError
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..isa.text import is_word_of
 
 __all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 
@@ -87,6 +88,6 @@ def backend(name: str) -> Backend:
     BackendError
         There is none of that name.
     """
-    if name not in _MAKERS:
+    if not is_word_of(name, _MAKERS):
         raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {name!r}")
     return _made(name)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..errors import MetadataError, NibblePlace, OperandError
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
+from ..isa.text import is_word_of
 
 __all__ = [
     "METADATA_POLICIES",
@@ -49,7 +50,7 @@ class Places(Protocol):
 
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
     """Raise `error` unless `value` is one of the accepted words."""
-    if value not in accepted:
+    if not is_word_of(value, accepted):
         raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
 
 

@@ -166,7 +166,7 @@ def _immediates(
 
 
 def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
-    if isinstance(value, bool) or value not in accepted:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value not in accepted:
         raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {value!r}")
 
 

@@ -78,7 +78,8 @@ def stmatrix(
     _check_distinct(move, addresses)
     batch = np.broadcast_shapes(smem.shape[:-1], addresses.shape[:-1], registers.shape[:-2])
     held = np.ascontiguousarray(registers, "<u4").view(np.uint8)
-    held = np.broadcast_to(held, (*batch, *held.shape[-2:])).reshape(*batch, *where.rows.shape, -1)
+    held = np.broadcast_to(held, (*batch, *held.shape[-2:]))
+    held = held.reshape(*batch, *where.rows.shape, move.container_bits // 8)
     rows = np.empty((*batch, *where.address_lanes.shape, move.row_elements, held.shape[-1]), np.uint8)
     rows[..., where.matrices, where.rows, where.elements, :] = held
     images = np.broadcast_to(smem, (*batch, smem.shape[-1])).copy()
@@ -100,7 +101,7 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
             raise OperandError(
                 f"{_lane(index[:-1], lanes[index[-1]])} of {move} gives the row address {starts[index]}, {fault}"
             )
-    return (starts[..., None] + np.arange(ROW_BYTES)).reshape(*starts.shape[:-1], -1)
+    return (starts[..., None] + np.arange(ROW_BYTES)).reshape(*starts.shape[:-1], starts.shape[-1] * ROW_BYTES)
 
 
 def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:

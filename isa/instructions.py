@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 
 from ..errors import InstructionError
 from .formats import FORMATS, Format, low_bit
 from .metadata import GRANULARITIES, RULES, Granularity, Rule, is_wide
+from .text import is_word_of, parser
 from .variants import ARCHITECTURES, VARIANTS, Variant
 
 __all__ = [
@@ -298,7 +298,7 @@ class _Candidates:
         self.rows = kept
 
 
-@lru_cache(maxsize=1024)
+@parser
 def parse(text: str) -> Instruction:
     """Parse the opcode and qualifiers of a PTX instruction.
 
@@ -318,8 +318,6 @@ def parse(text: str) -> Instruction:
     InstructionError
         Names the part that is wrong and what would be accepted there.
     """
-    if not isinstance(text, str):
-        raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
     words = _sorted_words(text)
     _check_required(words)
     candidates = _Candidates(words)
@@ -422,7 +420,7 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
     InstructionError
         Names the architectures that have it.
     """
-    if arch not in ARCHITECTURES:
+    if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(f"{arch!r} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}.")
     if arch not in instruction.architectures:
         raise InstructionError(

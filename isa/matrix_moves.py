@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ..errors import InstructionError
 from .fragments import WARP_LANES
 from .instructions import one_of
+from .text import parser
 
 __all__ = ["ROW_BYTES", "MatrixMove", "MatrixMoveMap", "every_matrix_move", "matrix_move_map", "parse_matrix_move"]
 
@@ -151,7 +152,7 @@ def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]
     return found
 
 
-@lru_cache(maxsize=256)
+@parser
 def parse_matrix_move(text: str) -> MatrixMove:
     """Parse the opcode and qualifiers of an ``ldmatrix`` or ``stmatrix``.
 
@@ -171,8 +172,6 @@ def parse_matrix_move(text: str) -> MatrixMove:
     InstructionError
         Names the part that is wrong and what would be accepted there.
     """
-    if not isinstance(text, str):
-        raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
     opcode, *words = text.strip().removesuffix(";").rstrip().split(".")
     if opcode not in _OPCODES:
         raise InstructionError(f"{opcode!r} in {text!r} is no known opcode; accepted are {' and '.join(_OPCODES)}.")

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 from ..errors import InstructionError
 from .formats import FORMATS
 from .instructions import Instruction, one_of, parse
+from .text import parser
 
 __all__ = [
     "KINDS",
@@ -153,7 +153,7 @@ class Opcode:
         return ".".join([*words, *filter(None, (self.scale_word, self.collector))])
 
 
-@lru_cache(maxsize=1024)
+@parser
 def parse_opcode(text: str) -> Opcode:
     """Parse the opcode and qualifiers of ``tcgen05.mma.sp`` or ``tcgen05.mma.ws.sp``.
 
@@ -176,8 +176,6 @@ def parse_opcode(text: str) -> Opcode:
     -----
     Source: PTX ISA, ``tcgen05.mma.sp`` and ``tcgen05.mma.ws.sp``; compared with the CUDA 13.0 assembler.
     """
-    if not isinstance(text, str):
-        raise InstructionError(f"an instruction must be a string, not {type(text).__name__}.")
     words = text.strip().removesuffix(";").rstrip().split(".")
     if words[:2] != ["tcgen05", "mma"]:
         raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma.")
