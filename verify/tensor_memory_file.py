@@ -4,7 +4,7 @@ Keys: ``instruction`` (0-d string), ``idesc``, ``d``, ``a``, ``b``, ``e`` (0-d i
 addresses in tensor memory, descriptors of shared memory) and, for a block-scaled kind, ``scale_a`` and ``scale_b``
 (addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a further axis of 2 in
 front for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
-``enable_input_d`` (0 or 1), ``scale_input_d``, ``arch`` and ``metadata``.
+``enable_input_d`` (0 or 1), ``scale_input_d``, ``disable_output_lane`` (four integers), ``arch`` and ``metadata``.
 """
 
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ __all__ = ["TensorMemoryFile", "interpret"]
 _DEFAULT_ARCH = "sm_100"
 _ADDRESSES = ("d", "a", "b", "e")
 _SCALES = ("scale_a", "scale_b")
+_MASKS = "disable_output_lane"
 #: Keys of the images, the attributes that hold them, and the axes behind those of cases and CTAs.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
@@ -55,6 +56,8 @@ class TensorMemoryFile:
         Whether D is added.
     scale_input_d : int
         Exponent by which the old D is scaled down.
+    disable_output_lane : tuple of 4 int, or None
+        Mask of the lanes of D that keep what they hold, as in :func:`sptc.tcgen05_mma`.
     arch : str
         Architecture.
     metadata : str
@@ -69,6 +72,7 @@ class TensorMemoryFile:
     d: NDArray[np.uint32] | None = None
     enable_input_d: bool = True
     scale_input_d: int = 0
+    disable_output_lane: tuple[int, ...] | None = None
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"
 
@@ -124,6 +128,7 @@ class TensorMemoryFile:
             scale_b=self.addresses.get("scale_b"),
             enable_input_d=self.enable_input_d,
             scale_input_d=self.scale_input_d,
+            disable_output_lane=self.disable_output_lane,
             backend=backend,
             metadata=self.metadata,
         )
@@ -151,6 +156,7 @@ class TensorMemoryFile:
         """Return the keys of the archive."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
+        masks = {} if self.disable_output_lane is None else {_MASKS: self.disable_output_lane}
         return {
             "instruction": str(self.opcode),
             "idesc": self.idesc,
@@ -158,6 +164,7 @@ class TensorMemoryFile:
             **{key: np.moveaxis(image, axis, 0) for key, image in images.items() if image is not None},
             "enable_input_d": self.enable_input_d,
             "scale_input_d": self.scale_input_d,
+            **masks,
             "arch": self.arch,
             "metadata": self.metadata,
         }
@@ -195,6 +202,7 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_SCALES) if key in archive.arrays},
         enable_input_d=archive.flag("enable_input_d", True),
         scale_input_d=archive.integer("scale_input_d", 0),
+        disable_output_lane=archive.integers(_MASKS, (0,) * 4) if _MASKS in archive.arrays else None,
         arch=archive.string("arch", _DEFAULT_ARCH),
         metadata=archive.policy(),
         **images,

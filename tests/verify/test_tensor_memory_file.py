@@ -57,6 +57,17 @@ def test_settings_come_back(tensor_memory_file: Make, tmp_path: Path, rng: Rando
     assert {name: getattr(found, name) for name in settings} == settings
 
 
+def test_lanes_that_keep_what_they_hold(tensor_memory_file: Make, tmp_path: Path, rng: Random) -> None:
+    whole = tensor_memory_file(F16, rng)
+    assert whole.d is not None
+    file = replace(whole, disable_output_lane=(0xFFFFFFFF, 0, 1, 0))
+    write(tmp_path / "file.npz", file)
+    found = read(tmp_path / "file.npz")
+    assert found.disable_output_lane == file.disable_output_lane
+    kept = np.isin(np.arange(128), [*range(32), 64])
+    np.testing.assert_array_equal(found.run(), np.where(kept[:, None], whole.tmem, whole.d))
+
+
 @pytest.mark.parametrize("text", [F16, PAIR])
 def test_the_documented_keys_suffice(text: str, tensor_memory_file: Make, tmp_path: Path, rng: Random) -> None:
     """A file made without this package: the keys of the contract, with the axis of the CTAs in front."""
