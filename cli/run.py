@@ -119,7 +119,7 @@ def _cycles(cycles: object) -> str:
 
 def _total(outcomes: list[Outcome]) -> dict[str, int]:
     return {
-        "files": len({outcome.path for outcome in outcomes}),
+        "files": sum(outcome.leads for outcome in outcomes),
         "tiles": sum(outcome.tiles for outcome in outcomes),
         "outputs": sum(outcome.outputs for outcome in outcomes),
         "mismatches": sum(outcome.mismatches for outcome in outcomes),

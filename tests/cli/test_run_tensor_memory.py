@@ -84,6 +84,7 @@ def test_beside_a_file_of_another_family(
     assert found["first_mismatch"] is None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
 def test_a_wrong_output_is_printed(
     backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -351,6 +351,7 @@ def test_operands_of_wgmma_are_not_modified(text: str, seed: int) -> None:
     shapes = [(f.rows.shape[0], f.registers) for f in (accumulator_fragment(instruction), a_fragment(instruction))]
     d, a, e = (rng.integers(0, 1 << 32, (3, *shape), dtype=np.uint32) for shape in (*shapes, (128,)))
     copies = [array.copy() for array in (d, a, e, smem)]
-    result = wgmma(text, d, a, descriptor, e, 0, smem=smem, metadata="silicon")
+    metadata = {"e": e, "selector": 0} if instruction.sparse else {}
+    result = wgmma(text, d, a, descriptor, **metadata, smem=smem, metadata="silicon")
     assert all(np.array_equal(array, copy) for array, copy in zip((d, a, e, smem), copies, strict=True))
     assert not np.shares_memory(result, d)

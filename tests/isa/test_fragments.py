@@ -72,7 +72,8 @@ DENSE_REGISTERS = {
 def _registers(instruction: Instruction) -> tuple[int, int]:
     if instruction.sparse:
         return SPARSE_REGISTERS[instruction.k, instruction.container_bits]
-    return DENSE_REGISTERS[instruction.m, instruction.k, instruction.container_bits]
+    # Each warp of wgmma holds its sixteen rows as a warp of mma does.
+    return DENSE_REGISTERS[min(instruction.m, 16), instruction.k, instruction.container_bits]
 
 
 @for_every(EVERY)
@@ -215,9 +216,12 @@ def _dense_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[I
 
 @for_every(DENSE)
 def test_dense_a_against_the_manual(instruction: Instruction) -> None:
+    """wgmma has the same formula in each warp, which owns sixteen rows (PTX ISA 9.7.15.5.1.1)."""
     fragment = a_fragment(instruction)
-    lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
-    row, column = _dense_a(instruction.m, instruction.k, instruction.container_bits, i, lane >> 2, lane % 4)
+    thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
+    lane, m = thread % 32, min(instruction.m, 16)
+    row, column = _dense_a(m, instruction.k, instruction.container_bits, i, lane >> 2, lane % 4)
+    row = row + thread // 32 * 16
     assert (fragment.rows.reshape(row.shape) == row).all()
     assert (fragment.columns.reshape(row.shape) == column).all()
 

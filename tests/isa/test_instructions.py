@@ -128,13 +128,14 @@ def test_the_syntax_is_that_of_the_manual() -> None:
         (64, float_n, f8_2, ("f16", "f32"), ("",)),
         (64, integer_n, i8, ("s32",), sat),
     ):
-        combinations = product(n, pairs, ds, ends)
-        prefix = "wgmma.mma_async.sp.sync.aligned.m64n"
-        expected.append({f"{prefix}{columns}k{k}{end}.{d}.{a}.{b}" for columns, (a, b), d, end in combinations})
+        for sparse, of_k in ((".sp", k), ("", k // 2)):
+            combinations = product(n, pairs, ds, ends)
+            prefix = f"wgmma.mma_async{sparse}.sync.aligned.m64n"
+            expected.append({f"{prefix}{columns}k{of_k}{end}.{d}.{a}.{b}" for columns, (a, b), d, end in combinations})
     actual = [str(instruction) for instruction in EVERY]
     assert set(actual) == set().union(*expected)
-    assert len(actual) == len(set(actual)) == sum(map(len, expected)) == 850
-    assert {str(instruction) for instruction in every_instruction("wgmma")} == set().union(*expected[-5:])
+    assert len(actual) == len(set(actual)) == sum(map(len, expected)) == 1378
+    assert {str(instruction) for instruction in every_instruction("wgmma")} == set().union(*expected[-10:])
     assert len(list(every_instruction("mma"))) == 322
 
 
@@ -234,7 +235,7 @@ def test_properties_of_a_dense_instruction(instruction: Instruction) -> None:
     assert instruction.rule is None
     assert (instruction.stored_k, instruction.chunks, instruction.sparsity_selectors) == (instruction.k, 0, 1)
     assert instruction.container_bits == CONTAINERS[_width(instruction)]
-    assert instruction.threads == 32
+    assert instruction.threads == {"mma": 32, "wgmma": 128}[instruction.family]
 
 
 @for_every(EVERY)

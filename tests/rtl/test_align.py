@@ -140,7 +140,7 @@ def test_floats_are_truncated_on_their_own_grid(
     assert (~lost & (wanted != 0)).any()
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_an_accumulator_is_truncated_on_the_grid_of_the_running_format(
     stages: Callable, rng: Random, config: CoreConfig, element: Element

@@ -316,7 +316,7 @@ def test_a_full_pipeline_takes_no_more(rng: np.random.Generator) -> None:
     assert [cycle.o_valid for cycle in log] == [number >= len(CUTS) for number in range(20)]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [("select",), CUTS], ids=len)
 def test_a_reset_forgets_what_is_under_way(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(ONE, formats=("s8",), cuts=cuts)

@@ -218,7 +218,7 @@ def exponents_of_c(result: ResultCode, values: NDArray[np.float64]) -> NDArray[n
     return np.maximum(np.frexp(np.where(values == 0, 1.0, values))[1] - 1, least)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_the_largest_exponent(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """Of products that are not zero, of an accumulator that is not, and of e_zero: each decides in turn."""
@@ -243,6 +243,7 @@ def test_the_largest_exponent(stages: Callable, rng: Random, config: CoreConfig,
     assert decided == {"product", "c", "floor"}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_without_any_term_e_zero_is_the_largest(stages: Callable, config: CoreConfig) -> None:
     """Also where zeros meet the largest numbers and the accumulator is a negative zero."""

@@ -117,7 +117,7 @@ def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
     return [delay for delay in range(2 * len(CUTS)) if trace[delay : delay + len(wanted)].tolist() == [*wanted]]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("name", "cuts"),
     [

@@ -153,7 +153,7 @@ def unpacked(compiled: Callable) -> Callable[[int, str, str], tuple[Operand, Cal
     return get
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("index", "side", "kept"), [(0, "a", "equal"), (0, "b", "shorter"), (3, "a", "shorter"),
                                                      (3, "b", "equal")])  # fmt: skip
 @pytest.mark.parametrize("code", range(len(WORDS)), ids=WORDS)

@@ -30,6 +30,7 @@ class BusyWarp(Warp):
         return m
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("a_shared", [False, True])
 @pytest.mark.parametrize("blocks", [1, 20])

@@ -47,6 +47,7 @@ def test_the_units_of_an_array_are_black_boxes(sparse: bool, most: int, tmp_path
     assert sum(count for name, count in cells.items() if name != "top_unit") < most
 
 
+@pytest.mark.regression
 def test_a_warp_holds_its_array() -> None:
     config = replace(PRESETS["tiny"], formats=("s8",))
     warp = around_units(config, "warp")
