@@ -16,7 +16,7 @@ from .ports import Port, port_dtype, ports_of
 __all__ = ["CompiledComponent", "ComponentFunction", "component_driver"]
 
 #: Options of the C++ compiler for models of which none runs long: built fast rather than fast.
-_OPTIMISATION = ("-O1",)
+_OPTIMISATION = ("-O0",)
 #: Drives one component: all inputs in, all outputs out, vector after vector.
 _DRIVER = """
 extern "C" void run_{name}(size_t count, const char* in, char* out) {{

@@ -33,7 +33,7 @@ DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESE
 
 
 #: Of every preset and top, those of the quick tier: block scales, 3:1 multiplexers and 4-bit types among them.
-QUICK = [*(("tiny", top) for top in ITEMS if top != "warp"), ("rtx-blackwell", "components"), ("ampere", "components")]
+QUICK = [("tiny", "components"), ("tiny", "core"), ("rtx-blackwell", "components"), ("ampere", "components")]
 
 
 @pytest.mark.parametrize(("preset", "top"), QUICK)

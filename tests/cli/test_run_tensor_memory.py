@@ -19,6 +19,8 @@ from sptc.verify.tensor_memory_file import TensorMemoryFile
 F16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
 NAME = f"{F16} (m128n16k32.f32.f16.f16)"
+#: The hardware of sm_100 is compiled in the regression.
+BACKENDS = ["golden", pytest.param("rtl", marks=pytest.mark.regression)]
 MMA = next(iter(shipped()))
 
 Make = Callable[..., TensorMemoryFile]
@@ -47,8 +49,7 @@ def flipped(file: TensorMemoryFile, case: int, lane: int, column: int, bit: int)
     return replace(file, d=d)
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("backend", ["golden", "rtl"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_agreement(backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "file.npz", file)
     assert run(tmp_path / "file.npz", "--backend", backend) == 0
@@ -84,8 +85,7 @@ def test_beside_a_file_of_another_family(
     assert found["first_mismatch"] is None
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("backend", ["golden", "rtl"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_wrong_output_is_printed(
     backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_wrong_output_is_printed(
     )
 
 
-@pytest.mark.parametrize("backend", ["golden", "rtl"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_change_beside_d_is_printed(
     backend: str, tensor_memory_file: Make, rng: Random, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +220,6 @@ def test_options(file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureF
         assert len(errors.splitlines()) == (status == 2)
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

@@ -166,6 +166,7 @@ def test_an_accumulator_is_truncated_on_the_grid_of_the_running_format(
     assert not terms_of(config, got).any()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("config", "element"), BYTES, ids=ids)
 def test_integers_are_not_shifted(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """Nor is the accumulator, which is its own 33 bits whatever it would be as a float."""

@@ -53,7 +53,7 @@ def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[.
     return check
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 def test_every_pair_of_few_bits(multiplied: Callable) -> None:
     """Apart from the most negative number times itself, which no product holds."""
     top = 1 << max(SMALL) - 1

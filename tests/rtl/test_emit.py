@@ -90,7 +90,7 @@ LINTED = {
 }
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("config", "top"),
     [

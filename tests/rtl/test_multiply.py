@@ -260,6 +260,7 @@ def test_without_any_term_e_zero_is_the_largest(stages: Callable, config: CoreCo
             assert set(got["o_e_max"] - step.biases) == {floor_of(config, result)}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("config", "element"), FLOATS, ids=ids)
 def test_what_stands_for_the_accumulator(stages: Callable, rng: Random, config: CoreConfig, element: Element) -> None:
     """Its sign and significand, and the exponent below which the running format drops what another one keeps."""

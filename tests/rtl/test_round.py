@@ -136,7 +136,7 @@ def test_directed_sums(rounder: Rounder, result: ResultCode) -> None:
     rounder.check(result, *directed(rounder, result))
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("result", FLOATS)
 def test_random_sums(rounder: Rounder, rng: Random, result: ResultCode) -> None:
     """Of every length, over the whole range and at both its ends."""

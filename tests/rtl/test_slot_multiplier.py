@@ -79,7 +79,7 @@ def exponent_of(values: NDArray[np.float64], word: str) -> NDArray[np.int64]:
     return np.maximum(np.frexp(np.where(np.isfinite(values) & (values != 0), values, 1))[1] - 1, SMALLEST[word])
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("a_word", "b_word"), [*product(FLOATS, repeat=2), *product(INTEGERS, repeat=2)])
 def test_every_pair_of_bytes(lane: tuple[Slot, Callable], a_word: str, b_word: str) -> None:
     slot, evaluate = lane
