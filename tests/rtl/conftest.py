@@ -25,6 +25,8 @@ def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dic
     given: dict[str, NDArray[np.int64]] = {}
     for name, value in values.items():
         array = np.asarray(value)
+        if array.dtype.kind == "f":  # integers of 64 bits beside smaller ones
+            array = np.asarray(value, object)
         if array.ndim == 2:
             given.update((f"{name}_{i}", column) for i, column in enumerate(array.T))
         else:

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Const, Fragment, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sptc.rtl.cells import compressor as under_test
 from sptc.rtl.cells.compressor import compress
@@ -56,6 +56,7 @@ def check(simulate: Callable, columns: Sequence[Column], words: Sequence[int]) -
 
 
 @settings(max_examples=60, deadline=None, print_blob=True)
+@example(heights=[12, 13, 13, 13, 13], words=[0])  # 64 bits
 @given(
     heights=st.lists(st.integers(0, 13), min_size=1, max_size=14).filter(any),
     words=st.lists(st.integers(0, (1 << 182) - 1), min_size=1, max_size=24),
