@@ -242,9 +242,8 @@ def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.b
             f"disable_output_lane of {opcode} must be left out: no public source states which of its eight numbers "
             f"belong to which CTA"
         )
-    if not isinstance(masks, (Sequence, np.ndarray)) or isinstance(masks, str) or np.ndim(masks) != 1:
-        raise OperandError(f"disable_output_lane of {opcode} must be 4 numbers of 32 bits, not {masks!r}")
-    words = [_integer("a number in disable_output_lane", mask, opcode) for mask in masks]
+    is_list = isinstance(masks, (Sequence, np.ndarray)) and not isinstance(masks, str) and np.ndim(masks) == 1
+    words = [_integer("a number in disable_output_lane", mask, opcode) for mask in masks] if is_list else []
     if len(words) != LANES // 32 or not all(0 <= word < 1 << 32 for word in words):
         raise OperandError(f"disable_output_lane of {opcode} must be 4 numbers of 32 bits, not {masks!r}")
     return np.array([words[lane // 32] >> lane % 32 & 1 for lane in range(LANES)], np.bool_)

@@ -48,12 +48,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    outcomes = _with_waves(options) if options.waves else list(_outcomes(options))
-    print(_as_json(outcomes) if options.json else _as_text(outcomes, options.limit))
+    files = _with_waves(options) if options.waves else list(_replayed(options))
+    outcomes = [outcome for file in files for outcome in file]
+    total = {"files": len(files), **_total(outcomes)}
+    print(_as_json(outcomes, total) if options.json else _as_text(outcomes, total, options.limit))
     return int(any(outcome.mismatches for outcome in outcomes))
 
 
-def _with_waves(options: argparse.Namespace) -> list[Outcome]:
+def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     """Replay one tile in Amaranth's simulator while it writes waves."""
     from ..sim.engine.engine import engine_for
 
@@ -61,22 +63,25 @@ def _with_waves(options: argparse.Namespace) -> list[Outcome]:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
     # Whatever is wrong with the files is found before there is a simulator, which complains if it never ran.
     options.backend, options.limit = "golden", 1
-    [checked] = _outcomes(options)
+    [checked] = _replayed(options)
+    if len(checked) != 1:
+        raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
     options.backend = "pysim"
     try:
         options.waves.write_bytes(b"")
-        with engine_for(checked.arch, "amaranth").waves(options.waves):
-            return list(_outcomes(options))
+        with engine_for(checked[0].arch, "amaranth").waves(options.waves):
+            return list(_replayed(options))
     except OSError as error:
         raise FileError(f"{options.waves} cannot be written ({error.strerror})") from None
 
 
-def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+def _replayed(options: argparse.Namespace) -> Iterator[list[Outcome]]:
+    """Yield what each file showed: several sets of dot products, or one register file."""
     elsewhere = shipped_dot_products() if options.backend in MODELS and not options.arch else ()
     paths = options.files or [*shipped(), *elsewhere]
     for path in tqdm(paths, unit="file", leave=False, disable=None):
         try:
-            yield from replay(
+            yield replay(
                 path,
                 backend=options.backend,
                 arch=options.arch,
@@ -119,7 +124,6 @@ def _cycles(cycles: object) -> str:
 
 def _total(outcomes: list[Outcome]) -> dict[str, int]:
     return {
-        "files": sum(outcome.leads for outcome in outcomes),
         "tiles": sum(outcome.tiles for outcome in outcomes),
         "outputs": sum(outcome.outputs for outcome in outcomes),
         "mismatches": sum(outcome.mismatches for outcome in outcomes),
@@ -148,12 +152,12 @@ def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
     return None
 
 
-def _as_json(outcomes: list[Outcome]) -> str:
-    rows, total, first = _by_instruction(outcomes), _total(outcomes), _first_mismatch(outcomes)
+def _as_json(outcomes: list[Outcome], total: dict[str, int]) -> str:
+    rows, first = _by_instruction(outcomes), _first_mismatch(outcomes)
     return json.dumps({"instructions": rows, "total": total, "first_mismatch": first}, indent=1, default=asdict)
 
 
-def _as_text(outcomes: list[Outcome], limit: int | None) -> str:
+def _as_text(outcomes: list[Outcome], total: dict[str, int], limit: int | None) -> str:
     rows = _by_instruction(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)
     lines = [
@@ -166,7 +170,6 @@ def _as_text(outcomes: list[Outcome], limit: int | None) -> str:
         f"{row['evidence']}"
         for row in rows
     ]
-    total = _total(outcomes)
     lines.append(
         f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
         f"{len(rows)} instructions, {total['files']} files"

@@ -2,14 +2,15 @@
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from ..errors import FileError
 
-__all__ = ["cache_folder", "write_whole"]
+__all__ = ["cache_folder", "locked", "write_whole"]
 
 
 def cache_folder() -> Path:
@@ -17,6 +18,16 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
     return user_cache_path("sptc", appauthor=False)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, in a folder that is made, for as long as the context lasts: one process at a time builds."""
+    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path):
+        yield
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -8,14 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackendError
-from .files import cache_folder
+from .files import cache_folder, locked
 
-__all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "locked", "progress", "toolchain", "verilator_root"]
+__all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "progress", "toolchain", "verilator_root"]
 
 #: Options of the C++ compiler for a model that runs long, on the machine that built it.
 OPTIMISATION = ("-O3", "-march=native")
@@ -94,16 +93,6 @@ def toolchain() -> str:
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     flags = next((line for line in lines if line.startswith("flags")), "")
     return repr((importlib.metadata.version("verilator"), compiler, stamp.st_size, stamp.st_mtime_ns, flags))
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, in a folder that is made, for as long as the context lasts: one process at a time builds."""
-    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
-        yield
 
 
 def _runtime() -> Path:

@@ -38,8 +38,8 @@ class DotProducts:
         A dense one.
     a, b : ndarray, shape (cases, elements)
         Codes; elements up to the instruction's k are zero.
-    c, d : ndarray, shape (cases,)
-        Codes of the accumulator and of the recorded result.
+    before, d : ndarray, shape (cases, 1, 1)
+        Codes of the accumulators and of the recorded results.
     """
 
     gpu: str
@@ -47,8 +47,8 @@ class DotProducts:
     instruction: Instruction
     a: NDArray
     b: NDArray
-    c: NDArray
-    recorded_d: NDArray
+    before: NDArray
+    d: NDArray
 
     @property
     def name(self) -> str:
@@ -58,17 +58,7 @@ class DotProducts:
     @property
     def cases(self) -> int:
         """Number of dot products."""
-        return len(self.recorded_d)
-
-    @property
-    def before(self) -> NDArray:
-        """The accumulators, shape (cases, 1, 1)."""
-        return self.c[:, None, None]
-
-    @property
-    def d(self) -> NDArray:
-        """The recorded results, shape (cases, 1, 1)."""
-        return self.recorded_d[:, None, None]
+        return len(self.d)
 
     def assuming(self, arch: str | None, metadata: str | None) -> "DotProducts":
         """Return the same set with another architecture; None keeps its own. There is no metadata."""
@@ -76,7 +66,7 @@ class DotProducts:
 
     def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
         """Return the same set with some of its dot products."""
-        parts = {name: getattr(self, name)[cases] for name in ("a", "b", "c", "recorded_d")}
+        parts = {name: getattr(self, name)[cases] for name in ("a", "b", "before", "d")}
         return replace(self, **parts)
 
     def run(self, backend: str = "golden") -> NDArray:
@@ -141,7 +131,8 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     if not (a.shape == b.shape and a.shape[1] <= i.k and len(a) == len(c) == len(d) > 0):
         shapes = ", ".join(f"{field} {value.shape}" for field, value in arrays.items())
         raise FileError(f"{where}: the shapes of {i} do not fit together: {shapes}")
-    return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, c=c, recorded_d=d)
+    before, result_d = c[:, None, None], d[:, None, None]
+    return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, before=before, d=result_d)
 
 
 def shipped_dot_products() -> Iterator[Path]:

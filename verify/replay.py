@@ -1,7 +1,7 @@
 """Replay recordings on a back end and compare with the recorded result."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +62,6 @@ class Outcome:
         that differ from either, and words of tensor memory beside D that do or that the instruction changed.
     first : Mismatch or None
         The first difference; its case counts the tiles that ran.
-    leads : bool
-        Whether it is the first of its file.
     """
 
     path: Path
@@ -75,7 +73,6 @@ class Outcome:
     outputs: int
     mismatches: int
     first: Mismatch | None
-    leads: bool = True
 
 
 def as_number(code: int, fmt: Format) -> float | int:
@@ -125,13 +122,13 @@ def replay(
     held: Sequence[Recorded] = (
         dot_products.interpret(archive) if "sets" in archive.arrays else [register_file.interpret(archive)]
     )
-    outcomes: list[Outcome] = []
+    outcomes = []
     for each in held:
         file = each.assuming(arch, metadata)
         if limit is not None and limit < file.cases:
             drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
             file = file.take(np.sort(drawn))
-        outcomes.append(replace(_replayed(path, file, backend), leads=not outcomes))
+        outcomes.append(_replayed(path, file, backend))
     return outcomes
 
 

@@ -85,7 +85,7 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
 
 def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
     """Yield random work without end: every instruction that the datapath holds, n up to 32, any nibble."""
-    instructions = [i for i in every_instruction("wgmma") if i.sparse and config.holds(i) and i.n <= 4 * PANEL_ROWS]
+    instructions = [i for i in every_instruction("wgmma") if config.holds(i) and i.n <= 4 * PANEL_ROWS]
     while True:
         for place in rng.permutation(len(instructions)):
             i = instructions[place]

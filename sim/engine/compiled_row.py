@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...infra import verilator
-from ...infra.files import cache_folder
-from ...infra.verilator import compile_library, locked, progress, toolchain
+from ...infra.files import cache_folder, locked
+from ...infra.verilator import compile_library, progress, toolchain
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit

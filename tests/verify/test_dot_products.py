@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sptc.cli import main
 from sptc.errors import FileError, InstructionError
 from sptc.isa.instructions import parse
 from sptc.isa.numerics import numerics
@@ -110,3 +111,9 @@ def test_an_instruction_that_does_not_parse_or_is_not_there(tmp_path: Path) -> N
         replay(written(tmp_path, [ROW | {"instruction": "mma"}], **ARRAYS))
     with pytest.raises(InstructionError, match="no known architecture"):
         replay(written(tmp_path, [ROW | {"arch": "sm_10"}], **ARRAYS))
+
+
+def test_waves_are_of_one_register_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(SHIPPED), "--waves", str(tmp_path / "w.vcd")]) == 2
+    assert capsys.readouterr().err.endswith(f"--waves takes one register file, but {SHIPPED} holds 46 sets\n")
+    assert not list(tmp_path.iterdir())
