@@ -31,14 +31,15 @@ TINY_COMPONENTS = {
 LONGER = 5
 DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
 
-
 #: Of every preset and top, those of the quick tier: block scales, 3:1 multiplexers and 4-bit types among them.
 QUICK = [("tiny", "components"), ("tiny", "core"), ("rtx-blackwell", "components"), ("ampere", "components")]
+#: Vectors, steps or tiles of each test of these.
+QUICK_ITEMS = 200
 
 
 @pytest.mark.parametrize(("preset", "top"), QUICK)
 def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None:
-    assert bench(preset, top, ITEMS[top]).run(seed) == []
+    assert bench(preset, top, QUICK_ITEMS).run(seed) == []
 
 
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
@@ -58,19 +59,19 @@ def test_at_length(bench: Callable, seed: int, preset: str, top: str) -> None:
 
 def test_results_are_junit(bench: Callable, seed: int) -> None:
     """One test case for each component, which a continuous-integration server can read."""
-    built = bench("tiny", "components", ITEMS["components"])
+    built = bench("tiny", "components", QUICK_ITEMS)
     built.run(seed, settings=Settings("tiny", "components", 10))
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
     assert names == TINY_COMPONENTS
 
 
 def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
-    built = bench("tiny", "components", ITEMS["components"])
+    built = bench("tiny", "components", QUICK_ITEMS)
     built.run(seed, settings=Settings("tiny", "components", 10), test="round")
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
 
 
 def test_no_test_of_that_name_is_no_success(bench: Callable, seed: int) -> None:
-    built = bench("tiny", "components", ITEMS["components"])
+    built = bench("tiny", "components", QUICK_ITEMS)
     with pytest.raises(BackendError):
         built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")

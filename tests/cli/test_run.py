@@ -376,7 +376,7 @@ def test_a_progress_bar_on_a_terminal_leaves_standard_output_alone(tmp_path: Pat
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     with (tmp_path / "output").open("wb") as output:
         command = [sys.executable, "-m", "sptc", "run", "--limit", "1", "--json", "--backend", "golden"]
-        process = subprocess.Popen(command, stdout=output, stderr=terminal)
+        process = subprocess.Popen([*command, *map(str, RECORDINGS[:20])], stdout=output, stderr=terminal)
     os.close(terminal)
     drawn = b""
     try:
@@ -395,7 +395,7 @@ def test_a_reader_that_leaves_early() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.run(
-        [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden"],
+        [sys.executable, "-m", "sptc", "run", "--limit", "1", "--backend", "golden", *map(str, RECORDINGS[:20])],
         stdout=writer,
         stderr=subprocess.PIPE,
         check=False,

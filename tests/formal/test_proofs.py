@@ -7,13 +7,12 @@ from sptc.formal.properties import Case, cases
 from sptc.rtl.config import PRESETS
 
 ALL = cases(PROPERTIES, PRESETS.values())
-#: Each takes most of a minute; what they prove, the tests of the row and of the warp sample.
-LONG = ("unit.floats", "warp.order", "warp.reset", "wgmma.order")
+#: Each takes most of a minute; what they prove, tests of the same part sample.
+LONG = ("fetch.panel", "tensor_memory.registers", "unit.floats", "warp.order", "warp.reset", "wgmma.order")
 #: Of these properties the cases that are proved in seconds stand for the others.
 SAMPLED = {
     "fetch.address": ("32B mn", "64B k", "128B k"),
     "alignment.e_max": ("1x1x16 B s8",),
-    "tensor_memory.registers": ("scale_a",),
 }
 QUICK = [
     case

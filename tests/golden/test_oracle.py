@@ -168,7 +168,7 @@ def _expected(
     return np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
 
 
-@pytest.mark.quick_cases(70)
+@pytest.mark.quick_cases(50)
 @pytest.mark.parametrize("row", KNOWN_ROWS, ids=" ".join)
 def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
     """Every distribution, spelling and selector; one spelling also with all sixteen nibbles."""

@@ -61,7 +61,7 @@ def test_every_pair_of_few_bits(multiplied: Callable) -> None:
     multiplied(SMALL, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 def test_every_pair_of_nine_bits(multiplied: Callable) -> None:
     numbers = np.arange(-256, 256)
     multiplied(LARGE, numbers.repeat(512), np.tile(numbers, 512))

@@ -71,6 +71,7 @@ def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[s
         assert set(ports) - set(re.findall(r"\.(\w+)\(", instance)) <= open_pins
 
 
+@pytest.mark.regression
 def test_a_row_is_one_module_with_its_parts() -> None:
     names = modules(text(TINY, "row"))
     assert names[0] == NAME
