@@ -4,9 +4,9 @@ import numpy as np
 
 from ..errors import InstructionError, OperandError
 from ..golden.registers import gather_warp, pack
+from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction, parse, require_architecture
-from ..isa.numerics import evidence as evidence_of
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
 from .backends import backend as backend_named
@@ -27,8 +27,8 @@ __all__ = ["evidence", "mma"]
 ScaleOperand = tuple[Registers, int, int]
 
 
-def evidence(instruction: str, arch: str) -> str:
-    """Say what the numerics of an instruction on an architecture rest on.
+def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
+    """Say what the model of an instruction on an architecture rests on.
 
     Parameters
     ----------
@@ -36,14 +36,24 @@ def evidence(instruction: str, arch: str) -> str:
         PTX opcode with its qualifiers.
     arch : str
         For example ``"sm_90"``.
+    a_from : str, optional
+        Of ``wgmma``, the form with A in ``"registers"`` or behind a descriptor, ``"shared"``; otherwise the weaker of
+        the two counts.
 
     Returns
     -------
     str
-        ``"measured"``: the model reproduces every recorded output of a real GPU; ``"modelled"``: it follows published
-        models of the dense instruction, unmeasured for the sparse one.
+        ``"recorded"``: register files of this very form, recorded on that GPU, ship; ``"measured"``: a campaign whose
+        record ships compared it with that GPU; ``"recorded elsewhere"``: dense dot products of it that others recorded
+        ship; ``"modelled"``: it follows published models of the dense instruction. In the first three cases the model
+        gives every bit of what was recorded or compared.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse, the architecture does not have the instruction, or it has no such form.
     """
-    return evidence_of(any_instruction(instruction), arch).value
+    return evidence_of(any_instruction(instruction), arch, a_from).value
 
 
 def mma(

@@ -6,7 +6,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +82,13 @@ def common(options: argparse.Namespace) -> dict[str, Any]:
     return {"instructions": tuple(dict.fromkeys(options.instruction)), "tiles": options.tiles}
 
 
-def conduct(options: argparse.Namespace, plan: Plan, command: Sequence[str], chosen: Sequence[str]) -> int:
+def conduct(
+    options: argparse.Namespace,
+    plan: Plan,
+    command: Sequence[str],
+    chosen: Sequence[str],
+    keep: Callable[[Record], None] = lambda _: None,
+) -> int:
     """Run a campaign, tell what it shows, and return the exit status.
 
     Parameters
@@ -93,6 +99,8 @@ def conduct(options: argparse.Namespace, plan: Plan, command: Sequence[str], cho
         What to run; its seed is that of the options, of the campaign that is resumed, or a new one.
     command, chosen : sequence of str
         Words of the command, and those that chose this plan beside the options of :func:`add_limits`.
+    keep : callable
+        Called at the end, also of an interrupted run, with what was found.
     """
     if options.only is not None and options.state:
         raise FileError("--only runs a shard again and keeps no state; leave out --state")
@@ -107,7 +115,9 @@ def conduct(options: argparse.Namespace, plan: Plan, command: Sequence[str], cho
         record = Record(plan, folder, options.coverage)
         if not options.json:
             print(f"seed {plan.seed}", flush=True)
-        return _Run(options, record, command, chosen).execute()
+        status = _Run(options, record, command, chosen).execute()
+        keep(record)
+        return status
 
 
 class _Run:

@@ -5,9 +5,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from ..isa.evidence import evidence
 from ..isa.fragments import WARP_LANES
 from ..isa.instructions import Instruction
-from ..isa.numerics import Method, evidence, numerics
+from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..isa.tcgen05 import Opcode
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
@@ -68,7 +69,7 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
         "alignment_bits": None if integer else found.alignment_bits,
         "zero_exponent": None if integer else found.zero_exponent,
         "rounding": found.rounding.value,
-        "evidence": found.evidence.value,
+        "evidence": evidence(i, arch).value,
         "source": found.source,
     }
 

@@ -9,10 +9,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from .. import __version__
 from ..errors import FileError
 from ..gpu.device import Device, device
+from ..infra.files import write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..verify.campaign_state import Record, campaign_record
 from ..verify.register_file import write
 from ..verify.shards import Plan, draw
 from .arguments import integer
@@ -43,6 +46,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     verify.add_argument("--rtl", action="store_true", help="compare the compiled hardware too")
     add_limits(verify)
+    verify.add_argument(
+        "--record", type=Path, metavar="FILE.json.gz", help="write there what was compared, form by form, and with what"
+    )
     verify.set_defaults(execute=_verify, scheduler=None, coverage=False)
 
     record = actions.add_parser(
@@ -69,7 +75,7 @@ def _info(options: argparse.Namespace) -> int:
         print(json.dumps({**asdict(held), **{f"{word}_instructions": n for word, n in counts.items()}}, indent=1))
     else:
         listed = " and ".join(f"{count} {word}" for word, count in counts.items())
-        print(f"{held.name}, {held.arch}, CUDA {held.driver}: {listed} instructions")
+        print(f"{held.name}, {held.arch}, CUDA {held.cuda}: {listed} instructions")
     return 0
 
 
@@ -82,7 +88,7 @@ def _verify(options: argparse.Namespace) -> int:
             found = pool.collect()
     (held,) = found
     if not options.json:
-        print(f"{held.name}, {held.arch}, CUDA {held.driver}", flush=True)
+        print(f"{held.name}, {held.arch}, CUDA {held.cuda}", flush=True)
     plan = Plan(
         seed=0,
         architectures=(held.arch,),
@@ -90,7 +96,21 @@ def _verify(options: argparse.Namespace) -> int:
         every_n=True,
         **common(options),
     )
-    return conduct(options, plan, ["sptc", "gpu", "verify"], ["--rtl"] if options.rtl else [])
+    chosen = ["--rtl"] if options.rtl else []
+    return conduct(
+        options, plan, ["sptc", "gpu", "verify"], chosen, lambda record: _write(options.record, record, held)
+    )
+
+
+def _write(path: Path | None, record: Record, held: Device) -> None:
+    """Write the record of a campaign, if it is asked for."""
+    if path:
+        date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+        about = {"sptc": __version__, "gpu": held.name, "cuda": held.cuda, "driver": held.driver, "date": date}
+        try:
+            write_whole(path, campaign_record(record, about))
+        except OSError as error:
+            raise FileError(f"{path} cannot be written ({error.strerror})") from None
 
 
 def _record(options: argparse.Namespace) -> int:
@@ -98,7 +118,7 @@ def _record(options: argparse.Namespace) -> int:
     chosen = [parse(text) for text in dict.fromkeys(options.instruction)]
     for instruction in chosen:
         require_architecture(instruction, held.arch)
-    recorded = f"{held.name}, CUDA {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    recorded = f"{held.name}, CUDA {held.cuda}, {datetime.now(timezone.utc):%Y-%m-%d}"
     plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_n=True)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)

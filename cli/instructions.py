@@ -2,13 +2,14 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
-from ..isa.numerics import evidence
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
 from ..isa.tensor_memory import layout_for
@@ -24,23 +25,25 @@ class _Row:
     ----------
     name, shapes, types : str
         As printed.
-    example : Instruction
-        One that shares architectures, sparsity and evidence with the others of the row.
+    instructions : tuple of Instruction
+        Those of the row; they share architectures and sparsity.
     """
 
     name: str
     shapes: str
     types: str
-    example: Instruction
+    instructions: tuple[Instruction, ...]
+
+
+_SENTENCES = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "instructions",
-        help="list the instructions covered, by architecture, measured or modelled",
-        description="List the instructions covered. Measured: the model reproduces every recorded output of a real "
-        "GPU. Modelled: it follows published models of the dense instruction, unmeasured for the sparse one.",
+        help="list the instructions covered, by architecture, and what each entry rests on",
+        description=f"List the instructions covered. {' '.join(_SENTENCES)}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, every instruction spelled out")
     parser.set_defaults(execute=_execute)
@@ -57,7 +60,7 @@ def _execute(options: argparse.Namespace) -> int:
 def _spelled() -> Iterator[dict[str, object]]:
     for row in VARIANTS:
         for instruction in instructions_of(row):
-            yield {"instruction": str(instruction), "evidence": _cells(instruction, "")}
+            yield {"instruction": str(instruction), "evidence": _cells([instruction], "")}
 
 
 def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
@@ -69,7 +72,7 @@ def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
                 yield {
                     "instruction": f"{opcode} ({added})",
                     "n": list(opcode.columns),
-                    "evidence": _cells(i, ""),
+                    "evidence": _cells([i], ""),
                 }
 
 
@@ -80,11 +83,15 @@ def _covered(opcode: Opcode) -> Iterator[Instruction]:
             yield i
 
 
-def _cells(instruction: Instruction, absent: str) -> dict[str, str]:
-    return {
-        arch: evidence(instruction, arch).value if arch in instruction.architectures else absent
-        for arch in ARCHITECTURES
-    }
+def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
+    """Return for each architecture what its instructions rest on, and how many where they differ."""
+    cells = {}
+    for arch in ARCHITECTURES:
+        found = Counter(evidence(i, arch) for i in instructions if arch in i.architectures)
+        levels = [level for level in Evidence if level in found]
+        counted = [f"{level.value} {found[level]}" for level in levels]
+        cells[arch] = ", ".join(counted) if len(levels) > 1 else levels[0].value if levels else absent
+    return cells
 
 
 def _types(pairs: Iterable[tuple[str, str]], accumulators: Iterable[str], scales: Iterable[tuple[int, str]]) -> str:
@@ -104,7 +111,7 @@ def _row(row: Variant) -> _Row:
         name=f"{name} `.kind::{row.kind}`" if row.kind else name,
         shapes=shapes,
         types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
-        example=next(iter(instructions_of(row))),
+        instructions=tuple(instructions_of(row)),
     )
 
 
@@ -124,7 +131,7 @@ def _rows_of_tcgen05() -> Iterator[_Row]:
                 name=f"`tcgen05.mma.{'ws.' * weight_stationary}sp` `.kind::{kind}`",
                 shapes=f"{rows}, N {columns[0]} {'to' if len(columns) > 2 else 'or'} {columns[-1]}",
                 types=_types(pairs, names, scales),
-                example=covered[0],
+                instructions=(covered[0],),
             )
 
 
@@ -135,7 +142,8 @@ def markdown_table() -> str:
         f"|{'---|' * (4 + len(ARCHITECTURES))}",
     ]
     for row in [*map(_row, VARIANTS), *_rows_of_tcgen05()]:
-        sparsity = row.example.granularity.name if row.example.granularity else "dense"
-        cells = " | ".join(_cells(row.example, "-").values())
+        granularity = row.instructions[0].granularity
+        sparsity = granularity.name if granularity else "dense"
+        cells = " | ".join(_cells(row.instructions, "-").values())
         lines.append(f"| {row.name} | {row.shapes} | {row.types} | {sparsity} | {cells} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_SENTENCES])

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
+from ..isa.evidence import weakest
 from ..isa.instructions import ARCHITECTURES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..verify.dot_products import shipped_dot_products
@@ -108,7 +109,7 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "mismatches": sum(outcome.mismatches for outcome in group),
             "cycles": modelled(_config(arch), group[0].instruction, arch),
             "silicon_cycles": measured(group[0].instruction, arch),
-            "evidence": group[0].evidence.value,
+            "evidence": weakest(outcome.evidence for outcome in group).value,
         }
         for (instruction, arch), group in groups.items()
     ]

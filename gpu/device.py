@@ -1,6 +1,7 @@
 """The GPU of this machine, through CuPy: what it is, and how it executes one instruction."""
 
 import importlib
+import re
 import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ Registers = NDArray[np.uint32]
 #: Threads of a CTA of warps; a CTA of ``wgmma`` is one warpgroup.
 _CTA_THREADS = 128
 _WORD_BYTES = 4
+_MODULE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class Device:
         As its driver calls it.
     arch : str
         One of :data:`~sptc.isa.variants.ARCHITECTURES`.
-    driver : str
+    cuda : str
         The version of CUDA that its driver brings.
+    driver : str
+        The version of the driver; empty where the system does not say.
     """
 
     name: str
     arch: str
+    cuda: str
     driver: str
 
 
@@ -56,7 +61,7 @@ def device() -> Device:
     cupy, reason = _cupy(), ""
     try:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
-        driver = cupy.cuda.runtime.driverGetVersion()
+        cuda = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = str(error)
     if reason:  # raised here, without CuPy's error behind it, which need not survive the way between processes
@@ -64,7 +69,7 @@ def device() -> Device:
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
         raise BackendError(f"the GPU, {name}, is {arch}; back end 'cuda' runs on {', '.join(ARCHITECTURES)}")
-    return Device(name, arch, f"{driver // 1000}.{driver % 1000 // 10}")
+    return Device(name, arch, f"{cuda // 1000}.{cuda % 1000 // 10}", _driver())
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
@@ -107,9 +112,7 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
             function.max_dynamic_shared_size_bytes = image_bytes
         return _launch(cupy, function, instruction, arrays, held.descriptors, image_bytes)
     except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
-        raise BackendError(
-            f"the GPU, {gpu.name} with CUDA {gpu.driver}, does not run {instruction} ({error})"
-        ) from None
+        raise BackendError(f"the GPU, {gpu.name} with CUDA {gpu.cuda}, does not run {instruction} ({error})") from None
 
 
 def _launch(
@@ -150,6 +153,15 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
         function = _cupy().RawModule(path=str(path)).get_function(ENTRY)
         function.compile()
     return function
+
+
+def _driver() -> str:
+    """Return the version of the driver, as its kernel module tells it."""
+    try:
+        found = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def _cupy() -> Any:

@@ -1,4 +1,4 @@
-"""How each architecture forms a result: step length, alignment, rounding, and what that is known from.
+"""How each architecture forms a result: step length, alignment and rounding.
 
 The parameters are those of one *truncated fused dot-product-add* (T-FDPA): products of a step and the accumulator are
 aligned to the largest exponent, truncated to `alignment_bits` below it, summed exactly and rounded once.
@@ -14,11 +14,9 @@ __all__ = [
     "BLOCK_GROUP",
     "DATAPATHS",
     "Datapath",
-    "Evidence",
     "Method",
     "Numerics",
     "Rounding",
-    "evidence",
     "numerics",
     "zero_exponent_for",
 ]
@@ -45,13 +43,6 @@ class Rounding(Enum):
     EXACT = "exact"  #: integers
 
 
-class Evidence(Enum):
-    """What a row rests on."""
-
-    MEASURED = "measured"  #: reproduces every recorded output of a real GPU
-    MODELLED = "modelled"  #: published models of the dense instruction behind a multiplexer; not measured here
-
-
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
     """Parameters of one instruction on one architecture.
@@ -68,8 +59,6 @@ class Numerics:
         Floor of the largest exponent (e_zero), the exponent of a zero term.
     rounding : Rounding
         Rounding of each step.
-    evidence : Evidence
-        Whether measured or modelled.
     source : str
         Where it is known from.
     """
@@ -79,7 +68,6 @@ class Numerics:
     alignment_bits: int = 0
     zero_exponent: int = 0
     rounding: Rounding
-    evidence: Evidence
     source: str
 
 
@@ -135,14 +123,11 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     """
     require_architecture(instruction, arch)
     measured = arch == "sm_90"
-    evidence_of_row = Evidence.MEASURED if measured else Evidence.MODELLED
     source = _MEASURED if measured else _DENSE_MODEL
     datapath = DATAPATHS[arch]
     step = datapath.step_bytes * 8 // instruction.container_bits
     if instruction.a.is_integer:
-        return Numerics(
-            method=Method.INTEGER, step=step, rounding=Rounding.EXACT, evidence=evidence_of_row, source=source
-        )
+        return Numerics(method=Method.INTEGER, step=step, rounding=Rounding.EXACT, source=source)
     if instruction.kind in ("mxf4", "mxf4nvf4"):
         return Numerics(
             method=Method.GROUPED,
@@ -150,7 +135,6 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
             alignment_bits=BLOCK_ALIGNMENT_BITS,
             zero_exponent=zero_exponent_for(BLOCK_ALIGNMENT_BITS, grouped=True),
             rounding=Rounding.RZ_F32,
-            evidence=evidence_of_row,
             source=source,
         )
     half_result = instruction.d.name == "f16"
@@ -174,11 +158,5 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
         alignment_bits=alignment_bits,
         zero_exponent=zero_exponent,
         rounding=rounding,
-        evidence=evidence_of_row,
         source=source,
     )
-
-
-def evidence(instruction: Instruction, arch: str) -> Evidence:
-    """Say what the numerics of an instruction on an architecture rest on."""
-    return numerics(instruction, arch).evidence

@@ -34,6 +34,10 @@ class Recorded(Protocol):
         """Architecture."""
 
     @property
+    def a_from(self) -> str | None:
+        """``"registers"`` or ``"shared"``: where A is, if the instruction leaves that open."""
+
+    @property
     def cases(self) -> int:
         """Number of tiles."""
 

@@ -5,6 +5,8 @@ coverage is sampled. Coverage is written first, then the entries of the shards i
 killed runs the shards of its last second again, and loses none.
 """
 
+import gzip
+import json
 import signal
 import threading
 import time
@@ -18,10 +20,11 @@ import numpy as np
 
 from ..errors import FileError
 from ..infra.journal import Journal
+from ..isa.evidence import Form, form_of
 from ..sim.coverage.groups import Coverage
 from .shards import Plan, Shard, ShardResult
 
-__all__ = ["Record", "StateFolder", "Totals", "parameters"]
+__all__ = ["Record", "StateFolder", "Totals", "campaign_record", "parameters"]
 
 _COVERAGE = "coverage.json"
 #: Seconds between two writings of coverage.
@@ -122,7 +125,7 @@ class StateFolder:
         """
         for index, record in self._journal.entries():
             try:
-                yield index, {name: record[name] for name in ("instruction", "mismatches")}
+                yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
             except (TypeError, KeyError):
                 raise self.damaged(index) from None
 
@@ -198,6 +201,8 @@ class Record:
     ----------
     pairs : dict of (preset, pair) to Totals
         Counts by pair of formats.
+    forms : dict of Form to Totals
+        Counts by form of instruction.
     total : Totals
         All of them.
     coverage : Coverage or None
@@ -210,6 +215,7 @@ class Record:
         self.plan = plan
         self.folder = folder
         self.pairs: dict[tuple[str, str], Totals] = {}
+        self.forms: dict[Form, Totals] = {}
         self.total = Totals()
         self.coverage = Coverage() if sample else None
         self.failed: Shard | None = None
@@ -221,7 +227,7 @@ class Record:
                 shard = plan.shard(index) if index >= 0 and type(mismatches) is int else None
                 if shard is None or str(shard.instruction) != record["instruction"]:
                     raise folder.damaged(index)
-                self._count(shard, mismatches)
+                self._count(ShardResult(shard, mismatches, record["a_from"]))
             if sample:
                 self.coverage = folder.coverage() or Coverage()
 
@@ -242,12 +248,13 @@ class Record:
     def _add(self, result: ShardResult) -> None:
         shard = result.shard
         assert shard.index not in self
-        self._count(shard, result.mismatches)
+        self._count(result)
         record = {
             "arch": shard.arch,
             "instruction": str(shard.instruction),
             "distribution": shard.distribution,
             "any_nibble": shard.any_nibble,
+            "a_from": result.a_from,
             "outputs": shard.outputs,
             "mismatches": result.mismatches,
         }
@@ -262,8 +269,11 @@ class Record:
             with _uninterrupted():
                 self.folder.write(self.coverage)
 
-    def _count(self, shard: Shard, mismatches: int) -> None:
+    def _count(self, result: ShardResult) -> None:
+        shard, mismatches = result.shard, result.mismatches
+        form = form_of(shard.instruction, shard.arch, result.a_from)
         self.pairs.setdefault((shard.preset, shard.pair), Totals()).add(shard, mismatches)
+        self.forms.setdefault(form, Totals()).add(shard, mismatches)
         self.total.add(shard, mismatches)
         if mismatches and (self.failed is None or shard.index < self.failed.index):
             self.failed = shard
@@ -287,3 +297,30 @@ class Record:
         """Take in the groups of a datapath, without hits; see :func:`~sptc.verify.shards.make_ready`."""
         assert self.coverage is not None
         self.coverage = self.coverage.merge(coverage)
+
+
+def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
+    """Return what a campaign compared, form by form, as :mod:`sptc.isa.evidence` reads it.
+
+    Parameters
+    ----------
+    record : Record
+        Of a plan for one architecture.
+    about : mapping of str to str
+        With which version and what GPU it was compared, and when.
+
+    Returns
+    -------
+    bytes
+        JSON, compressed with gzip: `about`, architecture, seed and tiles of a shard, and by instruction and by
+        where A was the shards, tiles, outputs and mismatches.
+    """
+    plan = record.plan
+    instructions: dict[str, dict[str, dict[str, int]]] = {}
+    for form, counts in sorted(record.forms.items(), key=lambda entry: (entry[0].instruction, entry[0].a_from)):
+        found = {**vars(counts), "tiles": counts.shards * plan.tiles}
+        instructions.setdefault(form.instruction, {})[form.a_from] = found
+    (arch,) = plan.architectures
+    contents = {**about, "arch": arch, "seed": plan.seed, "tiles": plan.tiles}
+    text = json.dumps({**contents, "total": vars(record.total), "instructions": instructions}, indent=0)
+    return gzip.compress(text.encode(), mtime=0)

@@ -56,6 +56,10 @@ class DotProducts:
         return str(self.instruction)
 
     @property
+    def a_from(self) -> None:
+        """Nothing: a result does not depend on it."""
+
+    @property
     def cases(self) -> int:
         """Number of dot products."""
         return len(self.d)

@@ -94,6 +94,13 @@ class RegisterFile:
         return str(self.instruction)
 
     @property
+    def a_from(self) -> str | None:
+        """Where ``wgmma`` has A: ``"registers"`` or ``"shared"``."""
+        if self.instruction.family != "wgmma":
+            return None
+        return "registers" if self.a_descriptor is None else "shared"
+
+    @property
     def cases(self) -> int:
         """Number of tiles."""
         return len(self.c)

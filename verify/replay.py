@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa.evidence import Evidence, evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
-from ..isa.numerics import Evidence, evidence
 from . import dot_products, register_file
 from .archive import Recorded, load
 
@@ -56,7 +56,7 @@ class Outcome:
     arch : str
         Architecture whose numerics were applied.
     evidence : Evidence
-        What those rest on.
+        What the model of this form rests on.
     tiles, outputs, mismatches : int
         Tiles computed; outputs compared, with the recording, the golden model or both (0 if with neither); outputs
         that differ from either, and words of tensor memory beside D that do or that the instruction changed.
@@ -148,7 +148,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         file.name,
         file.instruction,
         file.arch,
-        evidence(file.instruction, file.arch),
+        evidence(file.instruction, file.arch, file.a_from),
         file.cases,
         computed.size if references else 0,
         differing + changed,

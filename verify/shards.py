@@ -109,12 +109,15 @@ class ShardResult:
         Which.
     mismatches : int
         Outputs of the first back end that differs from the golden model.
+    a_from : str or None
+        Where A was, as :class:`~sptc.verify.archive.Recorded` has it.
     hits : Hits or None
         Coverage, if it was asked for.
     """
 
     shard: Shard
     mismatches: int
+    a_from: str | None = None
     hits: Hits | None = None
 
 
@@ -310,7 +313,7 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
     file = draw(shard)
     if not sample:
         hardware, golden = both(file, shard.backends)
-        return ShardResult(shard, int((hardware != golden).sum()))
+        return ShardResult(shard, int((hardware != golden).sum()), file.a_from)
     with _ENGINE:
         sampler = _sampler(shard.preset)
         try:
@@ -318,7 +321,7 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
             with unit.observed(sampler.sample):
                 hardware, golden = both(file)
                 unit.push(steps_beside(shard))
-            return ShardResult(shard, int((hardware != golden).sum()), _hits(sampler.coverage))
+            return ShardResult(shard, int((hardware != golden).sum()), file.a_from, _hits(sampler.coverage))
         finally:
             for group in sampler.coverage:
                 group.hits[...] = 0

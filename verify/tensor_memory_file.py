@@ -87,6 +87,10 @@ class TensorMemoryFile:
         return f"{self.opcode} ({self.instruction.shape_and_types})"
 
     @property
+    def a_from(self) -> None:
+        """Nothing: a result does not depend on it."""
+
+    @property
     def cases(self) -> int:
         """Number of tiles."""
         return len(self.tmem)

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from ...isa.formats import FORMATS, Format, Specials
 from ...isa.instructions import every_instruction
 from ...isa.metadata import GRANULARITIES, Granularity
-from ...isa.numerics import BLOCK_GROUP, Evidence, Method, Numerics, Rounding, zero_exponent_for
+from ...isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, zero_exponent_for
 from ...rtl.config import CoreConfig, Element
 
 __all__ = ["Operation", "operations_of"]
@@ -108,7 +108,6 @@ class Operation:
             alignment_bits=self.alignment_bits,
             zero_exponent=self.zero_exponent,
             rounding=self.rounding,
-            evidence=Evidence.MODELLED,
             source=f"configuration {self.config.name}",
         )
 

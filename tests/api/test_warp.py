@@ -162,7 +162,9 @@ def test_an_instruction_that_does_not_fit(text: str, changes: dict[str, Any], wo
 
 
 def test_evidence() -> None:
-    assert sptc.evidence(ORDERED, "sm_90") == sptc.evidence(WGMMA, "sm_90") == "measured"
+    assert sptc.evidence(ORDERED, "sm_90") == sptc.evidence(WGMMA, "sm_90", a_from="registers") == "recorded"
+    assert sptc.evidence(WGMMA.replace("n8k", "n176k"), "sm_90", a_from="shared") == "measured"
+    assert sptc.evidence("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_100") == "recorded elsewhere"
     assert sptc.evidence(ORDERED, "sm_80") == sptc.evidence(SCALED, "sm_120") == "modelled"
     assert re.search(UNKNOWN, refusal(sptc.InstructionError, sptc.evidence, {"instruction": ORDERED, "arch": "sm_70"}))
     assert "sm_120 has it" in refusal(sptc.InstructionError, sptc.evidence, {"instruction": SCALED, "arch": "sm_90"})

@@ -57,7 +57,7 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
         "T30 15:0 = 7,0:3  31:16 = 15,0:3",
         "Numerics on sm_80: native, fused, modelled",
         "L = 8 products per addition (2 x 8 for K = 32), F = 24, e_zero = -132, rounding RZ-f32",
-        "sm_90 measured",
+        "sm_90 recorded",
     ):
         assert wanted in text, wanted
     for operand in ("A, stored", "B", "C and D"):
@@ -68,12 +68,12 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "arch", "wanted"),
     [
-        (F16, "sm_90", "native, fused, measured"),
+        (F16, "sm_90", "native, fused, recorded"),
         (F16.replace("k32", "k16"), "sm_90", "L = 16 products per addition (1 x 8 for K = 16)"),
         (F16, "sm_90", "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90", "emulated, measured"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90", "emulated, recorded"),
         ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_89", "native, fused, modelled"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "emulated, integer, measured"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "emulated, integer, recorded"),
         ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "rounding exact"),
         ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_80", "native, integer, modelled"),
         (WGMMA, "sm_90", "native, fused, measured"),

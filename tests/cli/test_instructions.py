@@ -40,7 +40,7 @@ def test_json_lists_every_instruction(capsys: pytest.CaptureFixture[str]) -> Non
     found = {text for text in by_text if not text.startswith("tcgen05")}
     assert found == {str(instruction) for instruction in every_instruction()}
     f16 = by_text["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"]
-    assert f16["sm_90"] == "measured"
+    assert f16["sm_90"] == "recorded"
     assert f16["sm_80"] == "modelled"
     scaled = by_text[
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"

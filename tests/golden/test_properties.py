@@ -29,7 +29,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def examples(count: int) -> settings:
     """Return settings for so many examples in the regression, and a part in the quick tier."""
-    return settings(max_examples=count * settings.default.max_examples // 150, deadline=None, print_blob=True)
+    part = max(1, count * settings.default.max_examples // 150)
+    return settings(max_examples=part, deadline=None, print_blob=True)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from sptc.gpu import device
@@ -10,7 +11,7 @@ from .fake_cupy import H200, FakeCupy
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeCupy]]:
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeCupy]]:
     """Return what puts a GPU of some properties into this machine."""
 
     def put(properties: dict | None = H200) -> FakeCupy:
@@ -18,6 +19,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeCupy]
         monkeypatch.setitem(sys.modules, "cupy", cupy)
         return cupy
 
+    module = tmp_path / "version"
+    module.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@)\n")
+    monkeypatch.setattr(device, "_MODULE", module)
     device.device.cache_clear()
     device._function.cache_clear()
     yield put

@@ -1,5 +1,6 @@
 """Back end "cuda" on a stand-in for a GPU: what reaches it and what comes back; and machines that cannot."""
 
+import gzip
 import json
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from sptc.verify.stimulus import random_register_file
 
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 Random = np.random.Generator
+DRIVER = "580.159.04"
 #: Two that are quick, of both families.
 TEXTS = [F16, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"]
 
@@ -103,22 +105,46 @@ def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpu", "info", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     counts = {"sparse_instructions": 616, "dense_instructions": 600}
-    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "driver": "13.0", **counts}
+    assert about == {"name": "NVIDIA H200", "arch": "sm_90", "cuda": "13.0", "driver": DRIVER, **counts}
 
 
 def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
     cupy = machine()
-    words = ["gpu", "verify", "--instruction", *TEXTS, "--seed", "3", "--tiles", "2", "--jobs", "1", "--json"]
+    record = tmp_path / "record.json.gz"
+    words = [
+        "gpu",
+        "verify",
+        "--record",
+        str(record),
+        "--instruction",
+        *TEXTS,
+        "--seed",
+        "3",
+        "--tiles",
+        "2",
+        "--jobs",
+        "1",
+        "--json",
+    ]
     state = ["--state", str(tmp_path / "state")]
     assert main([*words, *state, "--shards", "3"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["shards"] == 3
     assert main([*words, *state, "--shards", "6"]) == 0
     total = json.loads(capsys.readouterr().out)["total"]
     assert (total["shards"], total["mismatches"]) == (6, 0)
+    kept = json.loads(gzip.decompress(record.read_bytes()))
+    assert kept["total"] == {"shards": 6, "outputs": total["outputs"], "mismatches": 0}
+    assert (kept["gpu"], kept["arch"], kept["driver"]) == ("NVIDIA H200", "sm_90", DRIVER)
+    assert (kept["seed"], kept["tiles"], sorted(kept["instructions"])) == (3, 2, sorted(TEXTS))
+    counts = [form for places in kept["instructions"].values() for form in places.values()]
+    assert sum(form["tiles"] for form in counts) == 12
+    assert sum(form["outputs"] for form in counts) == total["outputs"]
     cupy.wrong = 4
     assert main([*words, "--state", str(tmp_path / "other"), "--shards", "6"]) == 1
     mismatch = json.loads(capsys.readouterr().out)["mismatch"]
+    counts = json.loads(gzip.decompress(record.read_bytes()))["instructions"].values()
+    assert sum(form["mismatches"] for places in counts for form in places.values()) > 0
     assert mismatch["replay"] == f"sptc run {mismatch['file']} --backend cuda"
     assert mismatch["rerun"].startswith("sptc gpu verify --seed 3 --tiles 2 --instruction ")
     assert main(["run", mismatch["file"], "--backend", "cuda"]) == 1

@@ -79,12 +79,12 @@ def test_ctrl_c_while_a_shard_is_entered(
         if sample:
             record.expect(Coverage([Group(*key, "", (Axis("one", ("a", "b")),))]))
         hits = {key: (np.array([1]), np.array([3]))}
-        record.add(ShardResult(SMALL.shard(1), 0, hits))
+        record.add(ShardResult(SMALL.shard(1), 0, hits=hits))
         record.flush()
         monkeypatch.setattr(Journal, "write", interrupted)
         monkeypatch.setattr(campaign_state, "_INTERVAL", -1.0)
         with pytest.raises(KeyboardInterrupt):
-            record.add(ShardResult(SMALL.shard(0), 0, hits))
+            record.add(ShardResult(SMALL.shard(0), 0, hits=hits))
         monkeypatch.undo()
         record.flush()
         assert 0 in record

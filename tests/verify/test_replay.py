@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sptc
+from sptc.isa.evidence import Evidence
 from sptc.isa.formats import FORMATS
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import parse
-from sptc.isa.numerics import Evidence
 from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.benches.random_operands import random_operands
@@ -64,7 +64,7 @@ def test_agreement(text: str, tmp_path: Path, rng: Random) -> None:
     (outcome,) = replay(path)
     instruction = parse(text)
     assert (outcome.path, outcome.instruction, outcome.arch) == (path, instruction, "sm_90")
-    assert outcome.evidence is Evidence.MEASURED
+    assert outcome.evidence is Evidence.RECORDED
     assert (outcome.tiles, outcome.outputs) == (3, 3 * instruction.m * instruction.n)
     assert (outcome.mismatches, outcome.first) == (0, None)
 

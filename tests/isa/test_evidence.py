@@ -1,0 +1,124 @@
+"""Labels of evidence against the files that they stand for."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc import InstructionError
+from sptc.cli.instructions import markdown_table
+from sptc.isa import evidence as module
+from sptc.isa.evidence import Evidence, Form, Source, evidence, form_of, forms_of, sources, weakest
+from sptc.isa.instructions import ARCHITECTURES, VARIANTS, every_instruction, instructions_of, parse
+from sptc.isa.tcgen05 import every_opcode
+from sptc.isa.tcgen05 import instructions_of as instructions_of_opcode
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
+EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
+
+
+@cache
+def shown_by(file: str) -> frozenset[Form]:
+    """Read a file without the package, and return the forms that it shows something of."""
+    path = RECORDINGS / file
+    if path.suffix == ".gz":
+        record = json.loads(gzip.decompress(path.read_bytes()))
+        assert {"gpu", "cuda", "driver", "date", "seed", "tiles", "sptc"} <= set(record)
+        counted = record["instructions"].items()
+        return frozenset(
+            Form(text, record["arch"], place)
+            for text, places in counted
+            for place, counts in places.items()
+            if counts["tiles"] > 0 and counts["outputs"] > 0 and counts["mismatches"] == 0
+        )
+    with np.load(path) as archive:
+        if "sets" in archive:
+            return frozenset(Form(row["instruction"], row["arch"]) for row in json.loads(str(archive["sets"])))
+        assert "D" in archive
+        assert "NVIDIA H200" in str(archive["recorded"])
+        place = "shared" if "a_descriptor" in archive else "registers"
+        return frozenset({Form(str(archive["instruction"]), str(archive["arch"]), place)})
+
+
+def test_no_label_is_without_its_file() -> None:
+    """And no file of another form is its."""
+    labelled = 0
+    for i, arch in EVERY:
+        for form in forms_of(i, arch):
+            level = evidence(i, arch, form.a_from)
+            found = sources(form)
+            assert (level is Evidence.MODELLED) == (not found)
+            assert [source.level for source in found] == sorted(
+                (source.level for source in found), key=list(Evidence).index
+            )
+            for source in found:
+                assert form in shown_by(source.file), (form, source)
+                labelled += 1
+        assert evidence(i, arch) is weakest(evidence(i, arch, form.a_from) for form in forms_of(i, arch))
+    assert labelled > 2500
+
+
+def test_every_file_is_counted() -> None:
+    """Every register file, campaign and set that ships stands behind a form."""
+    named = {source.file for i, arch in EVERY for form in forms_of(i, arch) for source in sources(form)}
+    files = {path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.rglob("*.*z")}
+    assert named == {file for file in files if not file.startswith(("addresses/", "matrix_moves/"))}
+
+
+def test_the_table_follows_from_the_files() -> None:
+    """Each cell, counted from the files by hand."""
+    files = [path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.rglob("*.*z")]
+    level_of = {"campaigns": "measured", "elsewhere": "recorded elsewhere"}
+    known: dict[Form, set[str]] = {}
+    for file in files:
+        if not file.startswith(("addresses/", "matrix_moves/")):
+            for form in shown_by(file):
+                known.setdefault(form, set()).add(level_of.get(file.partition("/")[0], "recorded"))
+    order = ["recorded", "measured", "recorded elsewhere", "modelled"]
+    rows = [line for line in markdown_table().splitlines()[2:] if line.startswith("| `")]
+    for row, line in zip(VARIANTS, rows, strict=False):
+        for arch, cell in zip(ARCHITECTURES, line.strip("| ").split(" | ")[4:], strict=True):
+            words = []
+            for i in instructions_of(row):
+                if arch in i.architectures:
+                    best = [min(known.get(form, {"modelled"}), key=order.index) for form in forms_of(i, arch)]
+                    words.append(max(best, key=order.index))
+            counts = Counter(words)
+            wanted = ", ".join(f"{word} {counts[word]}" for word in order if counts[word])
+            assert cell == (wanted if len(counts) > 1 else words[0] if words else "-"), (line, arch)
+    assert len(rows) > len(VARIANTS)
+    assert all(evidence(next(instructions_of_opcode(o)), "sm_100") is Evidence.MODELLED for o in every_opcode())
+
+
+def test_where_a_is_makes_a_difference() -> None:
+    """Of n = 64 files with A in either place ship; of n = 176 nothing does, and a campaign compared it."""
+    recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
+    assert {evidence(recorded, "sm_90", place) for place in ("registers", "shared")} == {Evidence.RECORDED}
+    assert evidence(measured, "sm_90") is evidence(measured, "sm_90", "shared") is Evidence.MEASURED
+    with pytest.raises(InstructionError, match=r"A of .* is in registers or shared, not in 'memory'"):
+        evidence(measured, "sm_90", "memory")
+    with pytest.raises(InstructionError, match=r"A of mma\..* is in registers, not in 'shared'"):
+        evidence(parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "sm_90", "shared")
+
+
+def test_a_mismatch_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    i, other = (parse(WGMMA.format(n)) for n in (176, 184))
+    counts = {"tiles": 64, "outputs": 100, "mismatches": 0}
+    record = {"arch": "sm_90", "instructions": {str(i): {"registers": counts, "shared": counts | {"mismatches": 1}}}}
+    (tmp_path / "campaigns").mkdir()
+    (tmp_path / "campaigns" / "here.json.gz").write_bytes(gzip.compress(json.dumps(record).encode()))
+    monkeypatch.setattr(module, "_folder", lambda: tmp_path)
+    (found,) = module._measured()
+    assert found == (form_of(i, "sm_90", "registers"), Source(Evidence.MEASURED, "campaigns/here.json.gz"))
+    assert found[0] not in (form_of(i, "sm_90", "shared"), form_of(other, "sm_90", "registers"))
+
+
+def test_each_level_is_one_sentence() -> None:
+    for level in Evidence:
+        assert re.fullmatch(r"[a-z][^.]*", level.meaning)
+        assert f"{level.value.capitalize()}: {level.meaning}." in markdown_table()
