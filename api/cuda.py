@@ -29,7 +29,7 @@ class CudaBackend:
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         """Compute D by as many instructions as the matrices take."""
         if instruction.family == "tcgen05":
-            raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma.sp")
+            raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         if operands.held is not None:
             return unpack(device.execute(instruction, arch, operands.held), accumulator_fragment(instruction))
         if operands.scale_a is not None or operands.scale_b is not None or operands.nibbles is None:

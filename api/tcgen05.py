@@ -1,4 +1,4 @@
-"""``tcgen05.mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+"""``tcgen05.mma`` as a function: operands are checked here, once, whatever back end computes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor
+from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
 from ..isa.memory import SharedMap, decode_descriptor, shared_map
 from ..isa.tcgen05 import Opcode, parse_opcode
@@ -51,17 +52,18 @@ def tcgen05_mma(
     b: int,
     idesc: int,
     *,
-    e: int,
+    e: int | None = None,
     smem: NDArray[np.uint8],
     scale_a: int | None = None,
     scale_b: int | None = None,
     enable_input_d: bool = True,
     scale_input_d: int = 0,
     disable_output_lane: Sequence[int] | None = None,
+    zero_column_mask: int | None = None,
     backend: str = "golden",
     metadata: str = "strict",
 ) -> NDArray[np.uint32]:
-    """Compute ``tcgen05.mma.sp`` or ``tcgen05.mma.ws.sp``: D = A B + D in tensor memory, with sparse A.
+    """Compute ``tcgen05.mma`` or ``tcgen05.mma.ws``, dense or ``.sp``: D = A B + D in tensor memory.
 
     The numerics are modelled, not measured.
 
@@ -80,8 +82,8 @@ def tcgen05_mma(
         Shared-memory descriptor of B. With ``.cta_group::2`` each CTA's shared memory holds half of its columns.
     idesc : int
         Instruction descriptor (32 bits): shape, types, selector, transposition, negation, scale ids.
-    e : int
-        Address of the sparsity metadata in tensor memory.
+    e : int, optional
+        Address of the sparsity metadata in tensor memory, of a sparse instruction.
     smem : ndarray of uint8, shape (..., bytes)
         Shared-memory image that the descriptors point into; (2, ..., bytes) with ``.cta_group::2``.
     scale_a, scale_b : int, optional
@@ -92,6 +94,8 @@ def tcgen05_mma(
         D is multiplied by ``2**-scale_input_d`` before it is added: 0 to 15, of kinds f16 and tf32 without ``.ws``.
     disable_output_lane : sequence of 4 int, optional
         Mask of the lanes of D that keep what they hold, 32 to a number, lane 0 in the lowest bit of the first.
+    zero_column_mask : int, optional
+        Zero-column mask descriptor of ``.ws`` (64 bits): columns of B that are zero, and by how many they are shifted.
     backend : str
         ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
         Amaranth's simulator.
@@ -119,8 +123,8 @@ def tcgen05_mma(
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.mma.sp`` and what it refers to; CUTLASS for metadata and scales in tensor memory; the
-    published models of the dense instruction for every bit of the result.
+    Source: PTX ISA, ``tcgen05.mma``, ``tcgen05.mma.sp`` and what they refer to; CUTLASS for metadata and scales in
+    tensor memory; the published models of the dense instruction for every bit of the result.
     """
     opcode = parse_opcode(instruction)
     computes = backend_named(backend)
@@ -131,7 +135,12 @@ def tcgen05_mma(
     _check_scale_input_d(scale_input_d, opcode)
     disabled = _disabled_lanes(disable_output_lane, opcode)
     scales = {"scale_a": scale_a, "scale_b": scale_b}
-    placement = _placement(opcode, descriptor, {"d": d, "a": a, "b": b, "e": e}, scales)
+    if opcode.sparse and e is None:
+        raise OperandError(f"{opcode} is sparse and requires the metadata operand e")
+    if not opcode.sparse and e is not None:
+        raise OperandError(f"{opcode} is dense and takes no metadata operand e")
+    addresses = {"d": d, "a": a, "b": b} | ({} if e is None else {"e": e})
+    placement = _placement(opcode, descriptor, addresses, scales, zero_column_mask)
     tmem, image = _images(opcode, placement, tmem, smem)
     execution = _Execution(
         opcode, descriptor, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
@@ -179,23 +188,23 @@ class _Execution:
         smem = block["smem"].reshape(batch, opcode.cta_group, -1)
         _check_copies(opcode, self.placement, tmem.reshape(-1, LANES, COLUMNS))
         operands = gather(self.descriptor, self.placement, tmem, smem)
-        assert operands.nibbles is not None
-        check_metadata(
-            instruction,
-            operands.nibbles.reshape(batch, instruction.m, instruction.chunks),
-            lambda: operands.a.reshape(batch, instruction.m, instruction.stored_k),
-            self._places_of_nibbles(),
-            self.metadata,
-        )
+        if operands.nibbles is not None and self.placement.e:
+            check_metadata(
+                instruction,
+                operands.nibbles.reshape(batch, instruction.m, instruction.chunks),
+                lambda: operands.a.reshape(batch, instruction.m, instruction.stored_k),
+                self._as_tall_as_a(self.placement.e),
+                self.metadata,
+            )
         d = self.computes.multiply(instruction, "sm_100", replace(operands, c=self._accumulator(operands.c)))
         # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, d, self.disabled)
         return result.reshape(block["tmem"].shape)
 
-    def _places_of_nibbles(self) -> TensorMap:
-        """Return where the metadata lies, as tall as A is, for what is said of that of a pair."""
-        tall, places = (self.opcode.cta_group, 1), self.placement.e
+    def _as_tall_as_a(self, places: TensorMap) -> TensorMap:
+        """Return where the metadata of a CTA lies, as tall as A is, for what is said of that of a pair."""
+        tall = (self.opcode.cta_group, 1)
         return replace(
             places,
             lanes=np.tile(places.lanes, tall),
@@ -250,20 +259,20 @@ def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.b
 
 
 def _placement(
-    opcode: Opcode, descriptor: InstructionDescriptor, operands: dict[str, int], scales: dict[str, int | None]
+    opcode: Opcode,
+    descriptor: InstructionDescriptor,
+    operands: dict[str, int],
+    scales: dict[str, int | None],
+    zero_column_mask: int | None,
 ) -> Placement:
     """Turn addresses and descriptors into maps."""
     instruction = descriptor.instruction
-    if descriptor.max_shift:
-        raise OperandError(
-            f"the maximum shift of {opcode} must be 0, not {descriptor.max_shift}: no public source states what a "
-            f"shifted reuse of B computes"
-        )
     operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
-    layout = layout_for(instruction.m, opcode.cta_group, opcode.weight_stationary)
+    mask = _column_mask(zero_column_mask, opcode, descriptor)
+    layout = layout_for(instruction.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
     a_is_shared = operands["a"] >= _SMALLEST_DESCRIPTOR
     where_d = accumulator_map(layout, instruction.n, instruction.d.bits, operands["d"])
-    in_tensor_memory = ("d", "e") if a_is_shared else ("d", "e", "a")
+    in_tensor_memory = [name for name in ("d", "e", "a") if name in operands and (name != "a" or not a_is_shared)]
     _check_alignment(opcode, layout, {name: operands[name] for name in in_tensor_memory})
     if a_is_shared:
         where_a: TensorMap | SharedMap = _shared("a", operands["a"], opcode, descriptor, layout)
@@ -271,13 +280,15 @@ def _placement(
         raise OperandError(f"a of {opcode} must be in shared memory to be transposed, not in tensor memory")
     else:
         where_a = a_map(layout, instruction, operands["a"])
+    selector, e = descriptor.sparsity_selector, operands.get("e")
     placement = Placement(
         where_d,
         where_a,
-        _shared("b", operands["b"], opcode, descriptor, layout),
-        metadata_map(layout, instruction, descriptor.sparsity_selector, operands["e"]),
+        _shared("b", operands["b"], opcode, descriptor, layout, mask.shift if mask else 0),
+        None if e is None else metadata_map(layout, instruction, selector, e),
         _scales("scale_a", scales["scale_a"], opcode, layout.rows, descriptor.scale_id_a),
-        _scales("scale_b", scales["scale_b"], opcode, instruction.n, descriptor.scale_id_b),
+        _scales("scale_b", scales["scale_b"], opcode, instruction.n, descriptor.scale_id_b, layout.column_parts),
+        mask.zero if mask else None,
     )
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
@@ -295,13 +306,24 @@ def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) 
             raise OperandError(f"the operands of {opcode} in tensor memory must start at one lane, not {told}")
 
 
-def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout) -> SharedMap:
-    """Map operand A or B in shared memory."""
+def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescriptor) -> ColumnMask | None:
+    if value is None:
+        return None
+    if not opcode.weight_stationary:
+        raise OperandError(f"{opcode} takes no zero_column_mask; it belongs to '.ws'")
+    number, i = _integer("zero_column_mask", value, opcode), descriptor.instruction
+    return decode_column_mask(number, i.m, i.n, descriptor.max_shift, str(opcode))
+
+
+def _shared(
+    name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
+) -> SharedMap:
+    """Map operand A or B in shared memory; of B, the columns behind the first `shift`."""
     i = descriptor.instruction
     if name == "a":
-        fmt, shape, transposed = i.a, (layout.rows, i.stored_k), descriptor.transpose_a
+        fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
     else:
-        fmt, shape, transposed = i.b, (i.n // opcode.cta_group, i.k), descriptor.transpose_b
+        fmt, lines, k, transposed = i.b, i.n // opcode.cta_group, i.k, descriptor.transpose_b
     decoded = decode_descriptor(value, "tcgen05")
     atoms_of_32 = decoded.swizzle.atom_bytes == 32
     if atoms_of_32 != (transposed and fmt.name == "tf32"):
@@ -311,24 +333,28 @@ def _shared(name: str, value: int, opcode: Opcode, descriptor: InstructionDescri
             f"descriptor {name} of {opcode} {needed} use the swizzle '128B with 32B atoms' for {form} .{fmt.name}"
         )
     major = "mn" if transposed else "k"
-    return shared_map(decoded, *shape, fmt.container_bits, major=major, unit_elements=i.padded_unit(fmt))
+    unit = i.padded_unit(fmt)
+    where = shared_map(decoded, shift + lines, k, fmt.container_bits, major=major, unit_elements=unit)
+    return replace(where, addresses=where.addresses[shift:], low_bits=where.low_bits[shift:])
 
 
-def _scales(name: str, address: int | None, opcode: Opcode, lines: int, scale_id: int) -> TensorMap | None:
+def _scales(
+    name: str, address: int | None, opcode: Opcode, lines: int, scale_id: int, parts: int = 1
+) -> TensorMap | None:
     if opcode.scale_size is None:
         if address is not None:
             raise OperandError(f"{opcode} has no block scales and takes no {name}")
         return None
     if address is None:
         raise OperandError(f"{opcode} is block-scaled and requires {name}")
-    return scale_map(name, lines, opcode.scale_size, scale_id, _integer(name, address, opcode))
+    return scale_map(name, lines, opcode.scale_size, scale_id, _integer(name, address, opcode), parts)
 
 
 def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
-    """Raise unless the copies of metadata and scales are equal: which of them is read where is not known."""
-    for name in ("e", "scale_a", "scale_b"):
+    """Raise unless the copies of an operand are equal: which of them is read where is not known."""
+    for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
-        for copy in where.copies[1:] if where else ():
+        for copy in where.copies[1:] if isinstance(where, TensorMap) else ():
             differs = gather_tensor(tmem, where) != gather_tensor(tmem, where, copy)
             if differs.any():
                 _, line, column = (int(index) for index in np.argwhere(differs)[0])

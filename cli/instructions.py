@@ -12,7 +12,6 @@ from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
-from ..isa.tensor_memory import layout_for
 
 __all__ = ["add_parser", "markdown_table"]
 
@@ -66,7 +65,7 @@ def _spelled() -> Iterator[dict[str, object]]:
 def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
     """Yield what PTX writes and, in brackets, what the instruction descriptor adds; N has a list of its own."""
     for opcode in every_opcode():
-        for i in _covered(opcode):
+        for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
                 added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
                 yield {
@@ -74,13 +73,6 @@ def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
                     "n": list(opcode.columns),
                     "evidence": _cells([i], ""),
                 }
-
-
-def _covered(opcode: Opcode) -> Iterator[Instruction]:
-    """Yield the instructions of an opcode without those of which no public source states where metadata lies."""
-    for i in instructions_of_opcode(opcode):
-        if not layout_for(i.m, opcode.cta_group, opcode.weight_stationary).half_lanes:
-            yield i
 
 
 def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
@@ -115,12 +107,23 @@ def _row(row: Variant) -> _Row:
     )
 
 
+def _shapes(opcodes: Sequence[Opcode]) -> str:
+    """Spell M, N and K of some opcodes that differ in the number of CTAs alone, or of block scales."""
+    words = {}
+    for opcode in opcodes:
+        rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)
+        columns = f"{opcode.columns[0]} {'to' if len(opcode.columns) > 2 else 'or'} {opcode.columns[-1]}"
+        words[opcode.cta_group] = f"{rows}, N {columns}{' with two CTAs' if opcode.cta_group == 2 else ''}"
+    return "; ".join(words.values())
+
+
 def _rows_of_tcgen05() -> Iterator[_Row]:
-    for (weight_stationary, kind), group in groupby(every_opcode(), lambda o: (o.weight_stationary, o.kind)):
+    for (sparse, stationary, kind), group in groupby(
+        every_opcode(), lambda opcode: (opcode.sparse, opcode.weight_stationary, opcode.kind)
+    ):
         opcodes = list(group)
-        covered = [i for opcode in opcodes for i in _covered(opcode)]
-        rows = ", ".join(f"m{m}nNk{covered[0].k}" for m in dict.fromkeys(i.m for i in covered))
-        columns = opcodes[0].columns
+        covered = [i for opcode in opcodes for i in instructions_of_opcode(opcode)]
+        words = ".".join(["tcgen05.mma", *(["ws"] if stationary else []), *(["sp"] if sparse else [])])
         scales = dict.fromkeys((i.scale_size, i.scale_format.name) for i in covered if i.scale_size and i.scale_format)
         accumulators: dict[tuple[str, str], dict[str, None]] = {}
         for i in covered:
@@ -128,8 +131,8 @@ def _rows_of_tcgen05() -> Iterator[_Row]:
         for names in dict.fromkeys(map(tuple, accumulators.values())):
             pairs = [pair for pair, found in accumulators.items() if tuple(found) == names]
             yield _Row(
-                name=f"`tcgen05.mma.{'ws.' * weight_stationary}sp` `.kind::{kind}`",
-                shapes=f"{rows}, N {columns[0]} {'to' if len(columns) > 2 else 'or'} {columns[-1]}",
+                name=f"`{words}` `.kind::{kind}`",
+                shapes=_shapes(opcodes),
                 types=_types(pairs, names, scales),
                 instructions=(covered[0],),
             )

@@ -1,4 +1,4 @@
-"""Operands of ``tcgen05.mma.sp``: matrices from tensor memory and shared memory, and D into tensor memory."""
+"""Operands of ``tcgen05.mma``: matrices from tensor memory and shared memory, and D into tensor memory."""
 
 from dataclasses import dataclass
 
@@ -28,18 +28,21 @@ class Placement:
         Stored A, shape (rows of a CTA, stored K).
     b : SharedMap
         B, shape (columns of a CTA, K).
-    e : TensorMap
-        Metadata, shape (rows of a CTA, chunks).
+    e : TensorMap or None
+        Metadata of a sparse instruction, shape (rows of a CTA, chunks).
     scale_a, scale_b : TensorMap or None
         Block scales, shapes (rows of a CTA, scales) and (n, scales).
+    zero_columns : ndarray of bool, shape (n,), or None
+        Columns of B that are zero, whatever shared memory holds.
     """
 
     d: TensorMap
     a: TensorMap | SharedMap
     b: SharedMap
-    e: TensorMap
+    e: TensorMap | None = None
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
+    zero_columns: NDArray[np.bool_] | None = None
 
 
 def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
@@ -123,8 +126,10 @@ def gather(
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.mma.sp``, transpose and negate operations. Of a pair, each CTA holds its half of the rows
-    of A and of the columns of B, and the scales of all columns of B.
+    Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. Of a pair, each CTA holds
+    its half of the rows of A and of the columns of B, and the scales of all columns of B. PTX negates elements; here,
+    as was measured of ``wgmma``, A bears the sign of the products, which differs only where an undefined nibble splices
+    two tf32 of B. Modelled.
     """
     instruction = descriptor.instruction
     batch, ctas = tmem.shape[:2]
@@ -132,15 +137,18 @@ def gather(
     smem = smem.reshape(batch * ctas, -1)
     where = placement.a
     a = gather_shared(smem, where) if isinstance(where, SharedMap) else gather_tensor(tmem, where)
-    a = _containers(a, where.element_bits, instruction, instruction.a, descriptor.negate_a)
+    negated = descriptor.negate_a != descriptor.negate_b
+    a = _containers(a, where.element_bits, instruction, instruction.a, negated)
     columns = gather_shared(smem, placement.b)
-    columns = _containers(columns, placement.b.element_bits, instruction, instruction.b, descriptor.negate_b)
+    columns = _containers(columns, placement.b.element_bits, instruction, instruction.b, False)
+    if placement.zero_columns is not None:
+        columns[:, placement.zero_columns] = 0
     b = columns.reshape(batch, instruction.n, instruction.k).transpose(0, 2, 1)
     return MatrixOperands(
         a,
         b.repeat(ctas, axis=0),
         gather_tensor(tmem, placement.d),
-        gather_tensor(tmem, placement.e),
+        None if placement.e is None else gather_tensor(tmem, placement.e),
         None if placement.scale_a is None else gather_tensor(tmem, placement.scale_a),
         None if placement.scale_b is None else gather_tensor(tmem, placement.scale_b),
     )

@@ -1,4 +1,4 @@
-"""The 32-bit instruction descriptor of ``tcgen05.mma.sp``: shape, types and options of one product."""
+"""The 32-bit instruction descriptor of ``tcgen05.mma``: shape, types and options of one product."""
 
 from dataclasses import dataclass
 
@@ -69,7 +69,8 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     Raises
     ------
     OperandError
-        It sets a reserved bit, is of a dense instruction, or asks for what the instruction does not have.
+        It sets a reserved bit, is of a sparse instruction where the opcode is dense or the other way round, or asks for
+        what the instruction does not have.
 
     Notes
     -----
@@ -83,12 +84,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     if set_bits := idesc & ~used:
         raise OperandError(f"{where} sets the reserved bits {set_bits:#x}")
     fields = {name: idesc >> low & (1 << width) - 1 for name, (low, width) in layout.items()}
-    if not fields["sparse"]:
-        raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
-    if fields.get("k"):
-        raise OperandError(f"{where} asks for K = 96, which only dense instructions have; bit 31 must be 0")
-    if fields.get("saturate") and opcode.kind != "i8":
-        raise OperandError(f"{where} asks for saturation, which only '.kind::i8' has; bit 3 must be 0")
+    _check_form(opcode, fields, where)
     scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
     instruction = build_instruction(
         opcode,
@@ -110,6 +106,19 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     )
     _check(opcode, descriptor, where)
     return descriptor
+
+
+def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
+    """Raise for bits that do not fit the opcode."""
+    if opcode.sparse and not fields["sparse"]:
+        raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
+    if fields["sparse"] and not opcode.sparse:
+        raise OperandError(f"{where} is of a sparse instruction; bit 2 must be 0 without '.sp'")
+    if fields.get("k"):
+        reason = "which only dense instructions have" if opcode.sparse else "which is not covered"
+        raise OperandError(f"{where} asks for K = 96, {reason}; bit 31 must be 0")
+    if fields.get("saturate") and opcode.kind != "i8":
+        raise OperandError(f"{where} asks for saturation, which only '.kind::i8' has; bit 3 must be 0")
 
 
 def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescriptor) -> int:
@@ -139,7 +148,7 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
     scale = instruction.scale_format
     values = {
         "sparsity_selector": descriptor.sparsity_selector,
-        "sparse": 1,
+        "sparse": opcode.sparse,
         "saturate": instruction.satfinite,
         "d": kind.accumulators[instruction.d.name],
         "a": kind.types[instruction.a.name],
@@ -205,12 +214,12 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     ):
         if negated and not kind.negates:
             raise OperandError(f"{where} asks for negated {name}, which '.kind::{opcode.kind}' does not have")
-        if transposed and (not kind.transposes or fmt.bits < 8):
+        if transposed and not kind.transposes:
             raise OperandError(f"{where} asks for transposed {name}, which .{fmt.name} of this kind does not have")
-    if descriptor.transpose_b and b.bits == 8 and n % (16 * opcode.cta_group):
+    if descriptor.transpose_b and instruction.container_bits == 8 and n % (16 * opcode.cta_group):
         step = 16 * opcode.cta_group
         raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
-    selectors = tuple(range(4)) if opcode.kind in ("f16", "tf32") else (0,)
+    selectors = tuple(range(4)) if opcode.sparse and opcode.kind in ("f16", "tf32") else (0,)
     if descriptor.sparsity_selector not in selectors:
         raise OperandError(
             f"the selector in {where} must be {_numbers(selectors)}, not {descriptor.sparsity_selector!r}"

@@ -156,7 +156,7 @@ class Instruction:
     def __str__(self) -> str:
         if self.family == "tcgen05":
             # PTX writes neither shape nor types of tcgen05: they come in the instruction descriptor.
-            words = [f"tcgen05.mma.{self.sparse}.kind::{self.kind}"]
+            words = ["tcgen05.mma", *([self.sparse] if self.sparse else []), f"kind::{self.kind}"]
             words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
             return f"{'.'.join(words)} ({self.shape_and_types})"
         if self.family == "wgmma":

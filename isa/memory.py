@@ -35,6 +35,8 @@ Index = NDArray[np.intp]
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
+#: Bit of a descriptor of sm_103 that makes its leading offset an address.
+_ABSOLUTE = 1 << 52
 #: Bytes that a descriptor can name; addresses beyond them do not exist.
 ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 
@@ -152,6 +154,11 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     swizzle_code = value >> generation.swizzle_bit
     defined = _FIELD_MASK | _FIELD_MASK << 16 | _FIELD_MASK << 32 | 7 << 49
     defined |= fixed_mask << generation.fixed_bit | (1 << 64) - (1 << generation.swizzle_bit)
+    if family == "tcgen05" and value & _ABSOLUTE:
+        raise OperandError(
+            f"descriptor {value:#018x} of tcgen05 asks for an absolute leading address, which is not covered; bit 52 "
+            f"must be 0"
+        )
     if reserved := value & ~defined:
         raise OperandError(f"descriptor {value:#018x} of {family} sets the reserved bits {reserved:#x}")
     if (value >> generation.fixed_bit & fixed_mask) != generation.fixed_value:

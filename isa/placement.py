@@ -116,7 +116,7 @@ def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opc
     sparsity_selector : int
         Sparsity selector, below ``instruction.sparsity_selectors``; 0 for a dense instruction.
     opcode : Opcode, optional
-        Qualifiers of ``tcgen05.mma.sp``, required for that family alone.
+        Qualifiers of ``tcgen05.mma``, required for that family alone.
 
     Returns
     -------
@@ -270,24 +270,28 @@ def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, cta
 
 
 def _in_tensor_memory(i: Instruction, sparsity_selector: int, opcode: Opcode) -> Placements:
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
     lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
     per_word = 32 // i.container_bits
-    of_a = lane, f"stored//{per_word}", f"{i.container_bits}*(stored % {per_word})"
-    of_metadata = "row", "chunk//8", "4*(chunk % 8)"
+    column = "stored" if i.sparse else "k"
+    of_a = lane, f"{column}//{per_word}", f"{i.container_bits}*({column} % {per_word})"
+    of_metadata = lane, "chunk//8", "4*(chunk % 8)"
     if i.wide:
-        of_metadata = "row//16*16 + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
+        apart = 32 if layout.half_lanes else 16
+        of_metadata = f"row//16*{apart} + chunk//4*8 + row % 8", "f", "row % 16//8*16 + 4*(chunk % 4)"
+    make_metadata = partial(tensor_metadata_map, layout, i, sparsity_selector, 0)
     makers = {
-        "a": (("row", "stored"), partial(a_map, layout, i, 0), of_a),
-        "metadata": (("row", "chunk"), partial(tensor_metadata_map, layout, i, sparsity_selector, 0), of_metadata),
+        "a": (("row", column), partial(a_map, layout, i, 0), of_a),
+        **({"metadata": (("row", "chunk"), make_metadata, of_metadata)} if i.sparse else {}),
         "d": (("row", "n"), partial(accumulator_map, layout, i.n, i.d.bits, 0), _of_accumulator(layout, i.n, lane)),
     }
     if i.scale_size:
         for index, lines in (("row", layout.rows), ("n", i.n)):
             name = "scale_a" if index == "row" else "scale_b"
-            formulas = f"{index} % 32", f"{index}//32", "8*block"
-            makers[name] = (index, "block"), partial(tensor_scale_map, name, lines, i.scale_size, 0, 0), formulas
-    found = {"a": _shared("a", i, ("row", "stored"), layout.rows, opcode.cta_group)}
+            parts = layout.column_parts if index == "n" else 1
+            make_scales = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
+            makers[name] = (index, "block"), make_scales, _of_scales(index, lines // parts, parts)
+    found = {"a": _shared("a", i, ("row", column), layout.rows, opcode.cta_group)}
     found["b"] = _shared("b", i, ("k", "n"), i.n // opcode.cta_group, opcode.cta_group)
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
@@ -332,6 +336,13 @@ def _of_tensor_map(
         formulas=dict(zip(("lane", "column", "low bit"), formulas, strict=True)),
         notes=tuple(notes),
     )
+
+
+def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
+    """Spell lane, column and low bit of the scales of `parts` times so many lines."""
+    if parts == 1:
+        return f"{index} % 32", f"{index}//32", "8*block"
+    return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"
 
 
 def _of_accumulator(layout: Layout, n: int, lane: str) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""The text of ``tcgen05.mma.sp``: its kinds and qualifiers. Shape and types come in an instruction descriptor."""
+"""The text of ``tcgen05.mma``: its kinds and qualifiers. Shape and types come in an instruction descriptor."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Kind:
     Attributes
     ----------
     k : int
-        K of the sparse instruction.
+        K of the sparse instruction; the dense one has half of it.
     types : dict of str to int
         Types of A and B and their codes in the instruction descriptor.
     accumulators : dict of str to int
@@ -52,8 +52,8 @@ class Kind:
     Notes
     -----
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
-    ``tcgen05.mma.sp``. That mxf8f6f4 has a default is the answer of the CUDA 13.0 assembler. That f16 and bf16 do not
-    mix is from CUTLASS; PTX leaves it open.
+    ``tcgen05.mma`` and ``tcgen05.mma.sp``. That mxf8f6f4 has a default is the answer of the CUDA 13.0 assembler. That
+    f16 and bf16 do not mix is from CUTLASS; PTX leaves it open.
     """
 
     k: int
@@ -102,12 +102,14 @@ _SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Opcode:
-    """The qualifiers of one ``tcgen05.mma.sp``.
+    """The qualifiers of one ``tcgen05.mma``.
 
     Attributes
     ----------
     kind : str
         ``.kind::`` name, a key of :data:`KINDS`.
+    sparse : bool
+        ``.sp``.
     cta_group : int
         CTAs that compute together: 1 or 2.
     weight_stationary : bool
@@ -119,6 +121,7 @@ class Opcode:
     """
 
     kind: str
+    sparse: bool = True
     cta_group: int
     weight_stationary: bool = False
     scale_word: str = ""
@@ -130,32 +133,39 @@ class Opcode:
         return KINDS[self.kind].scales.get(self.scale_word)
 
     @property
+    def k(self) -> int:
+        """The K of the instruction; of 4-bit kinds, the descriptor of a dense one might ask for 96 too."""
+        return KINDS[self.kind].k // (1 if self.sparse else 2)
+
+    @property
     def rows(self) -> tuple[int, ...]:
         """The M that a descriptor may ask for."""
         if self.weight_stationary:
             return 32, 64, 128
         largest = 128 * self.cta_group
-        return (largest,) if KINDS[self.kind].scales else (largest // 2, largest)
+        one_size = KINDS[self.kind].scales and (self.sparse or self.cta_group == 1)
+        return (largest,) if one_size else (largest // 2, largest)
 
     @property
     def columns(self) -> tuple[int, ...]:
         """The N that a descriptor may ask for."""
         if self.weight_stationary:
-            return 64, 128
+            return (64, 128) if self.sparse else (64, 128, 256)
         if self.kind == "i8":
             return tuple(range(32, 257, 32)) if self.cta_group == 2 else (8, 16, 24, *range(32, 257, 16))
         step = 8 * self.cta_group
         return tuple(range(step, 257, step))
 
     def __str__(self) -> str:
-        words = ["tcgen05.mma", *(["ws"] if self.weight_stationary else []), "sp", f"cta_group::{self.cta_group}"]
+        words = ["tcgen05.mma", *(["ws"] if self.weight_stationary else []), *(["sp"] if self.sparse else [])]
+        words += [f"cta_group::{self.cta_group}"]
         words += [f"kind::{self.kind}", *(["block_scale"] if KINDS[self.kind].scales else [])]
         return ".".join([*words, *filter(None, (self.scale_word, self.collector))])
 
 
 @parser
 def parse_opcode(text: str) -> Opcode:
-    """Parse the opcode and qualifiers of ``tcgen05.mma.sp`` or ``tcgen05.mma.ws.sp``.
+    """Parse the opcode and qualifiers of ``tcgen05.mma`` or ``tcgen05.mma.ws``, with or without ``.sp``.
 
     Parameters
     ----------
@@ -174,7 +184,8 @@ def parse_opcode(text: str) -> Opcode:
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.mma.sp`` and ``tcgen05.mma.ws.sp``; compared with the CUDA 13.0 assembler.
+    Source: PTX ISA, ``tcgen05.mma``, ``tcgen05.mma.sp``, ``tcgen05.mma.ws`` and ``tcgen05.mma.ws.sp``; compared with
+    the CUDA 13.0 assembler.
     """
     words = text.strip().removesuffix(";").rstrip().split(".")
     if words[:2] != ["tcgen05", "mma"]:
@@ -197,6 +208,7 @@ def parse_opcode(text: str) -> Opcode:
     _check_collector(collector, weight_stationary, text)
     return Opcode(
         kind=kind,
+        sparse="sp" in found,
         cta_group=int(cta_group),
         weight_stationary=weight_stationary,
         scale_word=found.get("scale_vec", ""),
@@ -212,8 +224,6 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
         if name in found:
             raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[name]}'; one is expected.")
         found[name] = word
-    if "sp" not in found:
-        raise InstructionError(f"'.sp' is missing in {text!r}; of tcgen05.mma only the sparse form is covered.")
     for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
         if name not in found:
             raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
@@ -234,7 +244,7 @@ def _role(word: str, text: str) -> str:
     if _COLLECTOR.fullmatch(word):
         return "collector"
     raise InstructionError(
-        f"{'.' + word!r} in {text!r} is no part of tcgen05.mma.sp; accepted are .sp, .cta_group::…, .kind::…, "
+        f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
         f".block_scale, .scale_vec::…, .block16, .block32 and .collector::…::…, and .ws behind tcgen05.mma."
     )
 
@@ -267,10 +277,10 @@ def build_instruction(
     """Return the instruction of an opcode with a shape and types, which are taken as valid."""
     return Instruction(
         family="tcgen05",
-        sparse="sp",
+        sparse="sp" if opcode.sparse else "",
         m=m,
         n=n,
-        k=KINDS[opcode.kind].k,
+        k=opcode.k,
         a=FORMATS[a],
         b=FORMATS[b],
         c=FORMATS[d],
@@ -297,12 +307,15 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 def every_opcode() -> Iterator[Opcode]:
     """Yield every opcode once: without ``.collector``, and with one word for each number of block scales."""
-    for weight_stationary, (name, kind), cta_group in product((False, True), KINDS.items(), (1, 2)):
-        if not weight_stationary or (cta_group == 1 and not kind.scales):
+    choices = product((True, False), (False, True), KINDS.items(), (1, 2))
+    for sparse, stationary, (name, kind), cta_group in choices:
+        if not stationary or (cta_group == 1 and not kind.scales):
             scales = kind.scales or {"": 0}
             first_words = {size: word for word, size in reversed(scales.items())}
             for word in reversed(first_words.values()):
-                yield Opcode(kind=name, cta_group=cta_group, weight_stationary=weight_stationary, scale_word=word)
+                yield Opcode(
+                    kind=name, sparse=sparse, cta_group=cta_group, weight_stationary=stationary, scale_word=word
+                )
 
 
 def any_instruction(text: str) -> Instruction:

@@ -1,4 +1,4 @@
-"""Where the operands of ``tcgen05.mma.sp`` lie in tensor memory: index maps, no values.
+"""Where the operands of ``tcgen05.mma`` lie in tensor memory: index maps, no values.
 
 Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. With
 ``.cta_group::2`` each CTA holds its half of the rows, placed as these maps place them, at the same addresses.
@@ -48,29 +48,34 @@ class Layout:
         Rows of D in one CTA.
     cta_group : int
         CTAs that share D.
-    weight_stationary : bool
-        Whether it is that of ``.ws``.
+    folded : bool
+        Whether N is cut into parts, one below the other, so that few rows take all lanes.
 
     Notes
     -----
     Source: PTX ISA, data path layout organization (table); places from CUTLASS ``tmem_frg`` and ``tmem_frg_ws``. Layout
-    B belongs to dense instructions.
+    B belongs to dense instructions, E and G to ``.ws``.
     """
 
     name: str
     rows: int
     cta_group: int
-    weight_stationary: bool = False
+    folded: bool = False
 
     @property
     def half_lanes(self) -> bool:
         """Whether it uses 16 lanes of each 32, from lane 0 or 16 on."""
-        return self.rows == 64 and not self.weight_stationary
+        return self.rows == 64 and not self.folded
 
     @property
     def column_parts(self) -> int:
         """Parts into which N is cut, one below the other."""
-        return LANES // self.rows if self.weight_stationary else 1
+        return LANES // self.rows if self.folded else 1
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """Lanes from the first copy to each of those that operand A and the metadata have, one for each part of N."""
+        return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:
         """Return the lane of a row, relative to the base address."""
@@ -81,6 +86,7 @@ LAYOUTS: dict[str, Layout] = {
     record.name: record
     for record in (
         Layout("A", 128, 2),
+        Layout("B", 64, 2, True),
         Layout("C", 64, 2),
         Layout("D", 128, 1),
         Layout("E", 64, 1, True),
@@ -90,13 +96,14 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def layout_for(m: int, cta_group: int, weight_stationary: bool = False) -> Layout:
-    """Return the layout of a sparse instruction with `m` rows, of all CTAs together."""
+def layout_for(m: int, cta_group: int, weight_stationary: bool = False, sparse: bool = True) -> Layout:
+    """Return the layout of an instruction with `m` rows, of all CTAs together."""
     if m == LANES and cta_group == 1:
         return LAYOUTS["D"]
-    wanted = (m // cta_group, cta_group, weight_stationary)
+    rows = m // cta_group
+    wanted = (rows, cta_group, weight_stationary or (cta_group == 2 and rows == 64 and not sparse))
     for layout in LAYOUTS.values():
-        if (layout.rows, layout.cta_group, layout.weight_stationary) == wanted:
+        if (layout.rows, layout.cta_group, layout.folded) == wanted:
             return layout
     raise ValueError(f"no layout has {m} rows with {cta_group} CTAs")
 
@@ -243,14 +250,15 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     Notes
     -----
     Source: PTX ISA, packing formats of A in tensor memory. Where six-bit and lone four-bit elements sit in their byte
-    PTX shows in figures only.
+    PTX shows in figures only. Of layout B, CUTLASS duplicates A in the lanes of either part of N
+    (``TmemAllocMode::Duplicated``); extensions of CuTe do so for ``.ws`` with 64 rows, of 16-bit elements alone.
     """
-    if layout.weight_stationary and layout.column_parts > 1:
+    bits = instruction.container_bits
+    if layout.name == "G" or (layout.name == "E" and bits != 16):
         raise OperandError(
             f"a of {instruction} must be in shared memory: no public source states where '.ws' with M = {layout.rows} "
-            f"wants it in tensor memory"
+            f"wants elements of {bits} bits in tensor memory"
         )
-    bits = instruction.container_bits
     if instruction.a.bits < bits == 8:
         raise OperandError(
             f"a of {instruction} must be in shared memory: no public source states in words where a "
@@ -259,7 +267,8 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     lane, column = _base("a", address, layout)
     row, k = np.arange(layout.rows)[:, None], np.arange(instruction.stored_k)[None, :]
     per_word = _WORD_BITS // bits
-    return _tensor_map("a", lane + layout.lanes(row), column + k // per_word, k % per_word * bits, bits)
+    lanes = lane + layout.lanes(row)
+    return _tensor_map("a", lanes, column + k // per_word, k % per_word * bits, bits, layout.copies)
 
 
 @lru_cache(maxsize=256)
@@ -286,20 +295,18 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     ------
     OperandError
         The address is misaligned or out of range, the last column is passed, or no public source states where the
-        metadata lies: for layouts C and F, and for selectors 2 and 3.
+        metadata lies: for selectors 2 and 3.
 
     Notes
     -----
     Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``, with which JAX agrees for 128 rows; PTX shows figures only.
     With elements of 16 bits or more, eight chunks a row, a word holds four chunks of each of two rows and the selector
-    picks the column; below, two columns hold eight chunks each of one row.
+    picks the column; below, two columns hold eight chunks each of one row. Layouts C and F, 64 rows in half of the
+    lanes: github.com/noheat61/triton, DOT_SPARSE_INTERNALS.md section 10, whose kernels give every bit on a Jetson Thor
+    (f16, bf16 and fp8, one CTA): a row's lane is that of D, as with 128 rows; two figures of PTX (262 and 264, the
+    metadata of f16 and tf32) are exchanged.
     """
     lane, column = _base("e", address, layout)
-    if layout.half_lanes:
-        raise OperandError(
-            f"{instruction} is not covered: no public source states where layout {layout.name}, 64 rows in a CTA, "
-            f"has its metadata"
-        )
     if sparsity_selector >= instruction.sparsity_selectors:
         raise OperandError(
             f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.sparsity_selectors)))}: "
@@ -308,16 +315,15 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     if column % 2:
         raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")
     row, chunk = np.arange(layout.rows)[:, None], np.arange(instruction.chunks)[None, :]
-    copies = tuple(range(0, LANES, layout.rows))
     if instruction.wide:
-        lanes = row // 16 * 16 + chunk // 4 * 8 + row % 8
+        lanes = layout.lanes(row // 16 * 16 + chunk // 4 * 8 + row % 8)
         low_bits = row % 16 // 8 * 16 + chunk % 4 * 4
-        return _tensor_map("e", lane + lanes, column + sparsity_selector, low_bits, 4, copies)
-    return _tensor_map("e", lane + row, column + chunk // 8, chunk % 8 * 4, 4, copies)
+        return _tensor_map("e", lane + lanes, column + sparsity_selector, low_bits, 4, layout.copies)
+    return _tensor_map("e", lane + layout.lanes(row), column + chunk // 8, chunk % 8 * 4, 4, layout.copies)
 
 
 @lru_cache(maxsize=256)
-def scale_map(name: str, lines: int, size: int, scale_id: int, address: int) -> TensorMap:
+def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
     """Map the block scales of one operand.
 
     Parameters
@@ -332,24 +338,35 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int) -> 
         Byte of a word where they start.
     address : int
         Base address.
+    parts : int
+        Parts of the lines that lie one below the other: of B, those into which the layout of D cuts N.
 
     Returns
     -------
     TensorMap
-        Of a matrix (lines, size) of bytes; each partition of 32 lanes holds a copy.
+        Of a matrix (lines, size) of bytes; each partition of 32 lanes holds a copy of its part.
 
     Raises
     ------
     OperandError
-        The address is misaligned or out of range, or the last column is passed.
+        The address is misaligned or out of range, the last column is passed, or no public source states where the
+        scales lie.
 
     Notes
     -----
-    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``.
+    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``, for two parts that of ``2by2``, which takes whole
+    partitions.
     """
     lane, column = decode_address(address, name)
     if lane:
         raise OperandError(f"{name} must start at lane 0 of tensor memory, not {lane}")
+    if parts > 1 and lines % (parts * _PARTITION):
+        raise OperandError(
+            f"{name} must be of a multiple of {parts * _PARTITION} columns, not {lines}: no public source states where "
+            f"the scales of fewer lie in layout B"
+        )
     line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
-    copies = tuple(range(0, LANES, _PARTITION))
-    return _tensor_map(name, line % _PARTITION, column + line // _PARTITION, 8 * (scale_id + scale), 8, copies)
+    part, within = np.divmod(line, lines // parts)
+    lanes = part * (LANES // parts) + within % _PARTITION
+    copies = tuple(range(0, LANES // parts, _PARTITION))
+    return _tensor_map(name, lanes, column + within // _PARTITION, 8 * (scale_id + scale), 8, copies)

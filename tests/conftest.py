@@ -156,18 +156,21 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
         i for i in instructions_of(opcode)
         if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items())
     )  # fmt: skip
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
     # D from column 256 on; words of metadata and scales are the same wherever a copy may be.
-    addresses = {"d": 256, "e": 8, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
+    addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
     addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
-    words: list[tuple[NDArray[np.bool_], int]] = [(metadata_map(layout, i, 0, 8).words(), 0x49CD4E86)]
+    words: list[tuple[NDArray[np.bool_], int]] = []
+    if i.sparse:
+        addresses["e"] = 8
+        words.append((metadata_map(layout, i, 0, 8).words(), 0x49CD4E86))
     if i.scale_size:
         addresses |= {"scale_a": 20, "scale_b": 40}
-        for name, lines in (("scale_a", layout.rows), ("scale_b", i.n)):
-            words.append((scale_map(name, lines, i.scale_size, 0, addresses[name]).words(), 0x7F7E7F80))
+        for name, lines, parts in (("scale_a", layout.rows, 1), ("scale_b", i.n, layout.column_parts)):
+            words.append((scale_map(name, lines, i.scale_size, 0, addresses[name], parts).words(), 0x7F7E7F80))
     for places, word in words:
         tmem[..., places] = word
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=i))

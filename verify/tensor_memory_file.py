@@ -1,10 +1,11 @@
-"""Register files of ``tcgen05.mma.sp``: images of tensor memory and shared memory instead of registers.
+"""Register files of ``tcgen05.mma``: images of tensor memory and shared memory instead of registers.
 
-Keys: ``instruction`` (0-d string), ``idesc``, ``d``, ``a``, ``b``, ``e`` (0-d integers: instruction descriptor,
-addresses in tensor memory, descriptors of shared memory) and, for a block-scaled kind, ``scale_a`` and ``scale_b``
-(addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a further axis of 2 in
-front for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
-``enable_input_d`` (0 or 1), ``scale_input_d``, ``disable_output_lane`` (four integers), ``arch`` and ``metadata``.
+Keys: ``instruction`` (0-d string), ``idesc``, ``d``, ``a``, ``b`` (0-d integers: instruction descriptor, addresses in
+tensor memory, descriptors of shared memory), for a sparse instruction ``e`` and for a block-scaled kind ``scale_a`` and
+``scale_b`` (addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a further axis
+of 2 in front for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
+``enable_input_d`` (0 or 1), ``scale_input_d``, ``disable_output_lane`` (four integers), ``zero_column_mask``, ``arch``
+and ``metadata``.
 """
 
 from dataclasses import dataclass, replace
@@ -25,9 +26,11 @@ from .archive import Archive
 __all__ = ["TensorMemoryFile", "interpret"]
 
 _DEFAULT_ARCH = "sm_100"
-_ADDRESSES = ("d", "a", "b", "e")
+_ADDRESSES = ("d", "a", "b")
+_METADATA = ("e",)
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
+_COLUMN_MASK = "zero_column_mask"
 #: Keys of the images, the attributes that hold them, and the axes behind those of cases and CTAs.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
@@ -35,7 +38,7 @@ _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.ui
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorMemoryFile:
-    """Contents of a register file of ``tcgen05.mma.sp``.
+    """Contents of a register file of ``tcgen05.mma``.
 
     Attributes
     ----------
@@ -44,7 +47,7 @@ class TensorMemoryFile:
     idesc : int
         Instruction descriptor.
     addresses : dict of str to int
-        Of ``d``, ``a``, ``b``, ``e`` and, where there are any, of ``scale_a`` and ``scale_b``: addresses in tensor
+        Of ``d``, ``a``, ``b`` and, where there are any, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
         memory or descriptors, as in :func:`sptc.tcgen05_mma`.
     tmem : ndarray of uint32, shape (cases, 128, 512) or (cases, 2, 128, 512)
         Tensor memory before the instruction.
@@ -58,6 +61,8 @@ class TensorMemoryFile:
         Exponent by which the old D is scaled down.
     disable_output_lane : tuple of 4 int, or None
         Mask of the lanes of D that keep what they hold, as in :func:`sptc.tcgen05_mma`.
+    zero_column_mask : int or None
+        Which columns of B are zero, and by how many they are shifted, as in :func:`sptc.tcgen05_mma`.
     arch : str
         Architecture.
     metadata : str
@@ -73,6 +78,7 @@ class TensorMemoryFile:
     enable_input_d: bool = True
     scale_input_d: int = 0
     disable_output_lane: tuple[int, ...] | None = None
+    zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"
 
@@ -126,13 +132,14 @@ class TensorMemoryFile:
             self.addresses["a"],
             self.addresses["b"],
             self.idesc,
-            e=self.addresses["e"],
+            e=self.addresses.get("e"),
             smem=np.moveaxis(self.smem, 0, axis),
             scale_a=self.addresses.get("scale_a"),
             scale_b=self.addresses.get("scale_b"),
             enable_input_d=self.enable_input_d,
             scale_input_d=self.scale_input_d,
             disable_output_lane=self.disable_output_lane,
+            zero_column_mask=self.zero_column_mask,
             backend=backend,
             metadata=self.metadata,
         )
@@ -153,14 +160,14 @@ class TensorMemoryFile:
     @property
     def _place_of_d(self) -> TensorMap:
         i, opcode = self.instruction, self.opcode
-        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
         return accumulator_map(layout, i.n, i.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
         """Return the keys of the archive."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
-        masks = {} if self.disable_output_lane is None else {_MASKS: self.disable_output_lane}
+        masks = {_MASKS: self.disable_output_lane, _COLUMN_MASK: self.zero_column_mask}
         return {
             "instruction": str(self.opcode),
             "idesc": self.idesc,
@@ -168,7 +175,7 @@ class TensorMemoryFile:
             **{key: np.moveaxis(image, axis, 0) for key, image in images.items() if image is not None},
             "enable_input_d": self.enable_input_d,
             "scale_input_d": self.scale_input_d,
-            **masks,
+            **{key: mask for key, mask in masks.items() if mask is not None},
             "arch": self.arch,
             "metadata": self.metadata,
         }
@@ -185,7 +192,8 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         Its instruction does not parse.
     """
     opcode = parse_opcode(archive.string("instruction", ""))
-    archive.require(["idesc", "smem", "tmem", *_ADDRESSES, *(_SCALES if opcode.scale_size else ())])
+    addresses = [*_ADDRESSES, *(_METADATA if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
+    archive.require(["idesc", "smem", "tmem", *addresses])
     images = {}
     for key, (attribute, dtype, tail) in _IMAGES.items():
         if key in archive.arrays:
@@ -203,10 +211,11 @@ def interpret(archive: Archive) -> TensorMemoryFile:
     return TensorMemoryFile(
         opcode=opcode,
         idesc=archive.integer("idesc"),
-        addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_SCALES) if key in archive.arrays},
+        addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_METADATA, *_SCALES) if key in archive.arrays},
         enable_input_d=archive.flag("enable_input_d", True),
         scale_input_d=archive.integer("scale_input_d", 0),
         disable_output_lane=archive.integers(_MASKS, (0,) * 4) if _MASKS in archive.arrays else None,
+        zero_column_mask=archive.integer(_COLUMN_MASK) if _COLUMN_MASK in archive.arrays else None,
         arch=archive.string("arch", _DEFAULT_ARCH),
         metadata=archive.policy(),
         **images,

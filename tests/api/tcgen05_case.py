@@ -1,4 +1,4 @@
-"""Instructions of ``tcgen05.mma.sp`` with random operands, placed in memory as the manual lays them out."""
+"""Instructions of ``tcgen05.mma`` with random operands, placed in memory as the manual lays them out."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,8 @@ Random = np.random.Generator
 
 SP, SP2 = "tcgen05.mma.sp.cta_group::1", "tcgen05.mma.sp.cta_group::2"
 WS = "tcgen05.mma.ws.sp.cta_group::1"
+DENSE, DENSE2 = "tcgen05.mma.cta_group::1", "tcgen05.mma.cta_group::2"
+DENSE_WS = "tcgen05.mma.ws.cta_group::1"
 F16, F16_2 = f"{SP}.kind::f16", f"{SP2}.kind::f16"
 MXF8 = f"{SP}.kind::mxf8f6f4.block_scale"
 NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
@@ -41,7 +43,7 @@ class Case:
     a: NDArray  # (m, stored k) containers, signs already flipped
     b: NDArray  # (k, n)
     c: NDArray  # (m, n)
-    nibbles: NDArray[np.uint8]
+    nibbles: NDArray[np.uint8] | None
     scale_a: NDArray[np.uint8] | None
     scale_b: NDArray[np.uint8] | None  # (CTAs, n, scales)
     d: TensorMap
@@ -57,7 +59,7 @@ class Case:
             cut(self.a, self.ctas),
             np.stack([self.b] * self.ctas),
             cut(self.c if c is None else c, self.ctas),
-            cut(self.nibbles, self.ctas),
+            None if self.nibbles is None else cut(self.nibbles, self.ctas),
             None if self.scale_a is None else cut(self.scale_a, self.ctas),
             self.scale_b,
         )
@@ -114,7 +116,7 @@ class Memory:
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, rng: Random) -> None:
         i, self.ctas = descriptor.instruction, opcode.cta_group
         self.descriptor = descriptor
-        self.layout = layout_for(i.m, self.ctas, opcode.weight_stationary)
+        self.layout = layout_for(i.m, self.ctas, opcode.weight_stationary, opcode.sparse)
         self.tmem = rng.integers(0, 1 << 32, (self.ctas, 128, 512), dtype=np.uint32)
         self.smem = rng.integers(0, 256, (self.ctas, 1 << 17), dtype=np.uint8)
         self.arguments: dict[str, Any] = {"idesc": encode_instruction_descriptor(opcode, descriptor)}
@@ -138,7 +140,8 @@ class Memory:
         assert i.scale_size
         codes = random_codes(i.scale_format, "mid", (self.ctas, lines, i.scale_size), rng).astype(np.uint8)
         scale_id = getattr(self.descriptor, f"scale_id_{name}")
-        fill_tensor(self.tmem, scale_map(name, lines, i.scale_size, scale_id, base), codes)
+        parts = self.layout.column_parts if name == "b" else 1
+        fill_tensor(self.tmem, scale_map(name, lines, i.scale_size, scale_id, base, parts), codes)
         self.arguments[f"scale_{name}"] = base
         return codes
 
@@ -193,10 +196,15 @@ def case(
     any_nibble: bool = False,
     **wanted: object,
 ) -> Case:
-    """Build an instruction whose shape and types are as wanted, with random operands and random bits around them."""
+    """Build an instruction whose shape and types are as wanted, with random operands and random bits around them.
+
+    `options` are those of its descriptor, and the lane at which operands in tensor memory start.
+    """
     opcode = parse_opcode(text)
     i = instruction_for(opcode, wanted)
-    descriptor = descriptor_for(i, options or {}, rng)
+    options = {"lane": 0, **(options or {})}
+    lane = options.pop("lane")
+    descriptor = descriptor_for(i, options, rng)
     distribution = distribution or ("uniform" if i.a.is_integer else "mid")
     codes_a, codes_b = (
         random_codes(fmt, distribution, shape, rng) << fmt.ignored_low_bits
@@ -204,18 +212,22 @@ def case(
         for fmt, shape in ((i.a, (i.m, i.stored_k)), (i.b, (i.n, i.k)))
     )
     c = random_codes(i.c, distribution, (i.m, i.n), rng).astype(CONTAINERS[i.c.bits])
-    legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)  # type: ignore[union-attr]
-    nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
+    nibbles = None
+    if i.rule:
+        legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
+        nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
 
     memory = Memory(opcode, descriptor, rng)
-    where_d = accumulator_map(memory.layout, i.n, i.d.bits, D_AT)
-    memory.in_tensor("d", where_d, c, D_AT)
-    memory.in_tensor("e", metadata_map(memory.layout, i, descriptor.sparsity_selector, E_AT), nibbles, E_AT)
+    d_at, a_at, e_at = (lane << 16 | column for column in (D_AT, A_AT, E_AT))
+    where_d = accumulator_map(memory.layout, i.n, i.d.bits, d_at)
+    memory.in_tensor("d", where_d, c, d_at)
+    if nibbles is not None:
+        memory.in_tensor("e", metadata_map(memory.layout, i, descriptor.sparsity_selector, e_at), nibbles, e_at)
     if a_in == "shared":
         memory.in_shared("a", codes_a, i.a, descriptor.transpose_a, swizzles[0])
     else:
         noise = rng.integers(0, 4, codes_a.shape) << 6 if is_padded(i, i.a) else 0
-        memory.in_tensor("a", a_map(memory.layout, i, A_AT), codes_a | noise, A_AT)
+        memory.in_tensor("a", a_map(memory.layout, i, a_at), codes_a | noise, a_at)
     memory.in_shared("b", codes_b, i.b, descriptor.transpose_b, swizzles[1])
     scale_a = scale_b = None
     if i.scale_size:
@@ -225,8 +237,8 @@ def case(
         text,
         i,
         {**memory.arguments, **memory.images()},
-        containers(i, codes_a, i.a, descriptor.negate_a),
-        containers(i, codes_b, i.b, descriptor.negate_b).T,
+        containers(i, codes_a, i.a, descriptor.negate_a != descriptor.negate_b),
+        containers(i, codes_b, i.b, False).T,
         c,
         nibbles,
         scale_a,

@@ -97,7 +97,10 @@ def test_other_memories(capsys: pytest.CaptureFixture[str]) -> None:
     assert "127,15 = lane 127 column 7 bits 31:16\n" in text
     assert "31,7 = byte 510\n" in text
     text = explained(capsys, f"{TCGEN05} (m64n8k32.f32.f16.f16)")
-    assert "no public source states where layout F, 64 rows in a CTA, has its metadata" in " ".join(text.split())
+    assert "lane = row//16*32 + chunk//4*8 + row % 8" in text
+    text = explained(capsys, "tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)")
+    assert "lane = row + 64*(n//32)" in text
+    assert "with copies 64 lanes on" in text
     text = explained(capsys, MXF4)
     assert "scales of B: 8 x 2, 8 bits each, in registers" in text
     text = explained(capsys, "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
@@ -222,7 +225,7 @@ def test_what_a_nibble_does(value: int, wanted: str, capsys: pytest.CaptureFixtu
         ([], "an instruction or --nibble is missing"),
         (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
         ([F16.replace("k32", "k64")], "'.m16n8k64' in .* is not accepted as shape"),
-        (["tcgen05.mma.cta_group::1.kind::f16"], "'.sp' is missing in"),
+        (["tcgen05.mma.kind::f16"], "'.cta_group' is missing in"),
         ([f"{TCGEN05} (m96n8k32.f32.f16.f16)"], "'m96n8k32.f32.f16.f16' is no shape with types of"),
         ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma.*; sm_90 has it"),
         ([F16, "--arch", "sm_75"], "'sm_75' is no known architecture"),

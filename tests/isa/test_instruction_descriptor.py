@@ -203,7 +203,7 @@ REFUSED = [
     (f"{SP}.kind::i8", {}, 1 << 13, r"asks for negated A, which '\.kind::i8' does not have$"),
     (f"{SP}.kind::i8", {}, 1 << 14, r"asks for negated B, which '\.kind::i8' does not have$"),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 15, r"asks for transposed A, which \.e2m1 of this kind does not have$"),
-    (f"{SP}.kind::f8f6f4", {"b": "e3m2"}, 1 << 16, r"asks for transposed B, which \.e3m2 of this kind does not have$"),
+    (f"{SP}.kind::f8f6f4", {"b": "e3m2", "n": 8}, 1 << 16, r"a multiple of 16 with transposed B of 8 bits, not 8$"),
     (f"{SP}.kind::f8f6f4", {"n": 8}, 1 << 16, r"N in .* a multiple of 16 with transposed B of 8 bits, not 8$"),
     (f"{SP2}.kind::f8f6f4", {"n": 48}, 1 << 16, r"N in .* a multiple of 32 with transposed B of 8 bits, not 48$"),
     (f"{SP}.kind::i8", {}, 1, r"the selector in .* must be 0, not 1$"),

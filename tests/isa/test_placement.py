@@ -141,20 +141,20 @@ def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("opcode", "i"), TCGEN05, ids=lambda part: getattr(part, "shape_and_types", str(part)))
 def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> None:
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary)
+    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
     tmem = rng.integers(0, 1 << 32, (1, 128, 512), np.uint32)
     makers = {
         "a": partial(a_map, layout, i, 0),
         "d": partial(accumulator_map, layout, i.n, i.d.bits, 0),
         "scale_a": partial(scale_map, "scale_a", layout.rows, i.scale_size or 0, 0, 0),
-        "scale_b": partial(scale_map, "scale_b", i.n, i.scale_size or 0, 0, 0),
+        "scale_b": partial(scale_map, "scale_b", i.n, i.scale_size or 0, 0, 0, layout.column_parts),
     }
     for sparsity_selector in range(i.sparsity_selectors):
         found = placements(i, sparsity_selector, opcode)
-        assert ("metadata" in found.unknown) == layout.half_lanes
+        assert {key.split()[0] for key in found.unknown} <= {"a", "scale_b"}
         makers["metadata"] = partial(metadata_map, layout, i, sparsity_selector, 0)
         in_tensor = {place.operand: place for place in found.operands if place.memory is Memory.TENSOR}
-        wanted = {"a", "d", "metadata"} | ({"scale_a", "scale_b"} if i.scale_size else set())
+        wanted = {"a", "d", *(["metadata"] if i.sparse else []), *(["scale_a", "scale_b"] if i.scale_size else [])}
         assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == wanted
         assert [place.operand for place in found.operands if place.memory is Memory.SHARED] == ["a", "b"]
         for place in found.operands:

@@ -48,7 +48,7 @@ def _maps() -> dict[str, TensorMap]:
     """Every map there is, at bases away from zero."""
     maps = {}
     for layout in LAYOUTS.values():
-        for n in (64, 128) if layout.weight_stationary else (64, 128, 256):
+        for n in (64, 128) if layout.folded else (64, 128, 256):
             for bits in (16, 32):
                 for lane in (0, 16) if layout.half_lanes else (0,):
                     name = f"d in {layout.name}, n {n}, {bits} bits, lane {lane}"
@@ -224,12 +224,16 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: accumulator_map(F, 8, 32, 8 << 16), r"^d must start at lane 0 or 16 .* in layout F, not 8$"),
     (lambda: a_map(D, F16, 505), r"^a at column 505 .* reaches column 512"),
     (lambda: a_map(D, F16, 32 << 16), r"^a must start at lane 0 "),
-    (lambda: a_map(E, F16, 0), r"^a of .* must be in shared memory: no public source .* '\.ws' with M = 64"),
+    (
+        lambda: a_map(E, I8, 0),
+        r"^a of .* no public source .* '\.ws' with M = 64 wants elements of 8 bits",
+    ),
+    (lambda: a_map(LAYOUTS["G"], F16, 0), r"^a of .* no public source .* '\.ws' with M = 32 wants elements of 16 bits"),
     (lambda: a_map(D, instruction("f8f6f4", "e2m1"), 0), r"^a of .* no public source states in words where a 4-bit"),
     (lambda: a_map(D, instruction("mxf8f6f4", "e3m2"), 0), r"^a of .* no public source states in words where a 6-bit"),
     (lambda: a_map(D, instruction("mxf8f6f4", "e2m1"), 0), r"^a of .* no public source states in words"),
-    (lambda: metadata_map(F, F16, 0, 0), r"is not covered: no public source states where layout F, 64 rows in a CTA"),
-    (lambda: metadata_map(LAYOUTS["C"], I8, 0, 16 << 16), r"no public source states where layout C"),
+    (lambda: metadata_map(F, F16, 0, 8 << 16), r"^e must start at lane 0 or 16 .* in layout F, not 8$"),
+    (lambda: scale_map("scale_b", 96, 1, 0, 0, 2), r"^scale_b must be of a multiple of 64 columns, not 96: no public"),
     (lambda: metadata_map(D, F16, 2, 0), r"^the selector of .* must be 0 or 1: no public source .* columns 2 picks$"),
     (lambda: metadata_map(D, F16, 0, 5), r"^e of .* must start at an even column of tensor memory, not 5$"),
     (lambda: metadata_map(D, F16, 0, 1 << 16), r"^e must start at lane 0 "),

@@ -220,7 +220,7 @@ def test_an_instruction_that_does_not_parse(tensor_memory_file: Make, tmp_path: 
     write(tmp_path / "file.npz", tensor_memory_file(F16, rng))
     whole = contents(tmp_path / "file.npz")
     for text, words in (
-        ("tcgen05.mma.cta_group::1.kind::f16", r"'\.sp' is missing"),
+        ("tcgen05.mma.kind::f16", r"'\.cta_group' is missing"),
         ("tcgen05.ld", "no known opcode"),
     ):
         np.savez(tmp_path / "other.npz", **whole | {"instruction": text})
