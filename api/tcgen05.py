@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor
+from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
 from ..isa.memory import SharedMap, decode_descriptor, shared_map
@@ -60,6 +61,7 @@ def tcgen05_mma(
     scale_input_d: int = 0,
     disable_output_lane: Sequence[int] | None = None,
     zero_column_mask: int | None = None,
+    arch: str = "sm_100",
     backend: str = "golden",
     metadata: str = "strict",
 ) -> NDArray[np.uint32]:
@@ -96,6 +98,9 @@ def tcgen05_mma(
         Mask of the lanes of D that keep what they hold, 32 to a number, lane 0 in the lowest bit of the first.
     zero_column_mask : int, optional
         Zero-column mask descriptor of ``.ws`` (64 bits): columns of B that are zero, and by how many they are shifted.
+    arch : str
+        ``"sm_100"``, or a target with its numerics: ``"sm_100a"``, ``"sm_103a"``, which lacks ``.kind::i8``, or
+        ``"sm_110a"``.
     backend : str
         ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
         Amaranth's simulator.
@@ -112,7 +117,7 @@ def tcgen05_mma(
     Raises
     ------
     InstructionError
-        The text does not parse.
+        The text does not parse, or `arch` does not have the instruction.
     OperandError
         An operand is missing, superfluous, misaligned, or of the wrong shape, type or range; copies that must be equal
         differ; or no public source states what the instruction does with it.
@@ -130,6 +135,7 @@ def tcgen05_mma(
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     descriptor = decode_instruction_descriptor(opcode, _integer("idesc", idesc, opcode))
+    arch = require_target(descriptor.instruction, arch)
     if not isinstance(enable_input_d, (bool, np.bool_)):
         raise OperandError(f"enable_input_d of {opcode} must be True or False, not {enable_input_d!r}")
     _check_scale_input_d(scale_input_d, opcode)
@@ -143,7 +149,7 @@ def tcgen05_mma(
     placement = _placement(opcode, descriptor, addresses, scales, zero_column_mask)
     tmem, image = _images(opcode, placement, tmem, smem)
     execution = _Execution(
-        opcode, descriptor, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
+        opcode, descriptor, arch, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
     )
     ctas = () if opcode.cta_group == 1 else (2,)
     tail, tails = (*ctas, LANES, COLUMNS), {"tmem": len(ctas) + 2, "smem": len(ctas) + 1}
@@ -173,6 +179,7 @@ class _Execution:
 
     opcode: Opcode
     descriptor: InstructionDescriptor
+    arch: str
     placement: Placement
     computes: Backend
     metadata: str
@@ -196,7 +203,7 @@ class _Execution:
                 self._as_tall_as_a(self.placement.e),
                 self.metadata,
             )
-        d = self.computes.multiply(instruction, "sm_100", replace(operands, c=self._accumulator(operands.c)))
+        d = self.computes.multiply(instruction, self.arch, replace(operands, c=self._accumulator(operands.c)))
         # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, d, self.disabled)

@@ -4,9 +4,11 @@ import numpy as np
 
 from ..errors import InstructionError, OperandError
 from ..golden.registers import gather_warp, pack
+from ..isa.architectures import TARGETS, require_target
+from ..isa.evidence import Evidence
 from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
-from ..isa.instructions import Instruction, parse, require_architecture
+from ..isa.instructions import Instruction, parse
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
 from .backends import backend as backend_named
@@ -35,7 +37,8 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     instruction : str
         PTX opcode with its qualifiers.
     arch : str
-        For example ``"sm_90"``.
+        For example ``"sm_90"``, or a target such as ``"sm_90a"``. Of chips that only share the numerics of another
+        one, sm_103, sm_110 and sm_121, everything is modelled.
     a_from : str, optional
         Of ``wgmma``, the form with A in ``"registers"`` or behind a descriptor, ``"shared"``; otherwise the weaker of
         the two counts.
@@ -53,7 +56,9 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     InstructionError
         The text does not parse, the architecture does not have the instruction, or it has no such form.
     """
-    return evidence_of(any_instruction(instruction), arch, a_from).value
+    parsed = any_instruction(instruction)
+    level = evidence_of(parsed, require_target(parsed, arch), a_from)
+    return level.value if TARGETS[arch].same_chip else Evidence.MODELLED.value
 
 
 def mma(
@@ -113,7 +118,7 @@ def mma(
     parsed = parse(instruction)
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
-    require_architecture(parsed, arch)
+    arch = require_target(parsed, arch)
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     accumulators = accumulator_fragment(parsed)

@@ -3,7 +3,16 @@
 import argparse
 from collections.abc import Callable
 
-__all__ = ["integer", "seconds"]
+from ..isa.architectures import TARGETS
+
+__all__ = ["architecture", "integer", "seconds"]
+
+
+def architecture(word: str) -> str:
+    """Read an architecture or one of the assembler's targets; return whose numerics it has."""
+    if word not in TARGETS:
+        raise argparse.ArgumentTypeError(f"{word!r} is no known architecture; expected {', '.join(TARGETS)}")
+    return TARGETS[word].arch
 
 
 def integer(least: int) -> Callable[[str], int]:

@@ -17,13 +17,12 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
-from ..isa.instructions import ARCHITECTURES
 from ..verify.campaign import prepare, reproducer, run, unfinished
 from ..verify.campaign_state import Record, StateFolder, Totals, parameters
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_TILES, Plan, Shard
-from .arguments import integer, seconds
+from .arguments import architecture, integer, seconds
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -38,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "without a limit, until each had its turn. At the first mismatch, stop and write a register file of one tile "
         "that shows it.",
     )
-    parser.add_argument("--arch", nargs="+", default=[], choices=ARCHITECTURES, metavar="ARCH", help="architectures")
+    parser.add_argument("--arch", nargs="+", default=[], type=architecture, metavar="ARCH", help="architectures")
     where = add_limits(parser)
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"

@@ -12,6 +12,7 @@ from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction, parse
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.tcgen05 import Opcode, instructions_of, parse_opcode
+from .arguments import architecture
 from .explain_nibble import nibble_as_dict, nibble_text
 from .explain_text import explanation, numerics_as_dict, title
 
@@ -36,7 +37,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "descriptor adds may stand in brackets, as in 'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     parser.add_argument("--selector", type=int, default=0, metavar="N", help="sparsity selector (default 0)")
-    parser.add_argument("--arch", help="whose numerics to print (default: the first that has the instruction)")
+    parser.add_argument(
+        "--arch",
+        type=architecture,
+        metavar="ARCH",
+        help="whose numerics to print (default: the first that has the instruction)",
+    )
     parser.add_argument("--operand", choices=_OPERANDS, help="of this operand alone")
     parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain a nibble instead, such as 0b0110 or 6")
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the maps (extra: area)")

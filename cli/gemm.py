@@ -29,13 +29,13 @@ from ..gemm.product import (
 )
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.formats import FORMATS
-from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
+from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from ..verify.timing import unit_steps
-from .arguments import integer
+from .arguments import architecture, integer
 from .gemm_plot import plot_errors
 from .progress import progress_bar
 
@@ -66,7 +66,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--scales", choices=("ue8m0", "ue4m3"), help="block scales: quantise by the MX or the NVFP4 recipe (sm_120)"
     )
     what.add_argument("--instruction", metavar="TEXT", help="instruction, as PTX spells it")
-    parser.add_argument("--arch", choices=ARCHITECTURES, default="sm_90", help="numerics (default %(default)s)")
+    parser.add_argument(
+        "--arch", type=architecture, metavar="ARCH", default="sm_90", help="numerics (default %(default)s)"
+    )
     parser.add_argument(
         "--backend", nargs="+", choices=BACKENDS, default=["golden", "rtl"], help="what computes; all must agree"
     )

@@ -14,13 +14,12 @@ from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..isa.evidence import weakest
-from ..isa.instructions import ARCHITECTURES
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
 from ..verify.timing import Cycles, measured, modelled
-from .arguments import integer
+from .arguments import architecture, integer
 
 __all__ = ["add_parser"]
 
@@ -37,7 +36,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
-    parser.add_argument("--arch", choices=ARCHITECTURES, help="numerics to apply instead of what the files say")
+    parser.add_argument(
+        "--arch", type=architecture, metavar="ARCH", help="numerics to apply instead of what the files say"
+    )
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="at most N tiles of each file")
     parser.add_argument("--seed", type=integer(0), default=0, help="seed of the draw of --limit (default %(default)s)")

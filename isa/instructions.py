@@ -173,6 +173,8 @@ class Instruction:
 
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+")
+#: Parts of dense forms of PTX that are not modelled.
+_NOT_MODELLED = ("f64", "b1", "m8n8k4")
 _QUALIFIERS = {
     "mma": ("sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "kind::…", "block_scale", "scale_vec::…",
             "satfinite"),
@@ -215,6 +217,10 @@ def _sorted_words(text: str) -> _Words:
         raise InstructionError(f"{family!r} in {text!r} is no known opcode; accepted are mma and wgmma.mma_async.")
     sorted_words = _Words(text, family)
     for word in words:
+        if word in _NOT_MODELLED:
+            raise InstructionError(
+                f"'.{word}' in {text!r} is not modelled; of mma and wgmma, every form with .f64, .b1 or .m8n8k4 is not."
+            )
         if word in ("sp", "sp::ordered_metadata"):
             sorted_words.take("sparse", word)
         elif _SHAPE.fullmatch(word):

@@ -24,6 +24,7 @@ from ..api.warp import mma
 from ..api.warpgroup import wgmma
 from ..errors import FileError, MetadataError
 from ..golden.registers import unpack
+from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
 from . import tensor_memory_file
@@ -282,7 +283,7 @@ def _interpret(archive: Archive) -> RegisterFile:
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=archive.integer("selector"),
-        arch=archive.string("arch", _DEFAULT_ARCH),
+        arch=same_numerics(archive.string("arch", _DEFAULT_ARCH)),
         metadata=archive.policy(),
         scale_ids=(byte_a, thread_a, byte_b, thread_b),
         scale_d=archive.flag("scale_d", True),

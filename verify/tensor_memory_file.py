@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ..api.tcgen05 import tcgen05_mma
 from ..golden.tensor_memory import gather_tensor
+from ..isa.architectures import require_target, same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
-from ..isa.instructions import Instruction, require_architecture
+from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for
 from .archive import Archive
@@ -123,7 +124,6 @@ class TensorMemoryFile:
         Error
             As :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
         """
-        require_architecture(self.instruction, self.arch)
         axis = self.opcode.cta_group - 1  # of the cases here; there it is behind that of the CTAs
         result = tcgen05_mma(
             str(self.opcode),
@@ -140,6 +140,7 @@ class TensorMemoryFile:
             scale_input_d=self.scale_input_d,
             disable_output_lane=self.disable_output_lane,
             zero_column_mask=self.zero_column_mask,
+            arch=self.arch,
             backend=backend,
             metadata=self.metadata,
         )
@@ -207,8 +208,9 @@ def interpret(archive: Archive) -> TensorMemoryFile:
                 axes = ", ".join(map(str, (*ctas, "case", *(size or "byte" for size in tail))))
                 raise archive.refuse(key, f"a {np.dtype(dtype)} array of shape [{axes}]")
             images[attribute] = np.moveaxis(value, len(ctas), 0)
+    arch = archive.string("arch", _DEFAULT_ARCH)
     archive.count_cases({key: len(images[name]) for key, (name, _, _) in _IMAGES.items() if name in images})
-    return TensorMemoryFile(
+    file = TensorMemoryFile(
         opcode=opcode,
         idesc=archive.integer("idesc"),
         addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_METADATA, *_SCALES) if key in archive.arrays},
@@ -216,7 +218,10 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         scale_input_d=archive.integer("scale_input_d", 0),
         disable_output_lane=archive.integers(_MASKS, (0,) * 4) if _MASKS in archive.arrays else None,
         zero_column_mask=archive.integer(_COLUMN_MASK) if _COLUMN_MASK in archive.arrays else None,
-        arch=archive.string("arch", _DEFAULT_ARCH),
+        arch=same_numerics(arch),
         metadata=archive.policy(),
         **images,
     )
+    if arch != file.arch:  # another name may lack what that architecture has
+        require_target(file.instruction, arch)
+    return file

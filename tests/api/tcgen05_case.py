@@ -185,6 +185,14 @@ def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> ND
     return (flipped << 2 * (is_padded(i, fmt) and fmt.bits == 4)).astype(CONTAINERS[i.container_bits])
 
 
+def random_nibbles(i: Instruction, any_nibble: bool, rng: Random) -> NDArray[np.uint8] | None:
+    """Return metadata (m, chunks) of a sparse instruction, legal or any."""
+    if i.rule is None:
+        return None
+    legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
+    return legal[rng.integers(0, len(legal), (i.m, i.chunks))]
+
+
 def case(
     text: str,
     rng: Random,
@@ -212,11 +220,7 @@ def case(
         for fmt, shape in ((i.a, (i.m, i.stored_k)), (i.b, (i.n, i.k)))
     )
     c = random_codes(i.c, distribution, (i.m, i.n), rng).astype(CONTAINERS[i.c.bits])
-    nibbles = None
-    if i.rule:
-        legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
-        nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
-
+    nibbles = random_nibbles(i, any_nibble, rng)
     memory = Memory(opcode, descriptor, rng)
     d_at, a_at, e_at = (lane << 16 | column for column in (D_AT, A_AT, E_AT))
     where_d = accumulator_map(memory.layout, i.n, i.d.bits, d_at)
