@@ -1,4 +1,4 @@
-"""``tcgen05.mma.sp`` against the dense ``tcgen05.mma`` of ``mmasim``, 10,240 outputs a row, ten times that on request.
+"""``tcgen05.mma``, dense and sparse, against the dense one of ``mmasim``: 10,240 outputs a row, or ten times that.
 
 The operands go through tensor memory and shared memory. The oracle takes vectors of kept products: B is gathered here
 first, by a formula of its own. ``mmasim`` has no integers; those of :mod:`sptc.golden.integer` are exact sums.
@@ -23,11 +23,12 @@ from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
 
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 
-TEXTS = [
-    *(f"tcgen05.mma.sp.cta_group::1.kind::{kind}" for kind in ("tf32", "f16", "f8f6f4")),
-    *(f"tcgen05.mma.sp.cta_group::1.kind::{kind}.block_scale" for kind in ("mxf8f6f4", "mxf4")),
-    *(f"tcgen05.mma.sp.cta_group::1.kind::mxf4nvf4.block_scale.{word}" for word in ("block32", "block16")),
+KINDS = [
+    *("tf32", "f16", "f8f6f4"),
+    *(f"{kind}.block_scale" for kind in ("mxf8f6f4", "mxf4")),
+    *(f"mxf4nvf4.block_scale.{word}" for word in ("block32", "block16")),
 ]
+TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for kind in KINDS]
 D_AT, E_AT, SFA_AT, SFB_AT = 0, 400, 410, 420
 TORCH_TYPES = {
     "f32": torch.float32,
@@ -117,8 +118,10 @@ def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
     return _tensor(units, fmt.name if fmt.name in TORCH_TYPES else "f16")
 
 
-def _select(i: Instruction, columns: NDArray, nibbles: NDArray) -> NDArray:
-    """Return the units of B that the kept slots of each output meet, shape (m, n, kept units)."""
+def _select(i: Instruction, columns: NDArray, nibbles: NDArray | None) -> NDArray:
+    """Return the units of B that the kept slots of each output meet, shape (m or 1, n, kept units)."""
+    if nibbles is None:
+        return columns[None]
     pairs = np.stack([nibbles & 3, nibbles >> 2], -1).astype(np.intp)
     picked = (pairs + 4 * np.arange(i.chunks)[:, None]).reshape(i.m, -1)
     selected = columns[:, picked].swapaxes(0, 1).copy()
@@ -144,15 +147,18 @@ def _compare(
         b[:, 1:] = b[:, :1]
     a, b = (codes << fmt.ignored_low_bits for codes, fmt in ((a, i.a), (b, i.b)))
     c = _accumulators(i, distribution, rng)
-    assert i.rule
-    legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
-    nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
+    nibbles = None
+    if i.rule:
+        legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
+        nibbles = legal[rng.integers(0, len(legal), (i.m, i.chunks))]
     selector = int(rng.integers(i.sparsity_selectors))
     tmem, smem = np.zeros((128, 512), np.uint32), np.zeros(1 << 16, np.uint8)
     where_d = accumulator_map(LAYOUTS["D"], i.n, i.d.bits, D_AT)
     _put(tmem, where_d, c)
-    _put(tmem, metadata_map(LAYOUTS["D"], i, selector, E_AT), nibbles)
-    given: dict[str, Any] = {"d": D_AT, "e": E_AT}
+    given: dict[str, Any] = {"d": D_AT}
+    if nibbles is not None:
+        _put(tmem, metadata_map(LAYOUTS["D"], i, selector, E_AT), nibbles)
+        given["e"] = E_AT
     for name, start, fmt, codes in (("a", 0, i.a, a), ("b", 1 << 15, i.b, b)):
         given[name] = _write(smem, start, codes, fmt.container_bits, i.container_bits == 8 and fmt.bits < 8)
     scales = []
@@ -200,16 +206,18 @@ def test_row_at_length(row: tuple[str, Instruction], rng: np.random.Generator) -
 
 def test_every_float_instruction_is_a_row() -> None:
     """By types: one tf32, three of 16 bits, 25 pairs with two accumulators, 25 scaled pairs, four of packed e2m1."""
-    assert [sum(i.kind == kind for _, i in _rows(8)) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
-    assert [sum(i.kind == kind for _, i in _rows(80)) for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4")] == [25, 1, 3]
+    for sparse in ("sp", ""):
+        rows = [[i for _, i in _rows(n) if i.sparse == sparse] for n in (8, 80)]
+        assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
+        assert [sum(i.kind == kind for i in rows[1]) for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4")] == [25, 1, 3]
     assert {i.d.name for _, i in _rows(8)} == {"f16", "f32"}
 
 
 def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
     """The comparison itself: an oracle that keeps one bit less must differ."""
-    (row,) = (row for row in _rows(8) if row[1].a.name == "bf16")
-    oracle = _oracle(row[1])
-    _compare(*row, oracle, "mid", False, rng)
-    oracle.arithmetic_op.F -= 1
-    with pytest.raises(AssertionError, match="outputs differ"):
+    for row in (row for row in _rows(8) if row[1].a.name == "bf16"):
+        oracle = _oracle(row[1])
         _compare(*row, oracle, "mid", False, rng)
+        oracle.arithmetic_op.F -= 1
+        with pytest.raises(AssertionError, match="outputs differ"):
+            _compare(*row, oracle, "mid", False, rng)

@@ -1,6 +1,7 @@
 """When a warp of wgmma hands on its panels; what they hold is for the bench and the proofs."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,3 +65,48 @@ def test_cycles(sparse: bool, a_shared: bool, blocks: int) -> None:
     assert taken[0] == first
     assert np.diff(taken[:PANELS]).tolist() == [max(blocks, 5 - less)] * (PANELS - 1)
     assert taken[PANELS] - taken[PANELS - 1] == max(first, blocks)
+
+
+def test_a_from_shared_memory() -> None:
+    """Where each register comes from, by the fragment of the manual: units hold their address, words their place."""
+    made: list[BusyWarp] = []
+
+    class Seen(BusyWarp):
+        def __init__(self, *arguments: Any, **others: Any) -> None:
+            super().__init__(*arguments, **others)
+            made.append(self)
+
+    dut = WgmmaWarp(PRESETS["hopper"], warp_class=Seen)
+    warp, stride, leading = 2, 11, 300
+    found = np.zeros((32, 4), np.int64)
+
+    async def memory(ctx) -> None:
+        async for _, _, *addresses in ctx.tick().sample(*dut.memory.address):
+            for row, address in enumerate(addresses):
+                ctx.set(dut.memory.data[row], sum(4 * address + word << 32 * word for word in range(4)))
+
+    async def bench(ctx) -> None:
+        payload = dut.i.payload
+        for field, value in (("stride", stride), ("leading", leading)):
+            ctx.set(payload.a_descriptor[field], value)
+        for field, value in (("a_shared", 1), ("warp", warp)):
+            ctx.set(payload[field], value)
+        ctx.set(dut.i.valid, 1)
+        ctx.set(dut.c.valid, 1)
+        (busy,) = made
+        for _ in range(40):
+            if ctx.get(busy.i.valid):
+                break
+            await ctx.tick()
+        for lane, register in np.ndindex(found.shape):
+            found[lane, register] = ctx.get(busy.i.payload.a[lane][register])
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.add_process(memory)
+    simulator.run()
+    lane, register = np.indices(found.shape)
+    row = 16 * warp + lane // 4 + 8 * (register % 2)
+    unit = row % 8 + row // 8 * stride + register // 2 * leading
+    np.testing.assert_array_equal(found, 4 * unit + lane % 4)

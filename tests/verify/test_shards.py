@@ -92,7 +92,7 @@ def test_every_distribution_agrees(text: str) -> None:
         shard = plan.shard(index)
         file = draw(shard)
         assert (file.cases, file.arch, file.metadata) == (2, "sm_90", "silicon")
-        assert run_shard(shard, sample=False) == ShardResult(shard, 0)
+        assert run_shard(shard, sample=False) == ShardResult(shard, 0, draw(shard).a_from)
 
 
 def test_a_faulty_unit_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
@@ -118,7 +118,7 @@ def test_coverage_of_a_shard_is_its_own() -> None:
     record = Record(SMALL, None, sample=True)
     record.expect(empty)
     for shard, result in zip(shards, results, strict=True):
-        record.add(ShardResult(replace(SMALL.shard(shard.index)), 0, result.hits))
+        record.add(ShardResult(replace(SMALL.shard(shard.index)), 0, hits=result.hits))
     whole = StepCoverage(PRESETS["ampere"])
     engine = campaign_engine("sm_80")
     with engine.observed(whole.sample):
