@@ -1,0 +1,74 @@
+"""What the assembler of CUDA 13 takes, of every family on every target, and what the package does; with reasons."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sptc.errors import InstructionError
+from sptc.isa.architectures import TARGETS, require_target
+from sptc.isa.tcgen05 import any_instruction
+
+from .assembler import Line, accepted, mma_lines, tcgen05_lines, unmodelled_lines, wgmma_lines
+
+LINES: dict[str, Callable[[], list[Line]]] = {
+    "mma": lambda: [*dict(mma_lines()).items()],
+    "wgmma": lambda: [*dict(wgmma_lines()).items()],
+    "tcgen05 of one CTA": lambda: list(tcgen05_lines(1)),
+    "tcgen05 of two CTAs": lambda: list(tcgen05_lines(2)),
+    "unmodelled": unmodelled_lines,
+}
+CHIPS = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
+#: Why the package takes what the assembler does not: pattern of the opcode, targets, and the reason.
+TAKEN_HERE = [
+    ("wgmma", ("sm_90",), "the name stands for the chip, whose own target is sm_90a"),
+    ("tcgen05", CHIPS[1:4], "the name stands for the chip, whose own target ends in a"),
+    (r"mma.*(kind|e4m3|e5m2)", CHIPS[4:], "the name stands for the chip, whose own target ends in a"),
+    (r"mma.*scale_vec::4X.*ue8m0", ("sm_120a", "sm_121a"), "PTX ISA 9.1 has it, this assembler's 9.0 not yet"),
+]
+#: Why the assembler takes what the package does not.
+TAKEN_THERE = [
+    (r"mma.*kind::f8f6f4", ("sm_100a", "sm_103a", "sm_110a"), "fp8 of mma with a kind is emulated there; not modelled"),
+    (r"mma.*m16n8k16.*kind::f8f6f4", ("sm_120a", "sm_121a"), "half of the K of the kind; not modelled"),
+    (r"mma.*(f64|b1|m8n8k4)", tuple(TARGETS), "dense forms with .f64, .b1 or m8n8k4 are not modelled"),
+]
+
+
+def _takes(text: str, target: str) -> bool:
+    try:
+        require_target(any_instruction(text), target)
+    except InstructionError:
+        return False
+    return True
+
+
+def _reasons(text: str, target: str, known: list[tuple[str, tuple[str, ...], str]]) -> list[str]:
+    return [reason for pattern, targets, reason in known if target in targets and re.match(pattern, text)]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("target", ["sm_100a", *(name for name in TARGETS if name != "sm_100a")])
+def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
+    """Of 50,000 lines, most of them invalid; a reason that explains nothing is one too many."""
+    used = set()
+    for family, make in LINES.items():
+        lines = make()
+        there = accepted(lines, target, tmp_path)
+        here = {place for place, (text, _) in enumerate(lines) if _takes(text, target)}
+        for places, known in ((here - there, TAKEN_HERE), (there - here, TAKEN_THERE)):
+            for place in places:
+                reasons = _reasons(lines[place][0], target, known)
+                assert len(reasons) == 1, (family, target, lines[place][0], reasons)
+                used.update(reasons)
+        assert family == "unmodelled" or here or not there
+    expected = {reason for _, targets, reason in (*TAKEN_HERE, *TAKEN_THERE) if target in targets}
+    assert used == expected
+
+
+@pytest.mark.regression
+def test_what_is_taken_is_counted(tmp_path: Path) -> None:
+    """Every form of wgmma on its own target, dense and sparse, and none beside."""
+    lines = LINES["wgmma"]()
+    there = accepted(lines, "sm_90a", tmp_path)
+    assert {lines[place][0] for place in there} == {text for text, _ in lines if _takes(text, "sm_90a")}
+    assert len(there) == 1056
