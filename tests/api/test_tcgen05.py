@@ -254,12 +254,21 @@ def test_many_images(rng: Random) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("text", "wanted"), [(F16, {"d": "f32"}), (F16_2, {"d": "f16"}), (NVF4, {"scale_format": "ue4m3"})]
+    ("text", "wanted"),
+    [
+        (F16, {"d": "f32"}),
+        (F16_2, {"d": "f16"}),
+        (NVF4, {"scale_format": "ue4m3"}),
+        (F16, {"m": 64}),
+        *((f"{DENSE}{tail}", wanted) for tail, wanted in KINDS),
+        (f"{DENSE2}.kind::mxf8f6f4.block_scale", {"m": 128, "n": 64, "a": "e4m3"}),
+        (f"{DENSE_WS}.kind::i8", {"m": 32, "n": 64}),
+    ],
 )
 def test_the_hardware_gives_the_same(
     text: str, wanted: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The datapaths differ in name alone; other tests build this one.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
-    given = case(text, rng, n=16, any_nibble=True, **wanted)
+    given = case(text, rng, any_nibble=True, **{"n": 16, **wanted})
     np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())
