@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor
+from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor, shift_rows
 from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
@@ -111,8 +111,8 @@ def tcgen05_mma(
     Returns
     -------
     ndarray of uint32, shape of `tmem` with the broadcast batch
-        Tensor memory with the new D. An f16 of D takes the low half of its word, and the high half stays as it was. No
-        operand is modified.
+        Tensor memory with the new D and, with ``.ashift``, A shifted. An f16 of D takes the low half of its word, and
+        the high half stays as it was. No operand is modified.
 
     Raises
     ------
@@ -207,6 +207,8 @@ class _Execution:
         # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, d, self.disabled)
+        if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
+            shift_rows(result, self.placement.a)
         return result.reshape(block["tmem"].shape)
 
     def _as_tall_as_a(self, places: TensorMap) -> TensorMap:
@@ -278,6 +280,8 @@ def _placement(
     mask = _column_mask(zero_column_mask, opcode, descriptor)
     layout = layout_for(instruction.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
     a_is_shared = operands["a"] >= _SMALLEST_DESCRIPTOR
+    if opcode.shifts_a and a_is_shared:
+        raise OperandError(f"a of {opcode} must be in tensor memory, where '.ashift' shifts it, not in shared memory")
     where_d = accumulator_map(layout, instruction.n, instruction.d.bits, operands["d"])
     in_tensor_memory = [name for name in ("d", "e", "a") if name in operands and (name != "a" or not a_is_shared)]
     _check_alignment(opcode, layout, {name: operands[name] for name in in_tensor_memory})

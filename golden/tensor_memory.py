@@ -10,10 +10,10 @@ from ..isa.instruction_descriptor import InstructionDescriptor
 from ..isa.instructions import Instruction
 from ..isa.memory import SharedMap
 from ..isa.operands import MatrixOperands
-from ..isa.tensor_memory import COLUMNS, TensorMap
+from ..isa.tensor_memory import COLUMNS, PARTITION, TensorMap
 from .registers import CONTAINERS, gather_shared
 
-__all__ = ["Placement", "gather", "gather_tensor", "scale_accumulator", "scatter_tensor"]
+__all__ = ["Placement", "gather", "gather_tensor", "scale_accumulator", "scatter_tensor", "shift_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +93,26 @@ def scatter_tensor(
     old = flat[:, positions]
     new = old & ~mask | codes
     flat[:, positions] = new if disabled is None else np.where(disabled[where.lanes], old, new)
+
+
+def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
+    """Shift the columns of A by a row, in place: each lane takes what the next one holds.
+
+    Parameters
+    ----------
+    tmem : ndarray of uint32, shape (..., 128, 512)
+        The images.
+    where : TensorMap
+        Where A lies, in all lanes.
+
+    Notes
+    -----
+    Source: PTX ISA, ``tcgen05.shift``: all rows but the last, of a warp. That ``.ashift`` shifts so behind the
+    multiplication, in each partition of 32 lanes, is from the public interpreter numsim. Modelled.
+    """
+    columns = slice(int(where.columns.min()), int(where.columns.max()) + 1)
+    partitions = tmem.reshape(*tmem.shape[:-2], -1, PARTITION, COLUMNS)
+    partitions[..., :-1, columns] = partitions[..., 1:, columns].copy()
 
 
 def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt: Format, negate: bool) -> NDArray:

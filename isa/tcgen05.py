@@ -118,6 +118,13 @@ class Opcode:
         What sets the number of block scales, as written; empty if the default does, or nothing is scaled.
     collector : str
         ``.collector`` qualifier as written, or empty. It permits to reuse operands and changes no result.
+    shifts_a : bool
+        ``.ashift``: A, in tensor memory, is shifted by a row behind the multiplication.
+
+    Notes
+    -----
+    Source: PTX ISA; which kinds and collectors go with ``.ashift``: the CUDA 13.0 assembler; that a sparse pair of 64
+    rows each does not: the public interpreter numsim, after an SM100.
     """
 
     kind: str
@@ -126,6 +133,7 @@ class Opcode:
     weight_stationary: bool = False
     scale_word: str = ""
     collector: str = ""
+    shifts_a: bool = False
 
     @property
     def scale_size(self) -> int | None:
@@ -144,7 +152,8 @@ class Opcode:
             return 32, 64, 128
         largest = 128 * self.cta_group
         one_size = KINDS[self.kind].scales and (self.sparse or self.cta_group == 1)
-        return (largest,) if one_size else (largest // 2, largest)
+        half_lanes = self.cta_group == 1 or self.sparse
+        return (largest,) if one_size or (self.shifts_a and half_lanes) else (largest // 2, largest)
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -160,7 +169,7 @@ class Opcode:
         words = ["tcgen05.mma", *(["ws"] if self.weight_stationary else []), *(["sp"] if self.sparse else [])]
         words += [f"cta_group::{self.cta_group}"]
         words += [f"kind::{self.kind}", *(["block_scale"] if KINDS[self.kind].scales else [])]
-        return ".".join([*words, *filter(None, (self.scale_word, self.collector))])
+        return ".".join([*words, *filter(None, (self.scale_word, self.collector, "ashift" * self.shifts_a))])
 
 
 @parser
@@ -206,6 +215,8 @@ def parse_opcode(text: str) -> Opcode:
     _check_scales(kind, found, text)
     collector = found.get("collector", "")
     _check_collector(collector, weight_stationary, text)
+    if "ashift" in found:
+        _check_shift(kind, weight_stationary, collector, text)
     return Opcode(
         kind=kind,
         sparse="sp" in found,
@@ -213,6 +224,7 @@ def parse_opcode(text: str) -> Opcode:
         weight_stationary=weight_stationary,
         scale_word=found.get("scale_vec", ""),
         collector=collector,
+        shifts_a="ashift" in found,
     )
 
 
@@ -232,10 +244,8 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
 
 def _role(word: str, text: str) -> str:
     """Return what a qualifier says."""
-    if word in ("sp", "block_scale"):
+    if word in ("sp", "block_scale", "ashift"):
         return word
-    if word == "ashift":
-        raise InstructionError(f"'.ashift' in {text!r} is not covered: no public source states what its first row is.")
     for prefix in ("cta_group", "kind"):
         if word.startswith(f"{prefix}::"):
             return prefix
@@ -245,7 +255,7 @@ def _role(word: str, text: str) -> str:
         return "collector"
     raise InstructionError(
         f"{'.' + word!r} in {text!r} is no part of tcgen05.mma; accepted are .sp, .cta_group::…, .kind::…, "
-        f".block_scale, .scale_vec::…, .block16, .block32 and .collector::…::…, and .ws behind tcgen05.mma."
+        f".block_scale, .scale_vec::…, .block16, .block32, .collector::…::… and .ashift, and .ws behind tcgen05.mma."
     )
 
 
@@ -269,6 +279,19 @@ def _check_collector(collector: str, weight_stationary: bool, text: str) -> None
         buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
         form = "with '.ws'" if weight_stationary else "without '.ws'"
         raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} it is {buffers}.")
+
+
+def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) -> None:
+    if weight_stationary:
+        raise InstructionError(f"'.ashift' in {text!r} is not accepted; '.ws' does not shift A.")
+    if KINDS[kind].scales:
+        kinds = one_of([f"'.kind::{name}'" for name, other in KINDS.items() if not other.scales])
+        raise InstructionError(f"'.ashift' in {text!r} is not accepted; it belongs to {kinds}.")
+    if collector.endswith(("fill", "::use")):
+        raise InstructionError(
+            f"'.{collector}' in {text!r} is not accepted; with '.ashift' it is '.collector::a::lastuse' or "
+            f"'.collector::a::discard'."
+        )
 
 
 def build_instruction(
@@ -306,7 +329,7 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 
 def every_opcode() -> Iterator[Opcode]:
-    """Yield every opcode once: without ``.collector``, and with one word for each number of block scales."""
+    """Yield every opcode without ``.collector`` and ``.ashift`` once, with one word for each number of block scales."""
     choices = product((True, False), (False, True), KINDS.items(), (1, 2))
     for sparse, stationary, (name, kind), cta_group in choices:
         if not stationary or (cta_group == 1 and not kind.scales):

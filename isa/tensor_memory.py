@@ -17,6 +17,7 @@ __all__ = [
     "COLUMNS",
     "LANES",
     "LAYOUTS",
+    "PARTITION",
     "Layout",
     "TensorMap",
     "a_map",
@@ -32,8 +33,8 @@ Index = NDArray[np.intp]
 LANES = 128
 COLUMNS = 512
 _WORD_BITS = 32
-#: Lanes of a partition; block scales are the same in all four.
-_PARTITION = 32
+#: Lanes of a partition, which a warp reaches; block scales are the same in all four.
+PARTITION = 32
 
 
 @dataclass(frozen=True)
@@ -360,13 +361,13 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, par
     lane, column = decode_address(address, name)
     if lane:
         raise OperandError(f"{name} must start at lane 0 of tensor memory, not {lane}")
-    if parts > 1 and lines % (parts * _PARTITION):
+    if parts > 1 and lines % (parts * PARTITION):
         raise OperandError(
-            f"{name} must be of a multiple of {parts * _PARTITION} columns, not {lines}: no public source states where "
+            f"{name} must be of a multiple of {parts * PARTITION} columns, not {lines}: no public source states where "
             f"the scales of fewer lie in layout B"
         )
     line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
     part, within = np.divmod(line, lines // parts)
-    lanes = part * (LANES // parts) + within % _PARTITION
-    copies = tuple(range(0, LANES // parts, _PARTITION))
-    return _tensor_map(name, lanes, column + within // _PARTITION, 8 * (scale_id + scale), 8, copies)
+    lanes = part * (LANES // parts) + within % PARTITION
+    copies = tuple(range(0, LANES // parts, PARTITION))
+    return _tensor_map(name, lanes, column + within // PARTITION, 8 * (scale_id + scale), 8, copies)

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.tcgen05 import tcgen05_mma
-from ..golden.tensor_memory import gather_tensor
+from ..golden.tensor_memory import gather_tensor, shift_rows
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
-from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for
+from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, a_map, accumulator_map, layout_for
 from .archive import Archive
 
 __all__ = ["TensorMemoryFile", "interpret"]
@@ -104,8 +104,14 @@ class TensorMemoryFile:
 
     @property
     def before(self) -> NDArray[np.uint32]:
-        """Tensor memory before the instruction."""
-        return self.tmem
+        """Tensor memory before the instruction, A as the instruction leaves it."""
+        if not self.opcode.shifts_a:
+            return self.tmem
+        i, opcode = self.instruction, self.opcode
+        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
+        shifted = self.tmem.copy()
+        shift_rows(shifted, a_map(layout, i, self.addresses["a"]))
+        return shifted
 
     def assuming(self, arch: str | None, metadata: str | None) -> "TensorMemoryFile":
         """Return the same file with another architecture or policy; None keeps the file's."""

@@ -175,6 +175,19 @@ def test_every_distribution(rng: Random) -> None:
             np.testing.assert_array_equal(given.run(), given.expected(), err_msg=distribution)
 
 
+@pytest.mark.parametrize("head", [SP, SP2, DENSE, DENSE2])
+@pytest.mark.parametrize("kind", ["tf32", "f16", "f8f6f4", "i8"])
+def test_a_is_shifted(head: str, kind: str, rng: Random) -> None:
+    """D is that of A as it was; then each lane of A's columns has what the next one had, but for the last of a warp."""
+    m = 128 if head == DENSE2 else 128 * int(head[-1])
+    given = case(f"{head}.kind::{kind}.ashift", rng, m=m, n=64, a_in="tensor")
+    expected = given.expected()
+    a_at = given.arguments["a"]
+    for lane in (lane for lane in range(128) if lane % 32 != 31):
+        expected[..., lane, a_at : a_at + 8] = given.arguments["tmem"][..., lane + 1, a_at : a_at + 8]
+    np.testing.assert_array_equal(given.run(), expected)
+
+
 def test_largest_tile(rng: Random) -> None:
     given = case(f"{SP2}.kind::mxf4.block_scale", rng, n=256)
     np.testing.assert_array_equal(given.run(), given.expected())

@@ -54,6 +54,7 @@ def test_software_takes_empty_chunks(rng: Random) -> None:
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (F16, {"instruction": "tcgen05.mma"}, r"'\.cta_group' is missing"),
     (F16, {"backend": "cuda"}, r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma$"),
+    (F16, {"instruction": f"{F16}.ashift"}, r"^a of .* must be in tensor memory, where '\.ashift' shifts it, not in"),
     (F16, {"e": None}, r"is sparse and requires the metadata operand e$"),
     (f"{DENSE}.kind::f16", {"e": E_AT}, r"is dense and takes no metadata operand e$"),
     (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"of a sparse instruction; bit 2 must be 0"),

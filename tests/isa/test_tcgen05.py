@@ -74,7 +74,9 @@ MALFORMED = [
     ("tcgen05.mma.sp::ordered_metadata.cta_group::1.kind::f16", r"^'\.sp::ordered_metadata' in .* is no part of"),
     (f"{SP}.kind::f16.satfinite", r"^'\.satfinite' in .* is no part of tcgen05\.mma; accepted are"),
     ("tcgen05.mma.sp.ws.cta_group::1.kind::f16", r"^'\.ws' in .* and \.ws behind tcgen05\.mma\.$"),
-    (f"{SP}.kind::f16.ashift", r"^'\.ashift' in .* is not covered: no public source states"),
+    (f"{WS}.kind::f16.ashift", r"^'\.ashift' in .* is not accepted; '\.ws' does not shift A\.$"),
+    (f"{SP}.kind::mxf4.block_scale.ashift", r"^'\.ashift' in .* belongs to '\.kind::tf32', .* or '\.kind::i8'\.$"),
+    (f"{SP}.kind::f16.ashift.collector::a::use", r"^'\.collector::a::use' in .* it is '\.collector::a::lastuse' or"),
     (
         f"{SP}.kind::f16.block_scale",
         r"^'\.block_scale' in .* it belongs to '\.kind::mxf8f6f4', .* or '\.kind::mxf4nvf4'\.$",
