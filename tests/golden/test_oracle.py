@@ -19,6 +19,8 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Method, numerics
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, Operands, random_operands
 
+from .torch_codes import TORCH_TYPES, result_codes, tensor
+
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 
 #: sm_86 has the numerics of sm_80; sm_90 is measured and needs no oracle.
@@ -32,16 +34,6 @@ ORACLE_ARCHITECTURES = {
 #: Their operand selectors are two 3:1 multiplexers, which leave some undefined nibbles without an operand.
 MUX3_ARCHITECTURES = ("sm_100", "sm_120")
 OUTPUTS = 100_000
-TORCH_TYPES = {
-    "f32": torch.float32,
-    "tf32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-    "ue4m3": torch.float8_e4m3fn,
-    "ue8m0": torch.float8_e8m0fnu,
-}
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
@@ -108,19 +100,13 @@ def _select(instruction: Instruction, arch: str, units: NDArray, e: NDArray[np.u
     return selected
 
 
-def _tensor(codes: NDArray, name: str) -> torch.Tensor:
-    dtype = TORCH_TYPES[name]
-    container = np.dtype(f"i{dtype.itemsize}" if dtype.itemsize > 1 else "u1")
-    return torch.from_numpy(codes.astype(container.str.replace("i", "u"), copy=False).view(container)).view(dtype)
-
-
 def _vectors(instruction: Instruction, name: str, units: NDArray) -> torch.Tensor:
     """Turn units of an operand into what the oracle takes."""
     if instruction.container_bits == 4:  # two elements a byte, the first one in the high half
         return torch.from_numpy(units >> 4 | units << 4)
     if instruction.container_bits == 32:
-        return _tensor(np.ascontiguousarray(units).view("<u4"), name)
-    return _tensor(units, name if name in TORCH_TYPES else "f16")
+        return tensor(np.ascontiguousarray(units).view("<u4"), name)
+    return tensor(units, name if name in TORCH_TYPES else "f16")
 
 
 def _operand(instruction: Instruction, name: str, containers: NDArray[np.uint32]) -> NDArray:
@@ -144,7 +130,7 @@ def _scales(instruction: Instruction, operands: Operands) -> list[torch.Tensor]:
         assert data is not None
         where = scale_map(instruction, operand, *data[1:])
         codes = data[0][:, where.lanes] >> (8 * where.bytes).astype(np.uint32) & 255
-        scales.append(_tensor(np.expand_dims(codes, axis), instruction.scale_format.name))
+        scales.append(tensor(np.expand_dims(codes, axis), instruction.scale_format.name))
     return scales
 
 
@@ -156,16 +142,14 @@ def _expected(
     columns = _matrix(operands.b, b_fragment(instruction)).transpose(0, 2, 1)
     b = _operand(instruction, instruction.b.name, columns)
     b = b[:, None] if operands.e is None else _select(instruction, arch, b, operands.e, operands.sparsity_selector)
-    c = _tensor(_matrix(operands.c, accumulator_fragment(instruction)), instruction.c.name)
+    c = tensor(_matrix(operands.c, accumulator_fragment(instruction)), instruction.c.name)
     d = oracle.dpa(
         _vectors(instruction, instruction.a.name, a),
         _vectors(instruction, instruction.b.name, b),
         c,
         *_scales(instruction, operands),
     )
-    half = instruction.d.name == "f16"
-    codes = d.view(torch.int16 if half else torch.int32).numpy().view(np.uint16 if half else np.uint32)
-    return np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
+    return result_codes(d)
 
 
 @pytest.mark.quick_cases(50)

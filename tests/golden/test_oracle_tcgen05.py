@@ -21,6 +21,8 @@ from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.isa.tensor_memory import LAYOUTS, TensorMap, accumulator_map, metadata_map, scale_map
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
 
+from .torch_codes import TORCH_TYPES, result_codes, tensor
+
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 
 KINDS = [
@@ -30,16 +32,6 @@ KINDS = [
 ]
 TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for kind in KINDS]
 D_AT, E_AT, SFA_AT, SFB_AT = 0, 400, 410, 420
-TORCH_TYPES = {
-    "f32": torch.float32,
-    "tf32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-    "ue4m3": torch.float8_e4m3fn,
-    "ue8m0": torch.float8_e8m0fnu,
-}
 
 
 def _rows(n: int) -> list[tuple[str, Instruction]]:
@@ -104,18 +96,12 @@ def _units(i: Instruction, fmt: Format, codes: NDArray) -> NDArray:
     return codes.astype(f"u{i.container_bits // 8}")
 
 
-def _tensor(codes: NDArray, name: str) -> torch.Tensor:
-    dtype = TORCH_TYPES[name]
-    container = f"i{dtype.itemsize}" if dtype.itemsize > 1 else "u1"
-    return torch.from_numpy(codes.astype(container.replace("i", "u"), copy=False).view(container)).view(dtype)
-
-
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
     if i.container_bits == 4:  # two elements a byte, the first one in the high half
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
-        return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
-    return _tensor(units, fmt.name if fmt.name in TORCH_TYPES else "f16")
+        return tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
+    return tensor(units, fmt.name if fmt.name in TORCH_TYPES else "f16")
 
 
 def _select(i: Instruction, columns: NDArray, nibbles: NDArray | None) -> NDArray:
@@ -167,17 +153,15 @@ def _compare(
             codes = random_codes(i.scale_format, distribution, (lines, i.scale_size), rng)
             _put(tmem, scale_map(name, lines, i.scale_size, 0, base), codes)
             given[f"scale_{name}"] = base
-            scales.append(_tensor(np.expand_dims(codes, 1 if name == "a" else 0), i.scale_format.name))
+            scales.append(tensor(np.expand_dims(codes, 1 if name == "a" else 0), i.scale_format.name))
     descriptor = InstructionDescriptor(instruction=i, sparsity_selector=selector)
     given["idesc"] = encode_instruction_descriptor(parse_opcode(text), descriptor)
     result = sptc.tcgen05_mma(text, tmem, smem=smem, metadata="silicon" if any_nibble else "strict", **given)
     got = result[where_d.lanes, where_d.columns]
 
     vectors = _vectors(i, i.a, _units(i, i.a, a)[:, None]), _vectors(i, i.b, _select(i, _units(i, i.b, b), nibbles))
-    d = oracle.dpa(*vectors, _tensor(c, i.c.name), *scales)
-    half = i.d.name == "f16"
-    codes = d.view(torch.int16 if half else torch.int32).numpy().view(np.uint16 if half else np.uint32)
-    expected = np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
+    d = oracle.dpa(*vectors, tensor(c, i.c.name), *scales)
+    expected = result_codes(d)
     wrong = got != expected
     assert not wrong.any(), (
         f"{distribution}: {wrong.sum()} of {got.size} outputs differ, first at (row, column) = "

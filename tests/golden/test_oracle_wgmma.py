@@ -5,33 +5,18 @@ Matrices alone: that registers and descriptors lead to them was measured.
 
 import numpy as np
 import pytest
-import torch
 from mmasim.nv_ptx import WGMMA
-from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS
-from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
 
+from .torch_codes import result_codes, tensor
+
 N = 32
 ROWS = [i for i in every_instruction("wgmma") if not i.sparse and i.n == N and not i.a.is_integer]
-TORCH_TYPES = {
-    "f32": torch.float32,
-    "tf32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-}
 OUTPUTS = 100_000
-
-
-def _tensor(codes: NDArray, fmt: Format) -> torch.Tensor:
-    dtype = TORCH_TYPES[fmt.name]
-    signed = codes.view(f"i{dtype.itemsize}" if dtype.itemsize > 1 else "u1")
-    return torch.from_numpy(signed).view(dtype)
 
 
 def _oracle(i: Instruction) -> WGMMA:
@@ -45,12 +30,10 @@ def _compare(i: Instruction, oracle: WGMMA, distribution: str, tiles: int, rng: 
         for fmt, shape in ((i.a, (tiles, i.m, i.k)), (i.b, (tiles, i.k, i.n)), (i.c, (tiles, i.m, i.n)))
     )
     columns = np.ascontiguousarray(b.swapaxes(1, 2))
-    d = oracle.dpa(_tensor(a, i.a)[:, :, None], _tensor(columns, i.b)[:, None], _tensor(c, i.c))
-    half = i.d.name == "f16"
-    codes = d.view(torch.int16 if half else torch.int32).numpy().view(np.uint16 if half else np.uint32)
-    wanted = np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
-    np.testing.assert_array_equal(multiply(i, "sm_90", MatrixOperands(a, b, c)), wanted, err_msg=distribution)
-    return int(wanted.size)
+    d = oracle.dpa(tensor(a, i.a.name)[:, :, None], tensor(columns, i.b.name)[:, None], tensor(c, i.c.name))
+    got = multiply(i, "sm_90", MatrixOperands(a, b, c))
+    np.testing.assert_array_equal(got, result_codes(d), err_msg=distribution)
+    return got.size
 
 
 @pytest.mark.parametrize("i", ROWS, ids=str)
