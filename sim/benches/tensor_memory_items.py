@@ -101,12 +101,12 @@ def registers(result: int) -> dict[str, NDArray[np.uint32]]:
 
 
 def instructions() -> list[Instruction]:
-    """Return an instruction of each kind, number of block scales and number of columns, with 128 rows in a CTA."""
+    """Return a sparse instruction of each kind, number of block scales and of columns, with 128 rows in a CTA."""
     found = {
         (opcode, i.n): i
         for opcode in every_opcode()
         for i in instructions_of(opcode)
-        if i.m // opcode.cta_group == LANES
+        if opcode.sparse and i.m // opcode.cta_group == LANES
     }
     return list(found.values())
 
