@@ -278,7 +278,7 @@ def _placement(
     instruction = descriptor.instruction
     operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
     mask = _column_mask(zero_column_mask, opcode, descriptor)
-    layout = layout_for(instruction.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
+    layout = layout_for(opcode, instruction.m)
     a_is_shared = operands["a"] >= _SMALLEST_DESCRIPTOR
     if opcode.shifts_a and a_is_shared:
         raise OperandError(f"a of {opcode} must be in tensor memory, where '.ashift' shifts it, not in shared memory")

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..errors import FileError
 from ..gpu.device import Device, device
-from ..infra.files import write_whole
+from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..verify.campaign_state import Record, campaign_record
@@ -80,6 +80,8 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    if options.record:
+        require_writable(options.record)
     # The process that forks the workers must not have touched the GPU, so one of its own asks.
     with local_pool(1) as pool:
         pool.submit(device)
@@ -107,10 +109,7 @@ def _write(path: Path | None, record: Record, held: Device) -> None:
     if path:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         about = {"sptc": __version__, "gpu": held.name, "cuda": held.cuda, "driver": held.driver, "date": date}
-        try:
-            write_whole(path, campaign_record(record, about))
-        except OSError as error:
-            raise FileError(f"{path} cannot be written ({error.strerror})") from None
+        write_whole(path, campaign_record(record, about))
 
 
 def _record(options: argparse.Namespace) -> int:

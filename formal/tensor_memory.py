@@ -78,7 +78,7 @@ def _sources(field: str) -> list[list[_Source]]:
     if field == "e":
         for form in _TWINS:
             of_tensor, twin = _instructions(form)
-            layout = tensor_memory.layout_for(TENSOR_LANES, 1)
+            layout = tensor_memory.LAYOUTS["D"]
             places = [tensor_memory.metadata_map(layout, of_tensor, s, 0) for s in range(of_tensor.sparsity_selectors)]
             metadata = [
                 fragments.metadata_map(twin, sparsity_selector) for sparsity_selector in range(twin.sparsity_selectors)

@@ -1,5 +1,6 @@
 """Files on the user's disk: where what can be made again is kept, and writing that leaves nothing half-written."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from platformdirs import user_cache_path
 
 from ..errors import FileError
 
-__all__ = ["cache_folder", "locked", "write_whole"]
+__all__ = ["cache_folder", "locked", "require_writable", "write_whole"]
 
 
 def cache_folder() -> Path:
@@ -45,13 +46,33 @@ def write_whole(path: Path, data: bytes) -> None:
     FileError
         It cannot be written.
     """
+    with _part_of(path) as part:
+        part.write_bytes(data)
+        part.replace(path)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before the work whose result it is to hold.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    with _part_of(path) as part:
+        part.touch(exist_ok=False)
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """Name a new file beside one that is to be written, which is gone at the end."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     part = path.with_name(f"{secrets.token_hex(8)}.part")
     try:
-        with part.open("xb") as file:
-            file.write(data)
-        part.replace(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        yield part
     except OSError as error:
         raise FileError(f"{path} cannot be written ({error.strerror})") from None
     finally:

@@ -1,12 +1,10 @@
 """What the model of an instruction rests on, and in which file that can be looked up."""
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -134,6 +132,8 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
+    from importlib import resources  # here, as gzip below, because `import sptc` needs neither
+
     return resources.files("sptc") / "recordings"
 
 
@@ -145,6 +145,8 @@ def _recorded() -> Iterator[tuple[Form, Source]]:
 
 
 def _measured() -> Iterator[tuple[Form, Source]]:
+    import gzip
+
     for path in sorted((_folder() / "campaigns").iterdir(), key=lambda path: path.name):
         if path.name.endswith(".json.gz"):
             record = json.loads(gzip.decompress(path.read_bytes()))

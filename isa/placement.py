@@ -270,7 +270,7 @@ def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, cta
 
 
 def _in_tensor_memory(i: Instruction, sparsity_selector: int, opcode: Opcode) -> Placements:
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
+    layout = layout_for(opcode, i.m)
     lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
     per_word = 32 // i.container_bits
     column = "stored" if i.sparse else "k"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from .instructions import Instruction
+from .tcgen05 import Opcode
 
 __all__ = [
     "COLUMNS",
@@ -97,16 +98,15 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def layout_for(m: int, cta_group: int, weight_stationary: bool = False, sparse: bool = True) -> Layout:
-    """Return the layout of an instruction with `m` rows, of all CTAs together."""
-    if m == LANES and cta_group == 1:
-        return LAYOUTS["D"]
-    rows = m // cta_group
-    wanted = (rows, cta_group, weight_stationary or (cta_group == 2 and rows == 64 and not sparse))
+def layout_for(opcode: Opcode, m: int) -> Layout:
+    """Return the layout of an instruction of `opcode` with `m` rows, of all CTAs together."""
+    rows, ctas = m // opcode.cta_group, opcode.cta_group
+    dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
+    wanted = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
     for layout in LAYOUTS.values():
         if (layout.rows, layout.cta_group, layout.folded) == wanted:
             return layout
-    raise ValueError(f"no layout has {m} rows with {cta_group} CTAs")
+    raise ValueError(f"no layout has {m} rows with {ctas} CTAs")
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,13 +156,15 @@ def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **w
         i for i in instructions_of(opcode)
         if all(getattr(getattr(i, name), "name", getattr(i, name)) == value for name, value in wanted.items())
     )  # fmt: skip
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
+    layout = layout_for(opcode, i.m)
     ctas = (2,) if opcode.cta_group == 2 else ()
     tmem = rng.integers(0, 1 << 32, (cases, *ctas, 128, 512), dtype=np.uint32)
     smem = rng.integers(0, 256, (cases, *ctas, 1 << 15), dtype=np.uint8)
-    # D from column 256 on; words of metadata and scales are the same wherever a copy may be.
+    # D from column 256 on, a shifted A from 64 on; words of metadata and scales are the same wherever a copy may be.
     addresses = {"d": 256, "a": encode_descriptor(0, 2048, 128, family="tcgen05")}
     addresses["b"] = encode_descriptor(1 << 14, 2048, 128, family="tcgen05")
+    if opcode.shifts_a:
+        addresses["a"] = 64
     words: list[tuple[NDArray[np.bool_], int]] = []
     if i.sparse:
         addresses["e"] = 8

@@ -21,7 +21,7 @@ from ..isa.architectures import require_target, same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
-from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, a_map, accumulator_map, layout_for
+from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
 from .archive import Archive
 
 __all__ = ["TensorMemoryFile", "interpret"]
@@ -107,10 +107,8 @@ class TensorMemoryFile:
         """Tensor memory before the instruction, A as the instruction leaves it."""
         if not self.opcode.shifts_a:
             return self.tmem
-        i, opcode = self.instruction, self.opcode
-        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
         shifted = self.tmem.copy()
-        shift_rows(shifted, a_map(layout, i, self.addresses["a"]))
+        shift_rows(shifted, a_map(self._layout, self.instruction, self.addresses["a"]))
         return shifted
 
     def assuming(self, arch: str | None, metadata: str | None) -> "TensorMemoryFile":
@@ -165,10 +163,12 @@ class TensorMemoryFile:
         return result.reshape(len(result), self.opcode.cta_group, LANES, COLUMNS) & kept
 
     @property
+    def _layout(self) -> Layout:
+        return layout_for(self.opcode, self.instruction.m)
+
+    @property
     def _place_of_d(self) -> TensorMap:
-        i, opcode = self.instruction, self.opcode
-        layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
-        return accumulator_map(layout, i.n, i.d.bits, self.addresses["d"])
+        return accumulator_map(self._layout, self.instruction.n, self.instruction.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
         """Return the keys of the archive."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...golden.registers import unpack_nibbles, unpack_scales
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.tcgen05 import every_opcode, instructions_of
-from ...isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map, scale_map
+from ...isa.tensor_memory import COLUMNS, LANES, LAYOUTS, TensorMap, metadata_map, scale_map
 from ...rtl.tensor_memory import tensor_registers_layout, tensor_request_layout
 from .items import Item
 from .scoreboard import Scoreboard, ViolationError
@@ -174,7 +174,7 @@ def _random_tile(i: Instruction, rng: np.random.Generator) -> Tile:
     row_block, panel = int(rng.integers(LANES // _TILE_ROWS)), int(rng.integers(i.n // _TILE_COLUMNS))
     addresses = _addresses(i, rng)
     nibbles = rng.integers(0, 16, (LANES, i.chunks), np.uint8)
-    place(memory, metadata_map(layout_for(LANES, 1), i, sparsity_selector, addresses[0]), nibbles)
+    place(memory, metadata_map(LAYOUTS["D"], i, sparsity_selector, addresses[0]), nibbles)
     rows = slice(_TILE_ROWS * row_block, _TILE_ROWS * (row_block + 1))
     columns = slice(_TILE_COLUMNS * panel, _TILE_COLUMNS * (panel + 1))
     scales = []

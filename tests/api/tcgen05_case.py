@@ -116,7 +116,7 @@ class Memory:
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, rng: Random) -> None:
         i, self.ctas = descriptor.instruction, opcode.cta_group
         self.descriptor = descriptor
-        self.layout = layout_for(i.m, self.ctas, opcode.weight_stationary, opcode.sparse)
+        self.layout = layout_for(opcode, i.m)
         self.tmem = rng.integers(0, 1 << 32, (self.ctas, 128, 512), dtype=np.uint32)
         self.smem = rng.integers(0, 256, (self.ctas, 1 << 17), dtype=np.uint8)
         self.arguments: dict[str, Any] = {"idesc": encode_instruction_descriptor(opcode, descriptor)}

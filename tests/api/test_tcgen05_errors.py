@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import sptc
 from sptc.isa.memory import encode_descriptor
-from sptc.isa.tensor_memory import a_map, layout_for, metadata_map
+from sptc.isa.tcgen05 import parse_opcode
+from sptc.isa.tensor_memory import LAYOUTS, a_map, layout_for, metadata_map
 
 from .tcgen05_case import A_AT, D_AT, DENSE, DENSE2, E_AT, F16, F16_2, NVF4, SFA_AT, SFB_AT, SP, WS, case, fill_tensor
 
@@ -20,7 +21,7 @@ def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> Non
     given = case(text, rng, n=32, options={"sparsity_selector": 0})
     i = given.instruction
     cta, local = divmod(row, 128)
-    where = metadata_map(layout_for(i.m, given.ctas), i, 0, E_AT)
+    where = metadata_map(layout_for(parse_opcode(text), i.m), i, 0, E_AT)
     lane, column, low = (int(part[local, chunk]) for part in (where.lanes, where.columns, where.low_bits))
     tmem = np.stack([given.arguments["tmem"]] * 2)
     words = tmem.reshape(2, -1, 128, 512)[1, cta]
@@ -38,11 +39,11 @@ def test_undefined_metadata(text: str, row: int, chunk: int, rng: Random) -> Non
 
 def test_software_takes_empty_chunks(rng: Random) -> None:
     given = case(F16, rng, n=8, a_in="tensor", options={"sparsity_selector": 0})
-    where = metadata_map(layout_for(128, 1), given.instruction, 0, E_AT)
+    where = metadata_map(LAYOUTS["D"], given.instruction, 0, E_AT)
     fill_tensor(given.arguments["tmem"][None], replace(where, copies=(0,)), np.zeros((1, 128, 8), np.uint32))
     given.nibbles[:] = 0
     given.a[:] = 0x8000
-    fill_tensor(given.arguments["tmem"][None], a_map(layout_for(128, 1), given.instruction, A_AT), given.a[None])
+    fill_tensor(given.arguments["tmem"][None], a_map(LAYOUTS["D"], given.instruction, A_AT), given.a[None])
     with pytest.raises(sptc.MetadataError, match="row 0, chunk 0 "):
         given.run()
     np.testing.assert_array_equal(given.run(metadata="software"), given.expected())

@@ -153,6 +153,16 @@ def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["run", mismatch["file"], "--backend", "cuda"]) == 0
 
 
+def test_a_record_that_cannot_be_written(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused before the campaign, which leaves no state behind."""
+    machine()
+    before, state = sorted(tmp_path.iterdir()), tmp_path / "state"
+    for path, why in ((tmp_path / "none" / "record", "No such file or directory"), (tmp_path, "Is a directory")):
+        assert main(["gpu", "verify", "--record", str(path), "--shards", "1", "--state", str(state)]) == 2
+        assert capsys.readouterr().err == f"sptc gpu: {path} cannot be written ({why})\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     assert main(["gpu", "record", str(tmp_path / "new"), "--instruction", *TEXTS, "--tiles", "3"]) == 0

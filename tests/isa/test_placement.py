@@ -141,7 +141,7 @@ def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("opcode", "i"), TCGEN05, ids=lambda part: getattr(part, "shape_and_types", str(part)))
 def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> None:
-    layout = layout_for(i.m, opcode.cta_group, opcode.weight_stationary, opcode.sparse)
+    layout = layout_for(opcode, i.m)
     tmem = rng.integers(0, 1 << 32, (1, 128, 512), np.uint32)
     makers = {
         "a": partial(a_map, layout, i, 0),

@@ -8,7 +8,7 @@ import pytest
 from sptc.errors import OperandError
 from sptc.golden.tensor_memory import gather_tensor, scatter_tensor
 from sptc.isa.instructions import Instruction
-from sptc.isa.tcgen05 import instructions_of, parse_opcode
+from sptc.isa.tcgen05 import Opcode, instructions_of, parse_opcode
 from sptc.isa.tensor_memory import (
     COLUMNS,
     LANES,
@@ -38,6 +38,11 @@ HALF = ("C", "F")
 
 def instruction(kind: str, a: str = "") -> Instruction:
     return next(i for i in instructions_of(parse_opcode(KINDS[kind])) if a in ("", i.a.name))
+
+
+def opcode(qualifiers: str, sparse: bool = True) -> Opcode:
+    head, _, rest = qualifiers.rpartition("cta_group")
+    return parse_opcode(f"tcgen05.mma.{head}{'sp.' if sparse else ''}cta_group{rest}.kind::f16")
 
 
 def at(where: TensorMap, row: int, column: int) -> tuple[int, int, int]:
@@ -127,23 +132,26 @@ def test_places_of_d(name: str, n: int, address: int, places: dict[tuple[int, in
 
 
 @pytest.mark.parametrize(
-    ("m", "cta_group", "weight_stationary", "name"),
+    ("m", "qualifiers", "sparse", "dense"),
     [
-        (256, 2, False, "A"), (128, 2, False, "C"), (128, 1, False, "D"), (128, 1, True, "D"),
-        (64, 1, True, "E"), (64, 1, False, "F"), (32, 1, True, "G"),
+        (256, "cta_group::2", "A", "A"), (128, "cta_group::2", "C", "B"), (128, "cta_group::1", "D", "D"),
+        (128, "ws.cta_group::1", "D", "D"), (64, "ws.cta_group::1", "E", "E"), (64, "cta_group::1", "F", "F"),
+        (32, "ws.cta_group::1", "G", "G"),
     ],
 )  # fmt: skip
-def test_layout_of_a_shape(m: int, cta_group: int, weight_stationary: bool, name: str) -> None:
-    layout = layout_for(m, cta_group, weight_stationary)
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_layout_of_a_shape(m: int, qualifiers: str, sparse: str, dense: str, is_sparse: bool) -> None:
+    name = sparse if is_sparse else dense
+    layout = layout_for(opcode(qualifiers, is_sparse), m)
     assert layout is LAYOUTS[name]
-    assert layout.rows * cta_group == m
+    assert layout.rows * layout.cta_group == m
     assert layout.half_lanes == (name in HALF)
 
 
-@pytest.mark.parametrize(("m", "cta_group"), [(32, 1), (256, 1), (64, 2)])
-def test_no_layout(m: int, cta_group: int) -> None:
+@pytest.mark.parametrize(("m", "qualifiers"), [(32, "cta_group::1"), (256, "cta_group::1"), (64, "cta_group::2")])
+def test_no_layout(m: int, qualifiers: str) -> None:
     with pytest.raises(ValueError, match=f"no layout has {m} rows"):
-        layout_for(m, cta_group)
+        layout_for(opcode(qualifiers), m)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instru
 from sptc.isa.instructions import Instruction
 from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
-from sptc.isa.tensor_memory import accumulator_map, layout_for, metadata_map, scale_map
+from sptc.isa.tensor_memory import LAYOUTS, accumulator_map, metadata_map, scale_map
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
 from sptc.rtl.metadata import RuleCode
@@ -122,7 +122,7 @@ def whole(text: str, n: int, types: dict[str, str], rng: Random) -> Whole:
         i for i in instructions_of(opcode)
         if (i.m, i.n) == (TENSOR_LANES, n) and all(getattr(i, name).name == fmt for name, fmt in types.items())
     )  # fmt: skip
-    layout, bits = layout_for(i.m, 1), i.container_bits
+    layout, bits = LAYOUTS["D"], i.container_bits
     size = i.scale_size or 0
     ids = [int(rng.choice(range(0, 4, size))) if size else 0 for _ in range(2)]
     descriptor = InstructionDescriptor(

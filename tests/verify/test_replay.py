@@ -25,6 +25,7 @@ S32 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
 FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 TCGEN05, PAIR = (f"tcgen05.mma.sp.cta_group::{ctas}.kind::f16" for ctas in (1, 2))
+SHIFTED = f"{TCGEN05}.ashift"
 TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
 STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8"
 
@@ -200,7 +201,7 @@ def test_codes_as_numbers() -> None:
 
 
 @pytest.mark.parametrize("backend", ["golden", "rtl"])
-@pytest.mark.parametrize("text", [TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY])
+@pytest.mark.parametrize("text", [TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED])
 def test_tensor_memory_agrees(
     text: str,
     backend: str,
@@ -257,8 +258,8 @@ def test_a_flipped_bit_of_d_in_tensor_memory(
     assert outcome.mismatches == 2
     assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, of_row, None, "recorded")
     assert first.computed ^ first.expected == 1 << bit
-    i, ctas = file.instruction, file.opcode.cta_group
-    where = accumulator_map(layout_for(i.m, ctas, text == STATIONARY), i.n, i.d.bits, 256)
+    i = file.instruction
+    where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
     place = row % len(where.lanes), of_row
     assert (where.lanes[place], where.columns[place]) == (lane, column)
 
@@ -270,6 +271,7 @@ def test_a_flipped_bit_of_d_in_tensor_memory(
         (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column behind D
         (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # beside an f16, in its word
         (PAIR, (1, 1, 5, 511, 0)),
+        (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A, as the instruction leaves it
     ],
 )
 def test_a_change_beside_d_is_found(
@@ -281,7 +283,8 @@ def test_a_change_beside_d_is_found(
     case, cta, lane, column, bit = place
     assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1)
     mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
-    before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane, column]) & mask
+    shift = int(text == SHIFTED)
+    before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane + shift, column]) & mask
     assert outcome.first == Mismatch(case, lane, column, before, before ^ 1 << bit, "recorded", cta)
 
 

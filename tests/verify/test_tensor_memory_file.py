@@ -131,7 +131,7 @@ def test_d_and_what_is_beside_it(text: str, tensor_memory_file: Make, rng: Rando
     i, ctas = file.instruction, file.opcode.cta_group
     codes, beside = file.matrix(file.tmem), file.beside(file.tmem)
     assert (codes.shape, beside.shape) == ((3, i.m, i.n), (3, ctas, 128, 512))
-    where = accumulator_map(layout_for(i.m, ctas, text == WS), i.n, i.d.bits, 256)
+    where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
     parts = codes.reshape(3, ctas, -1, i.n)
     assert not (beside[:, :, where.lanes, where.columns] & np.uint32((1 << i.d.bits) - 1)).any()
     beside[:, :, where.lanes, where.columns] += parts
