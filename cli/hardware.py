@@ -2,13 +2,12 @@
 
 import argparse
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import FileError
+from ..infra.files import write_whole
 from ..rtl.config import PRESETS, CoreConfig
 
 __all__ = ["add_parsers"]
@@ -63,15 +62,5 @@ def _verilog(options: argparse.Namespace) -> int:
     config = PRESETS[options.preset]
     name = f"sptc_{config.name.replace('-', '_')}_{options.top}"
     text = _header(config, options.top) + emit(config, options.top, name)
-    output: Path = options.output
-    if not output.name:
-        raise FileError(f"{output} cannot be written (it is a folder)")
-    scratch = output.with_name(output.name + ".part")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(output)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink()
-        raise FileError(f"{output} cannot be written ({error.strerror})") from None
+    write_whole(options.output, text.encode())
     return 0

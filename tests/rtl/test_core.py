@@ -195,7 +195,7 @@ def run(
     async def bench(context: SimulatorContext) -> None:
         waiting, offered, under_way, tail = deque(payloads), False, 0, 2 * core.config.latency + 2
         while tail and len(log) != cycles:
-            assert len(log) < 100 * len(payloads), "the core hangs"
+            assert len(log) < 20 * len(payloads) + 100, "the core hangs"
             phase = len(log) // 32
             resetting = len(log) in resets
             if not offered and waiting and not resetting:
@@ -317,7 +317,6 @@ def test_a_full_pipeline_takes_no_more(rng: np.random.Generator) -> None:
     assert [cycle.o_valid for cycle in log] == [number >= len(CUTS) for number in range(20)]
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize("cuts", [("select",), CUTS], ids=len)
 def test_a_reset_forgets_what_is_under_way(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     config = replace(ONE, formats=("s8",), cuts=cuts)

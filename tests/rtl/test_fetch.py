@@ -63,6 +63,7 @@ def test_a_panel_holds_what_the_map_says(mn_major: bool, short: bool, rng: Rando
             ctx.set(dut.i.valid, 1)
             cycles = 0
             while not ctx.get(dut.o.valid):
+                assert cycles < 10, "the fetcher hangs"
                 taken = ctx.get(dut.i.ready)
                 await ctx.tick()
                 cycles += 1
