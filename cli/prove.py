@@ -2,7 +2,9 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="S",
         help="for each question to a solver (default %(default)g)",
     )
+    parser.add_argument("--first", action="store_true", help="stop at the first that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples there as VCD files")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
@@ -52,7 +55,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..formal.catalogue import chosen
     from ..formal.properties import Case, cases
-    from ..formal.report import as_dict, counterexample, table, write_trace
+    from ..formal.report import Table, as_dict, counterexample, write_trace
 
     properties = chosen(options.names)
     if options.list:
@@ -68,27 +71,40 @@ def _execute(options: argparse.Namespace) -> int:
             options.trace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{options.trace} cannot hold traces ({error.strerror})") from None
-    outcomes = sorted(_settled(wanted, options.jobs, options.seconds), key=lambda found: wanted.index(found.case))
-    failed = [outcome for outcome in outcomes if outcome.result != "proved"]
-    files = {}
-    for outcome in failed:
-        if options.trace and outcome.trace:
-            name = f"{outcome.case.subject.name}-{wanted.index(outcome.case)}.vcd"
-            write_trace(outcome.trace, options.trace / name)
-            files[id(outcome)] = str(options.trace / name)
+    table, rows = Table(wanted), {}
+    say = _nothing if options.json else _line
+    say(table.head)
+    with closing(_settled(wanted, options.jobs, options.seconds)) as outcomes:
+        for outcome in outcomes:
+            number, file = wanted.index(outcome.case), None
+            if options.trace and outcome.trace:
+                file = options.trace / f"{outcome.case.subject.name}-{number}.vcd"
+                write_trace(outcome.trace, file)
+            rows[number] = as_dict(outcome) | {"trace": file and str(file)}
+            say(table.row(outcome))
+            if outcome.result != "proved":
+                say(counterexample(outcome) + (f"\n  waves: {file}" if file else ""))
+                if options.first:
+                    break
+    say(table.total)
+    failed = sum(row["result"] != "proved" for row in rows.values())
     if options.json:
-        rows = [as_dict(outcome) | {"trace": files.get(id(outcome))} for outcome in outcomes]
-        print(json.dumps({"proofs": rows, "proved": len(outcomes) - len(failed), "failed": len(failed)}, indent=1))
-        return int(bool(failed))
-    print(table(outcomes))
-    for outcome in failed:
-        print(f"\n{counterexample(outcome)}")
-        if id(outcome) in files:
-            print(f"  waves: {files[id(outcome)]}")
-    return int(bool(failed))
+        proofs = [row for _, row in sorted(rows.items())]
+        print(json.dumps({"proofs": proofs, "proved": len(proofs) - failed, "failed": failed}, indent=1))
+    return int(failed > 0)
 
 
-def _settled(wanted: list[Any], jobs: int, limit: float) -> Iterator[Any]:
+def _line(text: str) -> None:
+    """Print at once, above the bar."""
+    tqdm.write(text)
+    sys.stdout.flush()
+
+
+def _nothing(text: str) -> None:
+    """Print nothing of what JSON says at the end."""
+
+
+def _settled(wanted: list[Any], jobs: int, limit: float) -> Generator[Any, None, None]:
     """Yield the outcomes as they come, what takes longest begun first."""
     from ..formal.proof import settle
 

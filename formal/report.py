@@ -9,11 +9,15 @@ from vcd import VCDWriter
 from ..errors import FileError
 from .model import Trace
 from .proof import Outcome
+from .properties import Case, Engine
 
-__all__ = ["as_dict", "counterexample", "table", "write_trace"]
+__all__ = ["Table", "as_dict", "counterexample", "write_trace"]
 
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
+_HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
+#: Widths of the columns behind those of a case.
+_DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
@@ -34,20 +38,47 @@ def as_dict(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Return a line for each outcome, and a total."""
-    rows = [("property", "of", "presets", "engine", "depth", "result", "seconds")]
-    for outcome in outcomes:
-        case = outcome.case
-        presets = " ".join(case.presets)
-        words = (case.subject.name, case.described, presets, outcome.engine, outcome.depth, outcome.result)
-        rows.append((*words, f"{outcome.seconds:.1f}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    results = [outcome.result for outcome in outcomes]
-    counts = ", ".join(f"{results.count(name)} {name}" for name in dict.fromkeys(["proved", *results]))
-    lines.append(f"{counts}; {sum(outcome.seconds for outcome in outcomes):.0f} s of work")
-    return "\n".join(lines)
+def _of_case(case: Case) -> tuple[str, str, str]:
+    return case.subject.name, case.described, " ".join(case.presets)
+
+
+class Table:
+    """The lines of a table that is printed while it grows.
+
+    Parameters
+    ----------
+    wanted : sequence of Case
+        What is to be proved: the widths of the columns follow from it.
+    """
+
+    def __init__(self, wanted: Sequence[Case]) -> None:
+        self._wanted = len(wanted)
+        self._results: list[str] = []
+        self._seconds = 0.0
+        of_cases = zip(_HEAD, *map(_of_case, wanted), strict=False)  # the columns that are known by now
+        self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
+
+    @property
+    def head(self) -> str:
+        """The first line."""
+        return self._line(_HEAD)
+
+    def row(self, outcome: Outcome) -> str:
+        """Enter an outcome and return its line."""
+        self._results.append(outcome.result)
+        self._seconds += outcome.seconds
+        decided = outcome.engine, outcome.depth, outcome.result, f"{outcome.seconds:.1f}"
+        return self._line((*_of_case(outcome.case), *decided))
+
+    @property
+    def total(self) -> str:
+        """The last line."""
+        counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
+        left = self._wanted - len(self._results)
+        return f"{', '.join(counts)}{f'; {left} not asked' if left else ''}; {self._seconds:.0f} s of work"
+
+    def _line(self, words: tuple[str, ...]) -> str:
+        return "  ".join(word.ljust(width) for word, width in zip(words, self._widths, strict=True)).rstrip()
 
 
 def counterexample(outcome: Outcome) -> str:

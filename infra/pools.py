@@ -229,7 +229,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
-    except KeyboardInterrupt:
+    except BaseException:  # nobody waits for what is under way
         for worker in multiprocessing.active_children():
             worker.kill()
         raise

@@ -2,14 +2,16 @@
 
 import json
 import re
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from amaranth.hdl import Signal
-from sptc.cli import main
+from sptc.cli import main, prove
 from sptc.formal import catalogue
 from sptc.formal.harness import Harness
-from sptc.formal.properties import Topic
+from sptc.formal.proof import Outcome, settle
+from sptc.formal.properties import Case, Topic
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -60,7 +62,8 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert errors == ""
     lines = output.splitlines()
     assert lines[0].split() == ["property", "of", "presets", "engine", "depth", "result", "seconds"]
-    assert re.fullmatch(r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d", lines[1])
+    row = r"metadata\.legal +mux4 +tiny hopper +Bitwuzla +all inputs +proved +\d+\.\d"
+    assert sum(re.fullmatch(row, line) is not None for line in lines) == 1
     assert len(lines) == 1 + 1 + 5 + 1
     assert re.fullmatch(r"6 proved; \d+ s of work", lines[-1])
 
@@ -123,11 +126,32 @@ def test_a_run_is_printed_cycle_by_cycle(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("broken")
+def test_the_first_that_is_broken_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left is counted."""
+    assert exit_status("broken.always", "broken.late", "--first", "--jobs", "1") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"0 proved, 1 broken; 2 not asked; \d+ s of work", lines[-1])
+    assert exit_status("broken", "--first", "--jobs", "1", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["proofs"]), found["failed"]) == (1, 1)
+
+
+def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def settled(wanted: list[Case], jobs: int, limit: float) -> Generator[Outcome, None, None]:
+        for number, case in enumerate(wanted):
+            assert len(capsys.readouterr().out.splitlines()) == 1, number  # the head, or the outcome before
+            yield settle(case, limit)
+
+    monkeypatch.setattr(prove, "_settled", settled)
+    assert exit_status("metadata.legal", "metadata.selects", "--preset", "tiny") == 0
+
+
+@pytest.mark.usefixtures("broken")
 def test_what_is_vacuous(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("broken.empty") == 1
     output = capsys.readouterr().out
     assert "0 proved, 1 vacuous" in output
-    assert output.endswith("  never reached: cover_both\n")
+    assert "\n  never reached: cover_both\n" in output
 
 
 @pytest.mark.parametrize(
