@@ -11,9 +11,9 @@ from .operands import OPERANDS
 from .properties import Property
 from .reduction import REDUCTION
 from .rounding import ROUNDING
+from .routing import CORE, WARP
 from .scaling import SCALING
 from .selection import SELECTION
-from .streams import CORE, WARP
 from .tensor_memory import TENSOR_MEMORY
 from .unit import UNIT
 from .wgmma import WGMMA

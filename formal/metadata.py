@@ -12,7 +12,7 @@ from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_muxes, exchanged_nibble
 
-__all__ = ["METADATA"]
+__all__ = ["METADATA", "legal"]
 
 METADATA = Topic("metadata")
 
@@ -21,7 +21,7 @@ def _muxes(config: CoreConfig) -> Iterator[Parameters]:
     yield (config.mux,)
 
 
-def _legal(nibble: Value, rule: RuleCode) -> Value:
+def legal(nibble: Value, rule: RuleCode) -> Value:
     """Return what a rule says of a nibble, in the words of PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
     i0, i1 = nibble[:2], nibble[2:]
     return {
@@ -42,7 +42,7 @@ def _legality(h: Harness, mux: str) -> None:
     for code in RuleCode:
         runs = rule == code
         known = known | runs
-        h.claim(code.name.lower(), ~runs | (decoder.legal == _legal(nibble, code)))
+        h.claim(code.name.lower(), ~runs | (decoder.legal == legal(nibble, code)))
         h.cover(f"{code.name.lower()}_legal", runs & decoder.legal)
         h.cover(f"{code.name.lower()}_illegal", runs & ~decoder.legal)
     h.claim("unknown_rule", known | ~decoder.legal)
@@ -100,7 +100,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
         decoder, outputs = chunk_muxes(h, mux, mux, nibble, RuleCode.PLAIN, units)
         operands.append(outputs)
         swaps.append(decoder.swap)
-    h.assume(_legal(nibble, RuleCode.PLAIN))
+    h.assume(legal(nibble, RuleCode.PLAIN))
     swap = h.named("swap", swaps[1])
     for slot in range(2):
         element = Mux(swap, stored[1 - slot], stored[slot])
@@ -132,11 +132,11 @@ def _chunk(h: Harness, config: CoreConfig) -> None:
         for name, value in (("first", nibbles), ("second", changed))
     )
     assume_held_width(h, config, wide)
-    legal = Signal()
+    defined = Signal()
     words = [nibbles.word_select(index, 4) for index in range(config.chunks)]
-    h.m.d.comb += legal.eq(Cat((rule == code) & _legal(Array(words)[chunk], code) for code in RuleCode).any())
+    h.m.d.comb += defined.eq(Cat((rule == code) & legal(Array(words)[chunk], code) for code in RuleCode).any())
     chunks = Mux(wide, config.chunks // 2, config.chunks)
-    h.claim("flag", first.illegal.bit_select(chunk, 1) == (sparse & (chunk < chunks) & ~legal))
+    h.claim("flag", first.illegal.bit_select(chunk, 1) == (sparse & (chunk < chunks) & ~defined))
     for index in range(config.chunks):
         other = index != chunk
         h.claim(f"flag{index}", ~other | (first.illegal[index] == second.illegal[index]))

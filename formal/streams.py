@@ -22,7 +22,7 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP", "Flow", "constant", "fresh", "offered"]
+__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "fresh", "offered"]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -121,10 +121,10 @@ def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Valu
 
 
 def _arrays(config: CoreConfig) -> Iterator[Parameters]:
-    yield (_bare(config),)
+    yield (bare(config),)
 
 
-def _bare(config: CoreConfig) -> CoreConfig:
+def bare(config: CoreConfig) -> CoreConfig:
     """Return a configuration of the same array and pipeline, the rest as small as it may be."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
@@ -228,9 +228,9 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 def _warps(config: CoreConfig) -> Iterator[Parameters]:
     """A small array as one of eight blocks of outputs: counters of more are beyond the engine."""
-    bare = _bare(config)
-    few = _blocks_and_steps(bare)[0] <= _FEW_BLOCKS
-    yield (bare if few else replace(bare, rows=4, columns=4),)
+    array = bare(config)
+    few = _blocks_and_steps(array)[0] <= _FEW_BLOCKS
+    yield (array if few else replace(array, rows=4, columns=4),)
 
 
 @WARP.property("order", _warps, cycles=_warp_cycles)

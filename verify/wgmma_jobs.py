@@ -23,6 +23,8 @@ __all__ = ["jobs_of", "random_jobs"]
 
 _UNIT_BYTES = 16
 _WARPS = 4
+#: Of so many random instructions one has more than four panels.
+_LONG_ONE_IN = 12
 
 
 def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
@@ -84,11 +86,12 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
 
 
 def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random work without end: every instruction that the datapath holds, n up to 32, any nibble."""
-    instructions = [i for i in every_instruction("wgmma") if config.holds(i) and i.n <= 4 * PANEL_ROWS]
+    """Yield random work without end: every instruction that the datapath holds, any nibble; most with n up to 32."""
+    held = [i for i in every_instruction("wgmma") if config.holds(i)]
+    short, long = ([i for i in held if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
-        for place in rng.permutation(len(instructions)):
-            i = instructions[place]
+        for place in rng.permutation(len(short)):
+            i = short[place] if rng.integers(_LONG_ONE_IN) else long[rng.integers(len(long))]
             sparsity_selector = int(rng.integers(i.sparsity_selectors))
             distribution = str(rng.choice(distributions(i)))
             file = random_register_file(

@@ -160,6 +160,9 @@ def test_wgmma_scales_by_signs(rng: Random) -> None:
         assert np.array_equal(result, sptc.wgmma(**same))
         assert not np.array_equal(result, sptc.wgmma(**operands))
         assert np.array_equal(result, sptc.wgmma(**operands, **options, backend="rtl"))
+    both = {"imm_scale_a": -1, "imm_scale_b": -1}
+    for name in ("golden", "rtl"):
+        assert np.array_equal(sptc.wgmma(**operands, **both, backend=name), sptc.wgmma(**operands))
 
 
 def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int) -> tuple[int, int]:

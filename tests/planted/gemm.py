@@ -1,8 +1,19 @@
 """Faults of whole matrix products."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from . import Change, fault
+
+
+@fault("gemm.folder.resume", "gemm.folder")
+def _(folder: Any, change: Change) -> None:
+    """A product that is taken up again goes on behind the last block that is done."""
+
+    def blocks(self: Any, count: int) -> Iterator[int]:
+        return iter(range(1 + max(self.done, default=-1), count))
+
+    change(folder.ProductFolder, "blocks", blocks)
 
 
 @fault("gemm.product.blocks", "gemm.product")

@@ -330,6 +330,18 @@ def _(align: Any, change: Change) -> None:
     read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
 
 
+@fault("core.operands", "rtl.core")
+def _(core: Any, change: Change) -> None:
+    """Every unit gets column 0 of B."""
+
+    def first(self: Any, m: Module) -> Iterator[Any]:
+        for row in range(self.config.rows):
+            for column in range(self.config.columns):
+                yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
+
+    amend(change, core.Core, first)
+
+
 @fault("core.order", "rtl.core")
 def _(core: Any, change: Change) -> None:
     """The pipeline advances while the output waits, if something comes in."""

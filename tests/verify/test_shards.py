@@ -95,11 +95,12 @@ def test_every_distribution_agrees(text: str) -> None:
         assert run_shard(shard, sample=False) == ShardResult(shard, 0, draw(shard).a_from)
 
 
-def test_a_faulty_unit_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
+@pytest.mark.parametrize("sample", [False, True])
+def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
     shard = replace(Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=8).shard(0), distribution="mid")
     monkeypatch.setattr(Engine, "push", faulty_push)
     hardware, golden = both(draw(shard))
-    assert run_shard(shard, sample=False).mismatches == (hardware != golden).sum() > 0
+    assert run_shard(shard, sample).mismatches == (hardware != golden).sum() > 0
     assert shard.outputs == hardware.size
 
 
