@@ -6,12 +6,13 @@ from difflib import get_close_matches
 from ..errors import Error
 from .alignment import ALIGNMENT
 from .fetch import FETCH
+from .gathering import WARP
 from .metadata import METADATA
 from .operands import OPERANDS
 from .properties import Property
 from .reduction import REDUCTION
 from .rounding import ROUNDING
-from .routing import CORE, WARP
+from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .tensor_memory import TENSOR_MEMORY

@@ -21,9 +21,9 @@ from .harness import Harness, Opened
 from .metadata import legal
 from .properties import Parameters
 from .selection import assume_held_width
-from .streams import CORE, WARP, bare
+from .streams import CORE, bare
 
-__all__ = ["CORE", "WARP"]
+__all__ = ["CORE"]
 
 
 class _Selecting(Unit):

@@ -22,7 +22,7 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "fresh", "offered"]
+__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "few_blocks", "fresh", "offered"]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -226,11 +226,13 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
     return ROWS * COLUMNS // (config.rows * config.columns), 2 if config.step_bytes == 16 else 1
 
 
+def few_blocks(config: CoreConfig) -> CoreConfig:
+    """Return a small array as one of eight blocks of outputs: counters of more are beyond the engine."""
+    return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
+
+
 def _warps(config: CoreConfig) -> Iterator[Parameters]:
-    """A small array as one of eight blocks of outputs: counters of more are beyond the engine."""
-    array = bare(config)
-    few = _blocks_and_steps(array)[0] <= _FEW_BLOCKS
-    yield (array if few else replace(array, rows=4, columns=4),)
+    yield (few_blocks(bare(config)),)
 
 
 @WARP.property("order", _warps, cycles=_warp_cycles)

@@ -13,14 +13,17 @@ LONG = ("fetch.panel", "tensor_memory.registers", "unit.floats", "warp.order", "
 SAMPLED = {
     "fetch.address": ("32B mn", "64B k", "128B k"),
     "alignment.e_max": ("1x1x16 B s8",),
+    "warp.operands": ("4x4x16 B e",),
 }
+#: And what the smallest datapath does not have.
+SCALES = ("warp.operands", "4x4x32 B scale_a")
 QUICK = [
     case
     for case in cases(PROPERTIES, [PRESETS["tiny"]])
     if not case.subject.slow
     and case.subject.name not in LONG
     and case.described in SAMPLED.get(case.subject.name, (case.described,))
-]
+] + [case for case in cases(PROPERTIES, [PRESETS["blackwell"]]) if (case.subject.name, case.described) == SCALES]
 PROVED = {(case.subject.name, case.parameters) for case in QUICK}
 SECONDS = 400.0
 

@@ -4,11 +4,12 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data
 
 from . import Change
 
-__all__ = ["amend", "named", "read_otherwise"]
+__all__ = ["amend", "exchanged", "named", "read_otherwise"]
 
 
 def amend(change: Change, component: type, assignments: Callable[[Any, Module], Iterable[Any]]) -> None:
@@ -60,3 +61,11 @@ def named(m: Module, name: str) -> Signal:
     """Return the signal that a module drives under a name, as waves show it."""
     (found,) = (signal for signal in m._driving if signal.name == name)
     return found
+
+
+def exchanged(view: Any, **values: Value) -> Any:
+    """Return a view of a structure with other values in some of its fields."""
+    layout = view.shape()
+    parts = {name: values.get(name, Value.cast(view[name])) for name in layout.members}
+    assert values.keys() <= parts.keys()
+    return data.View(layout, Cat(part[: layout[name].width] for name, part in parts.items()))

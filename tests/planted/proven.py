@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, fault
-from .circuits import amend, named, read_otherwise
+from .circuits import amend, exchanged, named, read_otherwise
 
 
 @fault("metadata.legal", "rtl.metadata")
@@ -365,6 +365,17 @@ def _keep_at_reset(change: Change, component: type, name: str) -> None:
         return ()
 
     amend(change, component, kept)
+
+
+@fault("warp.operands", "rtl.warp")
+def _(warp: Any, change: Change) -> None:
+    """A warp ignores its sparsity selector."""
+    right = warp.Warp._metadata_row
+
+    def metadata_row(self: Any, held: Any, row: int, step: Value) -> Value:
+        return right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)
+
+    change(warp.Warp, "_metadata_row", metadata_row)
 
 
 @fault("warp.order", "rtl.warp")

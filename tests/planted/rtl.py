@@ -1,12 +1,13 @@
 """Faults of the hardware that only tests may see: routing, order, rounding, formats."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, fault
-from .circuits import amend, named, read_otherwise
+from .circuits import amend, exchanged, named, read_otherwise
 
 
 @fault("rtl.select.parts", "rtl.select")
@@ -63,6 +64,20 @@ def _(warp: Any, change: Change) -> None:
     """Rows 8 to 15 are given the metadata of rows 0 to 7."""
     right = warp.Warp._metadata_row
     change(warp.Warp, "_metadata_row", lambda self, held, row, step: right(self, held, row % 8, step))
+
+
+@fault("rtl.warp.flags", "rtl.warp")
+def _(warp: Any, change: Change) -> None:
+    """The flags of a second step take the place of the first one's, for elements of 16 bits."""
+    right = warp.Warp._collect
+
+    def collect(self: Any, m: Module, core: Any, *others: Any) -> None:
+        result = core.o.payload
+        tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
+        other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
+        right(self, m, SimpleNamespace(o=other), *others)
+
+    change(warp.Warp, "_collect", collect)
 
 
 @fault("rtl.warp.scales", "rtl.warp")

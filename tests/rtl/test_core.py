@@ -260,7 +260,6 @@ def test_random_stalls(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
     check_stream_rules(log)
 
 
-@pytest.mark.regression
 def test_rows_and_columns_meet(rng: np.random.Generator) -> None:
     """Every row of A with every column of B, each output with its own accumulator."""
     config = replace(TINY, formats=("s8",), rows=2, columns=2)

@@ -107,6 +107,10 @@ def test_as_many_shards_as_the_outputs_take() -> None:
     sizes = [SMALL.shard(index).outputs for index in range(4)]
     for wanted, count in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes[:3]), 3), (sum(sizes), 4)):
         assert [shard.index for shard in campaign.unfinished(record, outputs=wanted)] == [*range(count)]
+    for index in (0, 2):
+        record.add(ShardResult(SMALL.shard(index), 0))
+    for wanted, left in ((1, []), (sizes[0] + 1, [1]), (sum(sizes[:3]), [1]), (sum(sizes), [1, 3])):
+        assert [shard.index for shard in campaign.unfinished(record, outputs=wanted)] == left
 
 
 KILLED = """\

@@ -1,0 +1,328 @@
+"""The registers of a warp: each block of a core's tiles gathers them, and results and flags return, as the manual says.
+
+Where each byte, nibble and scale lies in the registers is spelled by hand from PTX ISA 9.7.14.5 and 9.7.14.6; no map of
+the design or of the models is asked. A copy of the operands is taken when an instruction enters, and blocks are counted
+beside the hardware; what the core does with a tile is proved by itself, so here any results come out of it. Of
+accumulators and results one bit of each half of a word is looked at: nothing smaller is moved.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count, product
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
+
+from ..rtl.codes import is_wide
+from ..rtl.config import CoreConfig
+from ..rtl.round import ResultCode
+from ..rtl.unit import Unit
+from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, ScaleSizeCode, Warp, warp_operands_layout
+from .harness import Harness, Opened
+from .properties import Parameters
+from .streams import WARP, bare, few_blocks
+
+__all__ = ["WARP"]
+
+#: Fields of the registers that are looked at one after the other: the others hold zeros meanwhile.
+_REGISTERS = ("a", "b", "e", "scale_a", "scale_b", "c")
+#: Bytes of a row of A, and of a column of B of a dense instruction, that a register of each lane of a quad holds.
+_SEGMENT = 16
+_CHUNKS = 16
+_LEGAL = 0b0100
+
+
+class _OpenWarp(Opened, Warp):
+    """A warp, whose core can be spoken of."""
+
+
+def _halves(low: Value, high: Value) -> Value:
+    """Return a word with a bit of either half."""
+    return Cat(low, Const(0, 15), high, Const(0, 15))
+
+
+def _giving(given: Signal, left: Signal) -> type[Unit]:
+    """Return units that give results and overflows of an array, in the order in which they are made: row by row."""
+    numbers = count()
+
+    class Giving(Unit):
+        def elaborate(self, platform: object) -> Module:
+            m, number = Module(), next(numbers)
+            word = _halves(*given.word_select(number, 2))
+            m.d.comb += [self.result.d.eq(word), self.result.overflow.eq(left[number])]
+            return m
+
+    return Giving
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One tile that enters the core, or one result that leaves it.
+
+    Attributes
+    ----------
+    happens : Value
+        In this cycle.
+    row, column : Value
+        Which block of rows and of columns.
+    step : Value
+        Which step of K.
+    """
+
+    happens: Value
+    row: Value
+    column: Value
+    step: Value
+
+
+def _counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> _Block:
+    """Count blocks: columns first, then rows, then steps; behind the last of an instruction from zero again."""
+    columns, rows = COLUMNS // config.columns, ROWS // config.rows
+    number = Signal(range(2 * rows * columns), name=f"{name}_number")
+    with h.m.If(happens):
+        h.m.d.sync += number.eq(Mux(last, 0, number + 1))
+    h.observed[f"{name}_number"] = number
+    within = number % (rows * columns)
+    return _Block(happens, within // columns, within % columns, number // (rows * columns))
+
+
+def _row_of_a(a: Any, row: int, segment: int) -> Value:
+    """Bytes of a row: rows 8 to 15 are in the odd registers, the second sixteen bytes in the upper two."""
+    return Cat(
+        a[4 * (row % 8) + byte // 4][2 * segment + row // 8].word_select(byte % 4, 8) for byte in range(_SEGMENT)
+    )
+
+
+def _column_of_b(b: Any, column: int, segment: int) -> Value:
+    """Bytes of a column: sixteen in one register of the four lanes of its group."""
+    return Cat(b[4 * column + byte // 4][segment].word_select(byte % 4, 8) for byte in range(_SEGMENT))
+
+
+def _nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
+    """Nibbles of a row, by the figures of the metadata registers.
+
+    Of 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair where
+    K is long. Of smaller ones it holds 32 bits of one row, threads of even number of row g; where K is long all four
+    hold some.
+    """
+    found = []
+    for chunk in range((8 if long else 4) if wide else (16 if long else 8)):
+        if wide:
+            thread, low = (2 * (selector % 2) + chunk // 4 if long else selector), 16 * (row // 8) + 4 * (chunk % 4)
+        else:
+            thread, low = (2 * (chunk // 8) if long else 2 * (selector % 2)) + row // 8, 4 * (chunk % 8)
+        found.append(e[4 * (row % 8) + thread][low : low + 4])
+    return found
+
+
+class _Held:
+    """The operands of the instruction that is issued, and what each block of it must be."""
+
+    def __init__(self, h: Harness, config: CoreConfig, warp: Warp, field: str) -> None:
+        layout = warp_operands_layout()
+        given, self.words = h.free("operands", layout), Signal(layout, reset_less=True, name="words")
+        for name in layout.members:
+            if name == "c" == field:
+                words = [_halves(word[0], word[16]) for lane in given.c for word in lane]
+                h.m.d.comb += warp.i.payload.c.eq(Cat(words))
+            elif name not in _REGISTERS or name == field:
+                h.m.d.comb += warp.i.payload[name].eq(given[name])
+        with h.m.If(warp.i.valid & warp.i.ready):
+            h.m.d.sync += self.words.eq(warp.i.payload)
+        self.config = config
+        self.wide = is_wide(config, self.words.control.a)
+        self.half = self.words.control.result == ResultCode.F16
+        self.two_steps = config.step_bytes == _SEGMENT
+        self.last_step: Value = self.words.long if self.two_steps else Const(0)
+
+    def a(self, row: int, step: Value) -> Value:
+        """Stored bytes of a row in a step; what an instruction lacks is zero."""
+        first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
+        return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
+
+    def b(self, column: int, step: Value) -> Value:
+        """Bytes of a column in a step, two for each stored one if it selects."""
+        s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
+        if self.two_steps:
+            return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
+        sparse = Cat(s[0], s[1], Mux(self.words.long, Cat(s[2], s[3]), 0))
+        return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
+
+    def metadata(self, row: int, step: Value) -> Value:
+        """Nibbles of a row in a step; the upper ones of wide elements are not there, which zeros stand for."""
+        words, chunks = self.words, self.config.chunks
+        found: dict[tuple[int, int, int, int], Value] = {}
+        for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
+            nibbles = _nibbles_of(words.e, row, wide=bool(wide), long=bool(long), selector=selector)
+            nibbles += [Const(_LEGAL, 4)] * (_CHUNKS // (2 if wide else 1) - len(nibbles))
+            in_step = chunks // 2 if wide else chunks
+            found[wide, long, selector, now] = Cat(nibbles[in_step * now :][:in_step])
+        places = Array(found[key] for key in sorted(found))
+        return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
+
+    def scales(self, operand: str, index: int) -> Value:
+        """Scale of each of the four groups of products: from the byte and the thread that the ids name."""
+        words = self.words
+        if operand == "a":
+            threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
+            word, byte = Array(threads)[words.thread_a], words.byte_a
+        else:
+            word, byte = Array(words.scale_b[4 * index + thread] for thread in range(4))[words.thread_b], words.byte_b
+        scales = [word.word_select(group, 8) for group in range(4)]
+        first, second = Array(scales)[byte], Array(scales)[byte | 1]
+        return Mux(words.scale_size == ScaleSizeCode.X4, word, Cat(first, first, second, second))
+
+    def accumulator(self, row: int, column: int) -> Value:
+        """Accumulator of an output: f16 are packed in pairs."""
+        lane = self.words.c[4 * (row % 8) + column // 2]
+        return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
+
+
+def _configs(config: CoreConfig) -> Iterator[Parameters]:
+    """What comes back passes the pipeline; what goes in does not see it."""
+    for field in _REGISTERS:
+        if field == "c":
+            yield few_blocks(bare(config)), field
+        elif not field.startswith("scale"):
+            yield few_blocks(replace(bare(config), cuts=())), field
+        elif config.scales:
+            yield few_blocks(replace(config, name="array", cuts=())), field
+
+
+def _of_block(block: Value, count: int, each: Callable[[int], Value]) -> Value:
+    """Return what holds in the block that is meant."""
+    return Cat((block != number) | each(number) for number in range(count)).all()
+
+
+@WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
+def _operands(h: Harness, config: CoreConfig, field: str) -> None:
+    """Every block of a warp is made of the registers that the manual names, and goes back to those that it names.
+
+    Of every row and column, step, sparsity selector and scale id; a second step goes on from the first one's results,
+    and its flags are of the second half of the chunks.
+    """
+    h.assume(~h.clocked())
+    outputs = config.rows * config.columns
+    given, left = h.free("given", 2 * outputs), h.free("left", outputs)
+    warp = h.add("warp", _OpenWarp(config, _giving(given, left)))
+    core = warp.parts.core
+    h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
+    held = _Held(h, config, warp, field)
+    tile, tag = core.i.payload, core.i.payload.tag
+    issued = _counted(h, "issued", config, core.i.valid & core.i.ready, tag.last)
+    rows, columns = ROWS // config.rows, COLUMNS // config.columns
+    last_block = (issued.row == rows - 1) & (issued.column == columns - 1) & (issued.step == held.last_step)
+    claims = {
+        "tag": (tag.half == held.half) & (tag.wide == held.wide) & (tag.step == issued.step) & (tag.last == last_block),
+        "control": tile.control.as_value()
+        == _with(held.words.control, saturate=held.words.control.saturate & (issued.step == held.last_step)),
+    }
+    if field in ("a", "e", "scale_a"):
+        for i in range(config.rows):
+            claims[f"row{i}"] = _of_block(
+                issued.row, rows, lambda block, i=i: _row(held, tile, i, block, issued, field)
+            )
+    elif field in ("b", "scale_b"):
+        for j in range(config.columns):
+            claims[f"column{j}"] = _of_block(
+                issued.column, columns, lambda block, j=j: _column(held, tile, j, block, issued, field)
+            )
+    else:
+        returned = _returned(h, config, warp)
+        for i, j in product(range(config.rows), range(config.columns)):
+            claims[f"output{i}_{j}"] = _of_block(
+                issued.row * columns + issued.column, rows * columns,
+                lambda block, i=i, j=j: _output(held, tile, returned, (i, j), divmod(block, columns), issued),
+            )  # fmt: skip
+    for name, claim in claims.items():
+        h.claim(name, ~issued.happens | claim)
+    h.cover("last_block", issued.happens & tag.last)
+    if field == "c":
+        h.cover("long", issued.happens & held.words.long & (issued.step == held.last_step))
+
+
+def _with(control: data.View, **changed: Value) -> Value:
+    return Cat(changed.get(name, Value.cast(control[name])) for name in control.shape().members)
+
+
+def _row(held: _Held, tile: Any, i: int, block: int, issued: _Block, field: str) -> Value:
+    row = block * held.config.rows + i
+    if field == "a":
+        return tile.a[i] == held.a(row, issued.step[0])
+    if field == "e":
+        narrow = tile.metadata[i] == held.metadata(row, issued.step[0])
+        half = 2 * held.config.chunks
+        wide = tile.metadata[i][:half] == held.metadata(row, issued.step[0])[:half]
+        return ~held.words.control.sparse | Mux(held.wide, wide, narrow)
+    return _scales(held, tile.scale_a[i], "a", row)
+
+
+def _column(held: _Held, tile: Any, j: int, block: int, issued: _Block, field: str) -> Value:
+    column = block * held.config.columns + j
+    if field == "b":
+        return tile.b[j] == held.b(column, issued.step[0])
+    return _scales(held, tile.scale_b[j], "b", column)
+
+
+def _scales(held: _Held, found: Value, operand: str, index: int) -> Value:
+    """Of one scale only the first byte counts; the ids of two are even, that of four is zero."""
+    size, byte = held.words.scale_size, held.words.byte_a if operand == "a" else held.words.byte_b
+    wanted = held.scales(operand, index)
+    allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
+    return Mux(size == ScaleSizeCode.X1, found[:8] == wanted[:8], ~allowed | (found == wanted))
+
+
+@dataclass(frozen=True)
+class _Returned:
+    """What came back, output by output."""
+
+    words: list[Signal]
+    overflows: list[Signal]
+
+
+def _output(
+    held: _Held, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], issued: _Block
+) -> Value:
+    config = held.config
+    row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
+    output, number = within[0] * config.columns + within[1], row * COLUMNS + column
+    first = (tile.c[output] == held.accumulator(row, column)) & ~tile.overflow[output]
+    second = (tile.c[output] == returned.words[number]) & (tile.overflow[output] == returned.overflows[number])
+    return Mux(issued.step[0], second, first)
+
+
+def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
+    """Keep what comes back, and state where the registers and the flags show it."""
+    core = warp.parts.core
+    result, tag = core.o.payload, core.o.payload.tag
+    block = _counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
+    words = [Signal(32, reset_less=True, name=f"word_{n}") for n in range(ROWS * COLUMNS)]
+    overflows = [Signal(reset_less=True, name=f"left_{n}") for n in range(ROWS * COLUMNS)]
+    flags = [Signal(_CHUNKS, reset_less=True, name=f"flags_{row}") for row in range(ROWS)]
+    half = Signal(reset_less=True, name="half")
+    with h.m.If(block.happens):
+        h.m.d.sync += half.eq(tag.half)
+    for row, column in product(range(ROWS), range(COLUMNS)):
+        (row_block, i), (column_block, j) = divmod(row, config.rows), divmod(column, config.columns)
+        number, output = row * COLUMNS + column, i * config.columns + j
+        with h.m.If(block.happens & (block.row == row_block) & (block.column == column_block)):
+            h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
+    for row in range(ROWS):
+        found = result.illegal[row % config.rows]
+        # Sixteen stored bytes are four chunks of 16-bit elements, or eight of smaller ones.
+        second = Mux(tag.wide, Cat(Const(0, 4), found), Cat(Const(0, 8), found))
+        with h.m.If(block.happens & (block.row == row // config.rows)):
+            h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, found))
+    for lane, register in product(range(LANES), range(REGISTERS)):
+        group, first = lane // 4, 2 * (lane % 4)
+        single = words[(group + 8 * (register // 2)) * COLUMNS + first + register % 2]
+        pair = (
+            [words[(group + 8 * register) * COLUMNS + first + side][:16] for side in range(2)] if register < 2 else []
+        )
+        shown = warp.o.payload.d[lane][register]
+        h.claim(f"lane{lane}_register{register}", ~warp.o.valid | (shown == Mux(half, Cat(pair), single)))
+    for row in range(ROWS):
+        h.claim(f"flags{row}", ~warp.o.valid | (warp.o.payload.illegal[row] == flags[row]))
+    h.cover("returned", warp.o.valid & warp.o.payload.d[31][3].any())
+    return _Returned(words, overflows)
