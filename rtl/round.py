@@ -1,6 +1,7 @@
 """The round stage: the one rounding of a step, from the exact sum to a result register."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
@@ -10,6 +11,7 @@ from ..isa.formats import FORMATS
 from .cells.adder import Adder
 from .cells.leading_zeros import LeadingZeros
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
+from .pipeline import delayed
 
 __all__ = ["ResultCode", "RoundStage", "normalised_bits"]
 
@@ -34,11 +36,26 @@ def normalised_bits(total_bits: int) -> int:
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """What is rounded, and where the smallest normal number has its leading one, behind the register if any."""
+
+    total: Value
+    headroom: Value
+    result: Value
+    saturate: Value
+    nan: Value
+    positive_inf: Value
+    negative_inf: Value
+    smallest_normal: Value
+
+
 class RoundStage(wiring.Component):
-    """Round an exact sum once. Combinational.
+    """Round an exact sum once. Combinational, or behind a register of its own: latency one enabled cycle.
 
     The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
-    first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws where its bits stand then.
+    first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws where its bits stand then. That
+    place is found before the register, where there is time.
 
     Parameters
     ----------
@@ -48,9 +65,13 @@ class RoundStage(wiring.Component):
         Bits of the sum below the integer unit.
     results : collection of ResultCode
         Results to build.
+    registered : bool
+        Whether there is a register in front.
 
     Members
     -------
+    enable : In(1)
+        The register advances.
     total : In(signed(total_bits))
         Exact sum.
     headroom : In(11)
@@ -71,13 +92,17 @@ class RoundStage(wiring.Component):
     Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
     """
 
-    def __init__(self, total_bits: int, integer_bits: int, results: Collection[ResultCode]) -> None:
+    def __init__(
+        self, total_bits: int, integer_bits: int, results: Collection[ResultCode], *, registered: bool = False
+    ) -> None:
         self.total_bits = total_bits
         self.integer_bits = integer_bits
         self.results = frozenset(results)
+        self.registered = registered
         self.normalised_bits = normalised_bits(total_bits)
         super().__init__(
             {
+                "enable": In(1, init=1),
                 "total": In(signed(total_bits)),
                 "headroom": In(ALIGNED_EXPONENT_BITS),
                 "result": In(ResultCode),
@@ -93,35 +118,45 @@ class RoundStage(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the roundings asked for."""
         m = Module()
-        with m.Switch(self.result):
+        i = self._inputs(m)
+        with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    value = self.total[self.integer_bits :]
+                    value = i.total[self.integer_bits :]
                     fits = value[31:].all() | ~value[31:].any()
                     limit = Mux(value[-1], Const(1 << 31, 32), Const((1 << 31) - 1, 32))
                     m.d.comb += [
-                        self.output.eq(Mux(self.saturate & ~fits, limit, value[:32])),
-                        self.overflow.eq(~self.saturate & (value[-1] ^ value[31])),
+                        self.output.eq(Mux(i.saturate & ~fits, limit, value[:32])),
+                        self.overflow.eq(~i.saturate & (value[-1] ^ value[31])),
                     ]
             if self.results - {ResultCode.S32}:
                 with m.Default():
-                    m.d.comb += self.output.eq(self._float(m))
+                    m.d.comb += self.output.eq(self._float(m, i))
         return m
 
-    def _float(self, m: Module) -> Value:
+    def _inputs(self, m: Module) -> _Inputs:
+        bits = self.normalised_bits
+        smallest_normal = Signal(bits)
+        m.d.comb += smallest_normal.eq(Cat(self.headroom == bits - 1 - place for place in range(bits)))
+        ports = {name: getattr(self, name) for name in self.signature.members if name in _Inputs.__annotations__}
+        held = {
+            name: delayed(m, value, int(self.registered), self.enable, name)
+            for name, value in {**ports, "smallest_normal": smallest_normal}.items()
+        }
+        return _Inputs(**held)
+
+    def _float(self, m: Module, i: _Inputs) -> Value:
         """Return the rounded float: the sum is shifted as it is, and a negative one complemented afterwards."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
-        half = self.result == ResultCode.F16 if halves and singles else Const(halves)
-        negative = self.total[-1]
+        half = i.result == ResultCode.F16 if halves and singles else Const(halves)
+        negative = i.total[-1]
         bits = self.normalised_bits
-        total = Cat(Const(0, bits - self.total_bits), self.total)
+        total = Cat(Const(0, bits - self.total_bits), i.total)
 
         # Bits that differ from their upper neighbour show the leading digit of a sum of any sign; a bit where the
         # smallest normal number has its leading one keeps the shift from going further.
-        smallest_normal = Signal(bits)
-        m.d.comb += smallest_normal.eq(Cat(self.headroom == bits - 1 - place for place in range(bits)))
-        leading_digits = (total ^ Cat(total[1:], negative)) | smallest_normal
+        leading_digits = (total ^ Cat(total[1:], negative)) | i.smallest_normal
         m.submodules.leading = leading = LeadingZeros(bits)
         shift_amount = leading.count
         shifted = Signal(bits)
@@ -129,7 +164,7 @@ class RoundStage(wiring.Component):
         magnitude = Signal(bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))
         field = Signal(ALIGNED_EXPONENT_BITS)
-        m.d.comb += field.eq(Mux(magnitude[-1], self.headroom + 1 - shift_amount, 0))
+        m.d.comb += field.eq(Mux(magnitude[-1], i.headroom + 1 - shift_amount, 0))
         # A complement lacks a one in its last place: the increment adds it where only zeros are dropped.
         truncated = negative & ~shifted[: -1 - _F32.fraction_bits].any()
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
@@ -152,23 +187,31 @@ class RoundStage(wiring.Component):
         m.d.comb += [adder.word0.eq(Cat(fraction, field[: _F32.exponent_bits])), adder.carry.eq(increment)]
         body = adder.total
 
-        nan = self.nan | (self.positive_inf & self.negative_inf)
-        infinite = self.positive_inf | self.negative_inf
+        nan = i.nan | (i.positive_inf & i.negative_inf)
+        infinite = i.positive_inf | i.negative_inf
         outputs: list[Value] = []
         if singles:
             single: Value = body
             if ResultCode.E8M13 in self.results:
                 shortened = Cat(Const(0, _DROPPED_E8M13_BITS), body[_DROPPED_E8M13_BITS:])
-                single = Mux(self.result == ResultCode.E8M13, shortened, body)
-            outputs.append(self._special(m, negative, single, field >= 0xFF, nan, infinite, "f32"))
+                single = Mux(i.result == ResultCode.E8M13, shortened, body)
+            outputs.append(self._special(m, i, negative, single, field >= 0xFF, nan, infinite, "f32"))
         if halves:
             outputs.append(
-                self._special(m, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
+                self._special(m, i, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
             )
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
 
     def _special(
-        self, m: Module, negative: Value, body: Value, overflow: Value, nan: Value, infinite: Value, name: str
+        self,
+        m: Module,
+        i: _Inputs,
+        negative: Value,
+        body: Value,
+        overflow: Value,
+        nan: Value,
+        infinite: Value,
+        name: str,
     ) -> Value:
         """Put sign, Inf and NaN around a rounded magnitude."""
         fmt = FORMATS[name]
@@ -176,6 +219,4 @@ class RoundStage(wiring.Component):
         finite = Signal(fmt.bits - 1)
         m.d.comb += finite.eq(Mux(overflow, inf_body, body))
         ordinary = Cat(finite, negative & finite.any())
-        return Mux(
-            nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(infinite, Cat(inf_body, self.negative_inf), ordinary)
-        )
+        return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(infinite, Cat(inf_body, i.negative_inf), ordinary))

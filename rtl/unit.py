@@ -93,17 +93,19 @@ class Unit(wiring.Component):
         integers = [element for element in self.widths.narrow if element.format.is_integer]
         m.d.comb += accumulate.integer_groups.eq(is_one_of(config, control.a, integers))
 
-        m.submodules.round = rounder = RoundStage(self.widths.total_bits, self.widths.integer_bits, self.widths.results)
-        control = self._cut(m, "reduce", control)
+        widths = self.widths
+        m.submodules.round = rounder = RoundStage(
+            widths.total_bits, widths.integer_bits, widths.results, registered="reduce" in config.cuts
+        )
         m.d.comb += [
+            rounder.enable.eq(self.enable),
             rounder.result.eq(control.result),
             rounder.saturate.eq(control.saturate),
-            rounder.total.eq(self._cut(m, "reduce", accumulate.total)),
+            rounder.total.eq(accumulate.total),
         ]
         if self.widths.floating:
-            aligned = {name: self._cut(m, "align", getattr(align.o, name)) for name in _ROUNDED}
-            for name, value in aligned.items():
-                m.d.comb += getattr(rounder, name).eq(self._cut(m, "reduce", value))
+            for name in _ROUNDED:
+                m.d.comb += getattr(rounder, name).eq(self._cut(m, "align", getattr(align.o, name)))
         m.d.comb += [
             self.result.d.eq(self._cut(m, "round", rounder.output)),
             self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),

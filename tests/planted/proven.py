@@ -290,9 +290,9 @@ def _(rounding: Any, change: Change) -> None:
     right = rounding.RoundStage._special
 
     def special(
-        self: Any, m: Module, negative: Value, body: Value, overflow: Value, nan: Value, infinite: Value, name: str
+        self: Any, m: Module, i: Any, negative: Value, body: Value, overflow: Value, nan: Value, *others: Any
     ) -> Value:
-        return right(self, m, negative, body, overflow, self.nan, infinite, name)
+        return right(self, m, i, negative, body, overflow, i.nan, *others)
 
     change(rounding.RoundStage, "_special", special)
 

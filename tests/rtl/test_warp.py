@@ -225,7 +225,6 @@ def instructions_of(config: CoreConfig) -> list[Instruction]:
     return [i for i in every_instruction("mma") if i.m == ROWS and config.holds(i)]
 
 
-@pytest.mark.regression
 def test_one_instruction_of_each_width(rng: np.random.Generator) -> None:
     """Sparse and dense, of one step and of two, with all sixteen nibbles and any selector."""
     groups: dict[tuple[object, ...], list[Instruction]] = {}
