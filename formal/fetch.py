@@ -146,6 +146,7 @@ def _panel(h: Harness) -> None:
     token = h.named("token", panel[0][0][1])
     h.claim("marked", ~captured[0] | (token == owner.descriptor.start[0]))
     flow.claim(h, token, Cat(token, panel[0][0][0], panel[PANEL_ROWS - 1][-1][0]), reset)
+    flow.answers(h, CORE_MATRICES + 2)
     flow.drains(h, 2, fetcher.i.valid, fetcher.o.ready)
     h.cover("straight", flow.delivers & ~owner.mn_major & panel[1][2][0])
     h.cover("across", flow.delivers & owner.mn_major & panel[1][2][0])

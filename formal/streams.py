@@ -58,6 +58,7 @@ class Flow:
         m = h.m
         m.d.comb += [source.valid.eq(h.free("i_valid") & ~reset), sink.ready.eq(h.free("o_ready") & ~reset)]
         h.named("i_ready", source.ready)
+        self.i_valid, self.o_ready = source.valid, sink.ready
         self.o_valid = h.named("o_valid", sink.valid)
         self.accepts = h.named("accepts", source.valid & source.ready)
         self.delivers = h.named("delivers", sink.valid & sink.ready)
@@ -90,6 +91,18 @@ class Flow:
         h.cover("marked_last", self.marks & (self.inside == self.most - 1))
         h.cover("delivered", self.passed)
         h.cover("waits", waited & self.o_valid)
+
+    def answers(self, h: Harness, cycles: int) -> None:
+        """State that something enters or leaves while anything waits or is inside.
+
+        That is in less than so many cycles in which what comes out would be taken, whatever lies between them.
+        """
+        starved = Signal(range(cycles + 1), name="starved")
+        with h.m.If(self.accepts | self.delivers | ~(self.i_valid | (self.inside != 0))):
+            h.m.d.sync += starved.eq(0)
+        with h.m.Elif(self.o_ready):
+            h.m.d.sync += starved.eq(starved + 1)
+        h.claim("answers", starved < cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
         """State that nothing stays inside when nothing enters and everything is taken for so many cycles."""
@@ -178,6 +191,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
         h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == (token & sparse)))
     h.claim("takes_what_it_can", ~core.o.ready | core.i.ready)
     h.cover("flags", flow.o_valid & token & sparse)
+    flow.answers(h, config.latency + 1)
     flow.drains(h, config.latency, core.i.valid, core.o.ready)
 
 
@@ -267,6 +281,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
             h.claim(f"lane{lane}_register{register}", ~flow.o_valid | claimed)
     for row in range(ROWS):
         h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == (flow.awaited & sparse)))
+    flow.answers(h, blocks * steps + config.latency + 2)
     flow.drains(h, 2 * blocks * steps + config.latency + 2, warp.i.valid, warp.o.ready)
     h.cover("half", flow.awaited & half & flow.delivers)
 

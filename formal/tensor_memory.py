@@ -293,5 +293,6 @@ def _order(h: Harness) -> None:
         arrived = reads.captured.bit_select(number, 1)
         h.claim(f"{name}_{lane}", ~arrived | (registers[name][lane] == own.replicate(WORD_BITS)))
     flow.claim(h, token, Cat(word[0] for name in _FIELDS for word in registers[name]), reset)
+    flow.answers(h, _SCALE_B + 3)
     flow.drains(h, 2, reader.i.valid, reader.o.ready)
     h.cover("scaled", flow.delivers & owner.scaled & registers.scale_b[3][0])

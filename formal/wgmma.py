@@ -14,7 +14,7 @@ from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import CORE_MATRICES, PANEL_ROWS, PanelFetcher, panel_request_layout
-from ..rtl.warp import LANES, REGISTERS, Warp
+from ..rtl.warp import LANES, REGISTERS, Warp, warp_operands_layout
 from ..rtl.wgmma import WgmmaWarp
 from .harness import Harness
 from .properties import Parameters, Topic
@@ -35,6 +35,9 @@ _INSTRUCTION = data.StructLayout(
         "a_shared": 1,
         "a_transposed": 1,
         "b_transposed": 1,
+        "add": 1,
+        "sparsity_selector": 2,
+        "metadata": LANES,
         "warp": 2,
         "last_panel": 5,
     }
@@ -57,16 +60,22 @@ class _Cut:
         The marked word.
     full, held : Value
         The fetcher has a panel, and for which request.
+    accumulator : Value
+        The mark of the accumulator that is taken.
     asks, asked_for : Value
         It is asked for another, and which.
     loaded : list of list of Value
         A bit of each half of each register of A at the warp's input.
+    given : view of warp_operands_layout()
+        All that is at the warp's input.
     """
 
     def __init__(self, h: Harness) -> None:
         self.marked = constant(h, "marked", _PLACE)
         self.full, self.held = Signal(name="full"), Signal(panel_request_layout(), reset_less=True, name="held")
+        self.accumulator = Signal(name="accumulator")
         self.asks, self.asked_for = Signal(name="asks"), Signal(panel_request_layout(), name="asked_for")
+        self.given = Signal(warp_operands_layout(), name="given")
         self.loaded = [[Signal(2, name=f"loaded_{lane}_{r}") for r in range(REGISTERS)] for lane in range(LANES)]
 
     def fetcher(self) -> type[PanelFetcher]:
@@ -94,22 +103,22 @@ class _Cut:
         return Fetcher
 
     def warp(self) -> type[Warp]:
-        """Return a warp whose result shows a bit of each half of each register of A and B, and one of C."""
+        """Return a warp whose result shows a bit of each half of each register of A and B, and a mark of C."""
         cut = self
 
         class Echo(Warp):
             def elaborate(self, platform: object) -> Module:
                 m = Module()
                 full = Signal()
-                m.d.comb += [self.i.ready.eq(~full | self.o.ready), self.o.valid.eq(full)]
+                m.d.comb += [self.i.ready.eq(~full | self.o.ready), self.o.valid.eq(full), cut.given.eq(self.i.payload)]
                 with m.If(self.i.ready):
                     m.d.sync += full.eq(self.i.valid)
                 for lane, register in product(range(LANES), range(REGISTERS)):
                     seen = Signal(5, reset_less=True, name=f"seen_{lane}_{register}")
-                    a, b, c = (getattr(self.i.payload, name)[lane][register] for name in "abc")
+                    a, b = (getattr(self.i.payload, name)[lane][register] for name in "ab")
                     m.d.comb += cut.loaded[lane][register].eq(Cat(a[0], a[_WORD_BITS]))
                     with m.If(self.i.ready):
-                        m.d.sync += seen.eq(Cat(c[0], cut.loaded[lane][register], b[0], b[_WORD_BITS]))
+                        m.d.sync += seen.eq(Cat(cut.accumulator, cut.loaded[lane][register], b[0], b[_WORD_BITS]))
                     m.d.comb += self.o.payload.d[lane][register].eq(seen)
                 return m
 
@@ -206,6 +215,7 @@ def _cycles(config: CoreConfig) -> int:
 def _order(h: Harness, config: CoreConfig) -> None:
     """Every accumulator meets the columns of B that are its own and the rows of A of its warp, once and in order.
 
+    With it go the metadata, the sparsity selector and the control of its instruction; where D is not added, zeros.
     A comes from registers or shared memory; instructions follow each other with gaps, stalls and resets anywhere.
     """
     reset = h.clocked()
@@ -217,14 +227,15 @@ def _order(h: Harness, config: CoreConfig) -> None:
     h.m.d.comb += [
         wgmma.i.valid.eq(h.free("instruction_valid") & ~reset),
         wgmma.c.payload.eq(flow.marks.replicate(registers)),
-        asked.add.eq(1),
+        cut.accumulator.eq(flow.marks),
         asked.a.eq(instruction.a.replicate(registers)),
         asked.control.sparse.eq(instruction.sparse),
+        *(word.eq(bit.replicate(_REGISTER_BITS)) for word, bit in zip(asked.e, instruction.metadata, strict=True)),
         asked.a_descriptor.start.eq(instruction.a_descriptor),
         _of_a(asked, "a_descriptor").eq(1),
         asked.b_descriptor.start.eq(instruction.b_descriptor),
     ]
-    for name in ("a_shared", "a_transposed", "b_transposed", "warp", "last_panel"):
+    for name in ("a_shared", "a_transposed", "b_transposed", "add", "sparsity_selector", "warp", "last_panel"):
         h.m.d.comb += asked[name].eq(instruction[name])
     starts = h.named("starts", wgmma.i.valid & wgmma.i.ready)
     progress = _Progress(h, cut, flow, starts, instruction)
@@ -233,6 +244,11 @@ def _order(h: Harness, config: CoreConfig) -> None:
     token = h.named("token", result[0][0][0])
     flow.claim(h, token, Cat(result[0][0], result[LANES - 1][REGISTERS - 1]), reset)
 
+    given = cut.given
+    metadata = Cat(bit.replicate(_REGISTER_BITS) for bit in current.metadata)
+    own = (given.sparsity_selector == current.sparsity_selector) & (given.control.sparse == current.sparse) & given.long
+    h.claim("control", ~progress.running | (own & (given.e.as_value() == metadata)))
+    h.claim("accumulators", ~flow.accepts | (given.c.as_value() == (flow.marks & current.add).replicate(registers)))
     marked, in_b = cut.marked, cut.is_marked(0, r.b_descriptor, r.b_transposed, progress.number)
     for lane in range(LANES):
         in_row = marked.row == lane // 4

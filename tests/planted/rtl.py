@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from . import Change, fault
 from .circuits import amend, exchanged, named, read_otherwise
@@ -104,6 +104,17 @@ def _(wgmma: Any, change: Change) -> None:
     change(wgmma.WgmmaWarp, "_take_a", take_a)
 
 
+@fault("rtl.wgmma.metadata", "rtl.wgmma")
+def _(wgmma: Any, change: Change) -> None:
+    """The metadata of lanes 16 to 31 is dropped on the way to the warp."""
+
+    def dropped(self: Any, m: Module) -> Iterator[Any]:
+        for lane in range(16, 32):
+            yield m.submodules["warp"].i.payload.e[lane].eq(0)
+
+    amend(change, wgmma.WgmmaWarp, dropped)
+
+
 @fault("rtl.wgmma.length", "rtl.wgmma")
 def _(wgmma: Any, change: Change) -> None:
     """Panels of B of a dense instruction are fetched as long as those of a sparse one."""
@@ -132,6 +143,20 @@ def _(fetch: Any, change: Change) -> None:
             )
 
     amend(change, fetch.CoreMatrixAddress, exchanged)
+
+
+@fault("rtl.reads.hang", "rtl.reads")
+def _(reads: Any, change: Change) -> None:
+    """After 32 items nothing is read any more."""
+
+    def tired(self: Any, m: Module) -> Iterator[Any]:
+        read = Signal(6)
+        with m.If(self.i_valid & self.i_ready & ~read[-1]):
+            m.d.sync += read.eq(read + 1)
+        with m.If(read[-1]):
+            yield named(m, "free").eq(0)
+
+    amend(change, reads.ReadControl, tired)
 
 
 @fault("rtl.tensor_memory.selector", "rtl.tensor_memory")

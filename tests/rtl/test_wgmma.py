@@ -68,7 +68,10 @@ def test_cycles(sparse: bool, a_shared: bool, blocks: int) -> None:
 
 
 def test_a_from_shared_memory() -> None:
-    """Where each register comes from, by the fragment of the manual: units hold their address, words their place."""
+    """Where each register comes from, by the fragment of the manual: units hold their address, words their place.
+
+    Metadata and sparsity selector of each lane go along.
+    """
     made: list[BusyWarp] = []
 
     class Seen(BusyWarp):
@@ -78,7 +81,7 @@ def test_a_from_shared_memory() -> None:
 
     dut = WgmmaWarp(PRESETS["hopper"], warp_class=Seen)
     warp, stride, leading = 2, 11, 300
-    found = np.zeros((32, 4), np.int64)
+    found, metadata = np.zeros((32, 4), np.int64), []
 
     async def memory(ctx) -> None:
         async for _, _, *addresses in ctx.tick().sample(*dut.memory.address):
@@ -91,6 +94,9 @@ def test_a_from_shared_memory() -> None:
             ctx.set(payload.a_descriptor[field], value)
         for field, value in (("a_shared", 1), ("warp", warp)):
             ctx.set(payload[field], value)
+        for lane in range(32):
+            ctx.set(payload.e[lane], 0x9E3779B9 * (lane + 1) % (1 << 32))
+        ctx.set(payload.sparsity_selector, 2)
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.c.valid, 1)
         (busy,) = made
@@ -100,6 +106,8 @@ def test_a_from_shared_memory() -> None:
             await ctx.tick()
         for lane, register in np.ndindex(found.shape):
             found[lane, register] = ctx.get(busy.i.payload.a[lane][register])
+        metadata.extend(ctx.get(busy.i.payload.e[lane]) for lane in range(32))
+        assert ctx.get(busy.i.payload.sparsity_selector) == 2
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
@@ -110,3 +118,4 @@ def test_a_from_shared_memory() -> None:
     row = 16 * warp + lane // 4 + 8 * (register % 2)
     unit = row % 8 + row // 8 * stride + register // 2 * leading
     np.testing.assert_array_equal(found, 4 * unit + lane % 4)
+    assert metadata == [0x9E3779B9 * (lane + 1) % (1 << 32) for lane in range(32)]
