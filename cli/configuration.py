@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Error, FileError
+from ..infra.reading import read_json
 from ..rtl.config import CoreConfig
 
 __all__ = ["read_configuration"]
@@ -32,12 +33,7 @@ def read_configuration(path: Path) -> CoreConfig:
     FileError
         It cannot be read, or is no such object.
     """
-    try:
-        read = json.loads(path.read_bytes())
-    except OSError as error:
-        raise FileError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise FileError(f"{path} is not JSON") from None
+    read = read_json(path)
     if not isinstance(read, dict):
         raise FileError(f"{path} must hold a JSON object with the fields of a configuration")
     known = {field.name: field for field in fields(CoreConfig)}

@@ -1,6 +1,7 @@
 """``sptc``: dispatch to the subcommands, with exit statuses 0, 1 (mismatch) and 2 (bad input)."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -16,7 +17,12 @@ class _Parser(argparse.ArgumentParser):
     """One sentence for bad words, without the usage block."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {_shown(message)}\n")
+
+
+def _shown(message: object) -> str:
+    """Return a message as one line: control characters and lone surrogates in names are escaped."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(message))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     parser = _Parser(
         prog="sptc", description="Bit-exact models of sparse tensor cores, held against recordings of real ones."
     )
@@ -53,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.execute(options))
     except Error as error:
-        print(f"sptc {options.command}: {error}", file=sys.stderr)
+        print(f"sptc {options.command}: {_shown(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()

@@ -113,7 +113,7 @@ class Journal:
     def _read_task(self) -> Any:
         try:
             return next((json.loads(content) for (content,) in self._select("SELECT content FROM task")), None)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
@@ -141,7 +141,7 @@ class Journal:
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
                 yield number, json.loads(content)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from ..errors import Error, FileError
+from ..infra.reading import read_bytes
 
 __all__ = ["Cell", "Library", "evaluate"]
 
@@ -82,10 +83,7 @@ class Library:
         FileError
             It cannot be read, or is no liberty file with cells.
         """
-        try:
-            text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError as error:
-            raise FileError(f"{path} cannot be read ({error.strerror})") from None
+        text = read_bytes(path).decode(errors="surrogateescape")
         library = cls(path.name, text)
         if not _LIBRARY.match(_COMMENT.sub(" ", text)) or not library.cells:
             raise FileError(f"{path} is not a liberty file that holds cells")

@@ -19,6 +19,7 @@ from .. import __version__
 from ..errors import FileError
 from ..infra.files import cache_folder, write_whole
 from ..infra.pools import Pool, local_pool
+from ..infra.reading import read_json
 from ..infra.yosys import run_yosys
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe
@@ -174,11 +175,11 @@ def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
 def _recall(path: Path) -> Measurement | None:
     """Return what was kept, if it is what this version keeps."""
     try:
-        fields: dict[str, Any] = json.loads(path.read_bytes())
+        fields: dict[str, Any] = read_json(path)
         found = Measurement(**fields)
         amounts = {str(name): float(value) for name, value in found.amounts.items()}
         longest = None if found.longest is None else float(found.longest)
         cells = {str(name): int(count) for name, count in found.cells.items()}
         return replace(found, amounts=amounts, longest=longest, cells=cells, seconds=float(found.seconds), cached=True)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (FileError, ValueError, TypeError, AttributeError):
         return None

@@ -3,8 +3,6 @@
 import difflib
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +13,14 @@ from numpy.typing import NDArray
 
 from ..errors import FileError
 from ..infra.files import write_whole
+from ..infra.reading import opened, read_array, read_arrays
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "named_dtype", "open_tensors", "read_matrix", "write_tensors"]
 
 #: Kinds of file that can be written; ``.npy`` can be read, too.
 SUFFIXES = (".safetensors", ".npz")
 
+_NO_WHOLE = "is no whole {} file"
 #: numpy's and ml_dtypes' name of each safetensors type that elements can have.
 _SAFETENSORS_TYPES = {
     "F64": "float64",
@@ -147,19 +147,11 @@ def open_tensors(path: Path) -> TensorFile:
 
 
 def _open_npy(path: Path) -> TensorFile:
-    return TensorFile(path, ("",), {}, lambda _: _numpy(path, lambda: np.load(path, "r", allow_pickle=False)))
+    return TensorFile(path, ("",), {}, lambda _: _native(path, read_array(path, _NO_WHOLE.format(path.suffix))))
 
 
-def _numpy(path: Path, read: Callable[[], NDArray]) -> NDArray:
-    """Call a reader of numpy's formats and turn its many errors into one."""
-    try:
-        array = read()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileError(
-            f"{path} is no whole {path.suffix} file ({' '.join(str(error).split()).split('. ')[0]})"
-        ) from None
+def _native(path: Path, array: NDArray) -> NDArray:
+    """Refuse elements without a type, and bring the others into this machine's order of bytes."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
             f"{path} does not say which type its elements of {array.dtype.itemsize} bytes have: numpy's files have no "
@@ -168,34 +160,29 @@ def _numpy(path: Path, read: Callable[[], NDArray]) -> NDArray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _from_archive(path: Path, take: Callable[[Any], NDArray]) -> NDArray:
-    # np.load leaves a file open that it opened itself and then found broken.
-    with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as archive:
-        return take(archive)
-
-
 def _open_npz(path: Path) -> TensorFile:
+    refusal = _NO_WHOLE.format(path.suffix)
+
     def member(name: str) -> NDArray:
-        return _from_archive(path, lambda archive: np.asarray(archive[name]))
+        with read_arrays(path, refusal) as archive:
+            return _native(path, archive.read(name))
 
-    def names() -> NDArray:
-        return _from_archive(path, lambda archive: np.array(archive.files, np.str_))
-
-    found = [str(name) for name in _numpy(path, names)]
+    with read_arrays(path, refusal) as archive:
+        found = list(archive.names)
     metadata: dict[str, str] = {}
     if _METADATA in found:
         found.remove(_METADATA)
         try:
-            held = dict(json.loads(str(_numpy(path, lambda: member(_METADATA)))))
+            held = dict(json.loads(str(member(_METADATA))))
             metadata = {str(key): str(value) for key, value in held.items()}
             types = dict(json.loads(metadata.pop(_TYPES, "{}")))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise FileError(f"{path}: its member {_METADATA} is not a JSON object") from None
     else:
         types = {}
 
     def read(name: str) -> NDArray:
-        array = _numpy(path, lambda: member(name))
+        array = member(name)
         if name not in types:
             return array
         try:
@@ -208,6 +195,8 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = _import("safetensors")
+    with opened(path):  # the library would wait for a pipe
+        pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

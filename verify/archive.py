@@ -1,6 +1,5 @@
 """What register files of every family share: the archive they are read from, and what replaying one takes."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,11 +9,13 @@ from numpy.typing import NDArray
 
 from ..api.operands import METADATA_POLICIES
 from ..errors import FileError
+from ..infra.reading import opened, read_arrays
 from ..isa.instructions import Instruction
 
 __all__ = ["Archive", "Recorded", "Replayable", "load"]
 
 _ARRAY_MAGIC = b"\x93NUMPY"
+_REFUSAL = "is not a readable .npz register file"
 _COUNTS = {2: "two", 4: "four"}
 
 
@@ -156,17 +157,8 @@ def load(path: str | Path) -> Archive:
     path = Path(path)
     if not path.exists():
         raise FileError(f"{path} does not exist")
-    try:
-        with path.open("rb") as stream:
-            if stream.read(6) == _ARRAY_MAGIC:
-                raise FileError(f"{path} is a single array, not an .npz register file")
-            if not zipfile.is_zipfile(stream):
-                raise FileError(f"{path} is not a readable .npz register file (it is no zip archive)")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                return Archive(str(path), {key: archive[key] for key in archive.files})
-    except FileError:
-        raise
-    except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and numpy have
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(f"{path} is not a readable .npz register file ({reason})") from None
+    with opened(path, _REFUSAL) as file:
+        if file.read(6) == _ARRAY_MAGIC:
+            raise FileError(f"{path} is a single array, not an .npz register file")
+    with read_arrays(path, _REFUSAL, _REFUSAL) as arrays:
+        return Archive(str(path), {name: arrays.read(name) for name in arrays.names})

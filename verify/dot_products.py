@@ -4,7 +4,6 @@ Keys: ``sets``, a table in JSON with GPU, architecture, instruction and the name
 and those arrays of codes: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product].
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..api.backends import backend as backend_named
 from ..errors import FileError
+from ..infra.reading import parse_json
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
 from .archive import Archive
@@ -105,10 +105,7 @@ def interpret(archive: Archive) -> list[DotProducts]:
     InstructionError
         An instruction does not parse.
     """
-    try:
-        table = json.loads(archive.string("sets", ""))
-    except (ValueError, RecursionError):
-        raise FileError(f"{archive.path}: sets is no JSON") from None
+    table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
         raise FileError(f"{archive.path}: sets must be a list of tables")
     return [_set(archive, number, row) for number, row in enumerate(table)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FileError
+from ...infra.reading import opened, read_text
 
 __all__ = ["CodeCoverage"]
 
@@ -40,12 +41,7 @@ class CodeCoverage:
         FileError
             It cannot be read or is something else.
         """
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise FileError(f"{path} cannot be read ({error.strerror})") from None
-        except ValueError:
-            raise FileError(f"{path} is no coverage file (not text)") from None
+        lines = read_text(path, "is no coverage file (not text)").splitlines()
         if not lines or lines[0] != _MAGIC:
             raise FileError(f"{path} is no coverage file of Verilator")
         hits: Counter[tuple[str, str]] = Counter()
@@ -62,9 +58,9 @@ class CodeCoverage:
     def is_one(path: Path) -> bool:
         """Whether a file begins like a ``coverage.dat``."""
         try:
-            with path.open("rb") as stream:
-                return stream.read(len(_MAGIC)) == _MAGIC.encode()
-        except OSError:
+            with opened(path) as file:
+                return file.read(len(_MAGIC)) == _MAGIC.encode()
+        except FileError:
             return False
 
     def merge(self, other: "CodeCoverage") -> "CodeCoverage":

@@ -1,6 +1,5 @@
 """Functional coverage: groups of bins that say what was exercised, files of them, and what is missing."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import FileError
 from ...infra.files import write_whole
+from ...infra.reading import parse_json, read_text
 from .layout import of_file, ranges, text_of
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]
@@ -275,10 +275,7 @@ class Coverage:
         FileError
             It is something else.
         """
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError):
-            raise FileError(f"{source} is no coverage file (not JSON)") from None
+        content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
             raise FileError(f"{source} is no coverage file (JSON, but of something else)")
         if content.get("version") != VERSION:
@@ -312,13 +309,7 @@ class Coverage:
         FileError
             It cannot be read or is something else.
         """
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"{path} cannot be read ({error.strerror})") from None
-        except ValueError:
-            raise FileError(f"{path} is no coverage file (not text)") from None
-        return cls.from_json(text, str(path))
+        return cls.from_json(read_text(path, "is no coverage file (not text)"), str(path))
 
 
 def _summary(group: Group, limit: int) -> dict[str, Any]:

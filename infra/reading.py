@@ -1,0 +1,237 @@
+"""Reading what others wrote: plain files of bounded size, and one sentence for whatever is wrong with them.
+
+Nothing is believed before it is checked: not the kind of the file, which may be a pipe or a device without an end, not
+the size that a header claims, not how deep JSON nests. A pickle is never loaded.
+"""
+
+import errno
+import json
+import math
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError
+
+__all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
+
+#: Bytes of a text that is read whole; the largest liberty files have a tenth of it.
+TEXT_BYTES = 1 << 29
+#: Bytes that the arrays of an archive take together.
+ARRAY_BYTES = 1 << 34
+_SUFFIX = ".npy"
+
+
+@contextmanager
+def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
+    """Open a plain file for reading.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    refusal : str
+        What is said of it, with the reason in brackets, if it cannot be opened.
+
+    Raises
+    ------
+    FileError
+        There is none, it cannot be read, or it is a folder, a pipe or a device.
+    """
+    try:
+        # A pipe that nobody writes to would keep the call for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError as error:
+        raise FileError(f"{path} {refusal} ({error.strerror})") from None
+    except ValueError as error:  # a name that no file can have
+        raise FileError(f"{path} {refusal} ({error})") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no plain file"
+        raise FileError(f"{path} {refusal} ({reason})")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
+    """Return a file's content.
+
+    Raises
+    ------
+    FileError
+        As :func:`opened`; or it has more than `limit` bytes.
+    """
+    with opened(path) as file:
+        try:
+            data = file.read(limit + 1)
+        except OSError as error:
+            raise FileError(f"{path} cannot be read ({error.strerror})") from None
+    if len(data) > limit:
+        raise FileError(f"{path} cannot be read (it has more than {limit} bytes)")
+    return data
+
+
+def read_text(path: Path, refusal: str = "is no text") -> str:
+    """Return a file's text, in UTF-8.
+
+    Raises
+    ------
+    FileError
+        As :func:`read_bytes`; or it is no text, which is said in the words of `refusal`.
+    """
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise FileError(f"{path} {refusal}") from None
+
+
+def read_json(path: Path, refusal: str = "is not JSON") -> Any:
+    """Return what a JSON file holds; see :func:`parse_json`."""
+    return parse_json(read_bytes(path), str(path), refusal)
+
+
+def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
+    """Return what JSON says.
+
+    Parameters
+    ----------
+    text : str or bytes
+        The JSON.
+    source, refusal : str
+        Where it comes from, and what is said of it if it is none.
+
+    Raises
+    ------
+    FileError
+        It is none, nests too deeply, or holds numbers of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise FileError(f"{source} {refusal}") from None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the header of an array says."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole file."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def _layout(file: IO[bytes]) -> _Layout:
+    """Read the header of an array, and refuse pickles."""
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in read:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    shape, fortran, dtype = read[version](file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape}")
+    return _Layout(shape, fortran, dtype, file.tell())
+
+
+@contextmanager
+def _refused(path: Path, refusal: str) -> Iterator[None]:
+    """Turn every error into one: what is damaged fails in as many ways as zip, zlib, tokenize and numpy have."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
+    except Exception as error:
+        reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+        raise FileError(f"{path} {refusal} ({reason})") from None
+
+
+class ArrayFiles:
+    """The arrays of an open archive; one that is not as large as it says is not read.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Their names.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > ARRAY_BYTES:
+            raise ValueError(f"its arrays take more than {ARRAY_BYTES} bytes")
+        for member in members:
+            if not member.filename.endswith(_SUFFIX):
+                raise ValueError(f"{member.filename!r} is no array")
+        self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
+
+    def read(self, name: str) -> NDArray:
+        """Return an array."""
+        member = self._archive.getinfo(name + _SUFFIX)
+        with self._archive.open(member) as file:
+            if _layout(file).bytes != member.file_size:
+                raise ValueError(f"{member.filename!r} is not as large as it says")
+        with self._archive.open(member) as file:
+            array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
+            return array
+
+
+@contextmanager
+def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") -> Iterator[ArrayFiles]:
+    """Open an ``.npz`` for reading.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    refusal : str
+        What is said of it, with the reason in brackets, if it is none.
+    unreadable : str
+        The same if it cannot be opened.
+
+    Raises
+    ------
+    FileError
+        As :func:`opened`; it is none, is damaged, or claims more than its size; also while the context lasts.
+    """
+    with opened(path, unreadable) as file, _refused(path, refusal):
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is no zip archive")
+        file.seek(0)
+        with zipfile.ZipFile(file) as archive:
+            yield ArrayFiles(archive)
+
+
+def read_array(path: Path, refusal: str) -> NDArray:
+    """Map an ``.npy`` into memory, read-only.
+
+    Raises
+    ------
+    FileError
+        As :func:`read_arrays`.
+    """
+    with opened(path) as file, _refused(path, refusal):
+        layout = _layout(file)
+        size = os.fstat(file.fileno()).st_size
+        if layout.bytes > size:
+            raise ValueError(f"it has {size} bytes, not {layout.bytes}")
+        if not math.prod(layout.shape):
+            return np.empty(layout.shape, layout.dtype)
+        return np.memmap(file, layout.dtype, "r", layout.offset, layout.shape, "F" if layout.fortran else "C")

@@ -1,0 +1,166 @@
+"""Files of others: whatever is wrong with one is said in a sentence, in bounded time and memory."""
+
+import io
+import os
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.errors import FileError
+from sptc.infra.reading import opened, parse_json, read_array, read_arrays, read_bytes, read_json
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+
+
+def array_bytes(header: str = HEADER, data: bytes = bytes(24), version: tuple[int, int] = (1, 0)) -> bytes:
+    """Write an array by hand."""
+    text = header.encode("latin1")
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
+
+
+#: What stands where an array should, and what is said of it.
+NO_ARRAYS = {
+    "nothing": (b"", "EOF"),
+    "garbage": (bytes(range(200)), "magic string"),
+    "another version": (array_bytes(version=(9, 1)), "version 9.1"),
+    "a header that does not tokenise": (array_bytes("{'descr': '<f4"), "."),
+    "a header that nests deeply": (array_bytes("(" * 5000), "."),
+    "a header that is long": (array_bytes(HEADER + " " * 20000), "."),
+    "no header": (array_bytes("[]"), "."),
+    "an unknown type": (array_bytes(HEADER.replace("<f4", "<q9")), "."),
+    "a pickle": (array_bytes(HEADER.replace("<f4", "|O")), "Object arrays cannot be loaded"),
+    "terabytes": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 40}, 3)")), "."),
+    "more than memory has places": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 62}, {1 << 62})")), "."),
+    "a negative shape": (array_bytes(HEADER.replace("(2, 3)", "(-2, -3)")), "shape"),
+    "too few bytes": (array_bytes(data=bytes(23)), "."),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), NO_ARRAYS.values(), ids=NO_ARRAYS)
+def test_no_array(content: bytes, words: str, tmp_path: Path) -> None:
+    """Neither as a file nor in an archive."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=rf"^{path} is nothing \(.*{words}.*\)$"):
+        read_array(path, "is nothing")
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", content)
+    with pytest.raises(FileError, match=rf"^{path} is nothing \(.*\)$"):
+        read_all(path)
+
+
+def read_all(path: Path) -> dict[str, np.ndarray]:
+    with read_arrays(path, "is nothing") as archive:
+        return {name: archive.read(name) for name in archive.names}
+
+
+def whole(**options: object) -> bytes:
+    """An archive of one array."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", **options) as archive:  # type: ignore[arg-type]
+        archive.writestr("x.npy", array_bytes(data=bytes(range(24))))
+    return file.getvalue()
+
+
+def patched(offset: int, value: bytes) -> Callable[[], bytes]:
+    """An archive with other bytes in both headers of its member, counted from the version that is needed."""
+
+    def make() -> bytes:
+        data = bytearray(whole())
+        for mark, start in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
+            place = data.index(mark) + start + offset
+            data[place : place + len(value)] = value
+        return bytes(data)
+
+    return make
+
+
+ARCHIVES: dict[str, Callable[[], bytes]] = {
+    "encrypted": patched(2, b"\x01"),
+    "of an unknown version": patched(0, b"\xff"),
+    "of an unknown method": patched(4, b"\x63"),
+    "with another checksum": patched(10, b"\0\0\0\0"),
+    "that claims more": patched(18, struct.pack("<I", 1 << 31)),
+    "cut short": lambda: whole()[:-30],
+    "text": lambda: b"hello",
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("make", ARCHIVES.values(), ids=ARCHIVES)
+def test_no_archive(make: Callable[[], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(make())
+    with pytest.raises(FileError, match=rf"^{path} is nothing \(.+\)$"):
+        read_all(path)
+
+
+def test_archives_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = {"a": rng.integers(0, 9, (3, 4)), "b/c": np.zeros((0, 5), np.float16), "": np.array("text")}
+    path = tmp_path / "x.npz"
+    for save in (np.savez, np.savez_compressed):
+        save(path, **arrays)
+        found = read_all(path)
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+    path.write_bytes(whole(compression=zipfile.ZIP_LZMA))
+    assert read_all(path)["x"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4, 5)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_that_are_whole(shape: tuple[int, ...], order: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    array = np.asarray(rng.integers(0, 99, shape), order=order)  # type: ignore[call-overload]
+    np.save(tmp_path / "x.npy", array)
+    found = read_array(tmp_path / "x.npy", "is nothing")
+    np.testing.assert_array_equal(found, array)
+    assert found.dtype == array.dtype
+    assert not found.size or not found.flags.writeable
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "9" * 100_000, '"\\ud8"', b"\xff", "nul"])
+def test_no_json(text: str | bytes) -> None:
+    with pytest.raises(FileError, match=r"^x is not JSON$"):
+        parse_json(text, "x")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_what_is_no_plain_file(tmp_path: Path) -> None:
+    """None of them is waited for, or read without an end."""
+    os.mkfifo(tmp_path / "pipe")
+    for path, reason in (
+        (tmp_path / "pipe", "it is no plain file"),
+        (Path("/dev/zero"), "it is no plain file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none", "No such file or directory"),
+        (Path("a\0b"), "embedded null byte"),
+    ):
+        with pytest.raises(FileError, match=rf"cannot be read \({reason}\)$"), opened(path):
+            pass
+        with pytest.raises(FileError):
+            read_json(path)
+    for command in (["run"], ["coverage"], ["area", "--config"], ["area", "--liberty"]):
+        assert main([*command, str(tmp_path / "pipe")]) == 2
+
+
+def test_a_file_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(100))
+    assert read_bytes(path, 100) == bytes(100)
+    with pytest.raises(FileError, match=r"cannot be read \(it has more than 99 bytes\)$"):
+        read_bytes(path, 99)
+
+
+@pytest.mark.parametrize("name", ["a\nb.npz", "\x1b[31mred.npz", "lone\udc80.npz", "tab\t.npz"])
+def test_names_that_are_no_text(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error[:-1].isprintable()
