@@ -14,7 +14,9 @@ def _(fragments: Any, change: Change) -> None:
     def metadata_map(instruction: Any, sparsity_selector: int) -> Any:
         found = right(instruction, sparsity_selector)
         per_selector = instruction.chunks // 4 if instruction.wide else 1
-        return replace(found, lanes=found.lanes - sparsity_selector * (per_selector - 1))
+        lanes = found.lanes - sparsity_selector * (per_selector - 1)
+        lanes.flags.writeable = False
+        return replace(found, lanes=lanes)
 
     change(fragments, "metadata_map", metadata_map)
 
