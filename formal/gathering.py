@@ -26,7 +26,7 @@ from .streams import WARP, bare, few_blocks
 __all__ = ["WARP"]
 
 #: Fields of the registers that are looked at one after the other: the others hold zeros meanwhile.
-_REGISTERS = ("a", "b", "e", "scale_a", "scale_b", "c")
+_REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
 #: Bytes of a row of A, and of a column of B of a dense instruction, that a register of each lane of a quad holds.
 _SEGMENT = 16
 _CHUNKS = 16

@@ -28,7 +28,7 @@ def test_a_planted_fault_is_seen(
 ) -> None:
     fault, waves = FAULTS[name], tmp_path / "waves"
     fault.plant(import_module(fault.module), monkeypatch.setattr)
-    words = ["prove", name, "--preset", fault.preset, "--jobs", "1", "--json", "--trace", str(waves)]
+    words = ["prove", name, "--preset", fault.preset, "--jobs", "1", "--first", "--json", "--trace", str(waves)]
     status = main(words)
     said = capsys.readouterr()
     assert (status, said.err) == (1, "")
