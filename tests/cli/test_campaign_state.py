@@ -103,13 +103,13 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
     local = ["--host", "127.0.0.1", "--no-dashboard"]
     started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
+    until(lambda: where.exists() and where.read_text().endswith("}"))  # a worker that reads half of it gives up
     started += [
         subprocess.Popen(
             [*dask, "worker", *local, "--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"], **quiet
         )
         for _ in range(2)
     ]
-    until(where.exists)
     yield json.loads(where.read_text())["address"], started[1:]
     for process in started:
         process.kill()
