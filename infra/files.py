@@ -47,7 +47,8 @@ def write_whole(path: Path, data: bytes) -> None:
         It cannot be written.
     """
     with _part_of(path) as part:
-        part.write_bytes(data)
+        with part.open("xb") as file:
+            file.write(data)
         part.replace(path)
 
 

@@ -94,9 +94,9 @@ def read_text(path: Path, refusal: str = "is no text") -> str:
         raise FileError(f"{path} {refusal}") from None
 
 
-def read_json(path: Path, refusal: str = "is not JSON") -> Any:
+def read_json(path: Path) -> Any:
     """Return what a JSON file holds; see :func:`parse_json`."""
-    return parse_json(read_bytes(path), str(path), refusal)
+    return parse_json(read_bytes(path), str(path))
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
@@ -188,7 +188,7 @@ class ArrayFiles:
         with self._archive.open(member) as file:
             if _layout(file).bytes != member.file_size:
                 raise ValueError(f"{member.filename!r} is not as large as it says")
-        with self._archive.open(member) as file:
+            file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
             return array
 

@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
@@ -163,3 +164,22 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PoolError, match=r"install it with `pip install 'sptc\[dask\]'`"), cluster_pool("tcp://x:1"):
         pass
+
+
+def _slowly(path: Path) -> None:
+    time.sleep(3)
+    path.touch()
+
+
+def test_an_error_waits_for_nobody(tmp_path: Path) -> None:
+    """Who leaves a pool by one leaves what is under way unfinished."""
+
+    def leave() -> None:
+        with local_pool(1) as pool:
+            pool.submit(_slowly, tmp_path / "done")
+            time.sleep(1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert not (tmp_path / "done").exists()
