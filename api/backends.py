@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import BackendError
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
-from ..isa.text import is_word_of
+from ..isa.text import is_word_of, shown
 
 __all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 
@@ -89,5 +89,5 @@ def backend(name: str) -> Backend:
         There is none of that name.
     """
     if not is_word_of(name, _MAKERS):
-        raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {name!r}")
+        raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {shown(name)}")
     return _made(name)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..errors import MetadataError, NibblePlace, OperandError
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
-from ..isa.text import is_word_of
+from ..isa.text import is_word_of, shown
 
 __all__ = [
     "METADATA_POLICIES",
@@ -19,7 +19,7 @@ __all__ = [
     "check_choice",
     "check_image",
     "check_metadata",
-    "check_selector",
+    "checked_selector",
     "describe",
     "in_blocks",
     "registers",
@@ -51,7 +51,7 @@ class Places(Protocol):
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
     """Raise `error` unless `value` is one of the accepted words."""
     if not is_word_of(value, accepted):
-        raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+        raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
 
 
 def describe(value: object) -> str:
@@ -69,13 +69,16 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
     return value
 
 
-def check_selector(selector: int, instruction: Instruction) -> None:
-    """Raise unless the instruction has the sparsity selector."""
+def checked_selector(selector: int, instruction: Instruction) -> int:
+    """Return the sparsity selector, of Python's type: maps are kept by it. Raise unless the instruction has it."""
     if isinstance(selector, bool) or not isinstance(selector, (int, np.integer)):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
         last = instruction.sparsity_selectors - 1
-        raise OperandError(f"the selector of {instruction} must be {f'0 to {last}' if last else '0'}, not {selector}")
+        raise OperandError(
+            f"the selector of {instruction} must be {f'0 to {last}' if last else '0'}, not {shown(selector)}"
+        )
+    return int(selector)
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:

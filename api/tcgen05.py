@@ -26,6 +26,7 @@ from ..isa.tensor_memory import (
     metadata_map,
     scale_map,
 )
+from ..isa.text import shown
 from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (
@@ -137,7 +138,7 @@ def tcgen05_mma(
     descriptor = decode_instruction_descriptor(opcode, _integer("idesc", idesc, opcode))
     arch = require_target(descriptor.instruction, arch)
     if not isinstance(enable_input_d, (bool, np.bool_)):
-        raise OperandError(f"enable_input_d of {opcode} must be True or False, not {enable_input_d!r}")
+        raise OperandError(f"enable_input_d of {opcode} must be True or False, not {shown(enable_input_d)}")
     _check_scale_input_d(scale_input_d, opcode)
     disabled = _disabled_lanes(disable_output_lane, opcode)
     scales = {"scale_a": scale_a, "scale_b": scale_b}
@@ -245,9 +246,11 @@ def _integer(name: str, value: object, opcode: Opcode) -> int:
 def _check_scale_input_d(value: int, opcode: Opcode) -> None:
     number = _integer("scale_input_d", value, opcode)
     if number and (opcode.kind not in ("f16", "tf32") or opcode.weight_stationary):
-        raise OperandError(f"scale_input_d of {opcode} must be 0, not {number}; it belongs to kinds f16 and tf32")
+        raise OperandError(
+            f"scale_input_d of {opcode} must be 0, not {shown(number)}; it belongs to kinds f16 and tf32"
+        )
     if not 0 <= number <= 15:
-        raise OperandError(f"scale_input_d of {opcode} must be 0 to 15, not {number}")
+        raise OperandError(f"scale_input_d of {opcode} must be 0 to 15, not {shown(number)}")
 
 
 def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.bool_] | None:
@@ -260,10 +263,11 @@ def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.b
             f"disable_output_lane of {opcode} must be left out: no public source states which of its eight numbers "
             f"belong to which CTA"
         )
-    is_list = isinstance(masks, (Sequence, np.ndarray)) and not isinstance(masks, str) and np.ndim(masks) == 1
+    is_list = isinstance(masks, Sequence) and not isinstance(masks, (str, bytes))
+    is_list |= isinstance(masks, np.ndarray) and masks.ndim == 1
     words = [_integer("a number in disable_output_lane", mask, opcode) for mask in masks] if is_list else []
     if len(words) != LANES // 32 or not all(0 <= word < 1 << 32 for word in words):
-        raise OperandError(f"disable_output_lane of {opcode} must be 4 numbers of 32 bits, not {masks!r}")
+        raise OperandError(f"disable_output_lane of {opcode} must be 4 numbers of 32 bits, not {shown(masks)}")
     return np.array([words[lane // 32] >> lane % 32 & 1 for lane in range(LANES)], np.bool_)
 
 

@@ -11,13 +11,14 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metada
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
+from ..isa.text import shown
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
     Registers,
     check_choice,
     check_metadata,
-    check_selector,
+    checked_selector,
     describe,
     in_blocks,
     registers,
@@ -133,14 +134,14 @@ def mma(
         if e is None:
             raise OperandError(f"{parsed} is sparse and requires the metadata operand e")
         operands["e"] = registers("e", e, (32,), parsed)
-    check_selector(selector, parsed)
+    selector = checked_selector(selector, parsed)
     scale_ids: dict[str, tuple[int, int]] = {}
     for name, scale, threads in (("scale_a", scale_a, 2), ("scale_b", scale_b, 4)):
         if checked := _scale(name, scale, threads, parsed):
             operands[name] = checked[0]
             scale_ids[name] = checked[1:]
 
-    immediates = Immediates(int(selector), (*scale_ids.get("scale_a", (0, 0)), *scale_ids.get("scale_b", (0, 0))))
+    immediates = Immediates(selector, (*scale_ids.get("scale_a", (0, 0)), *scale_ids.get("scale_b", (0, 0))))
 
     def compute(block: dict[str, Registers]) -> Registers:
         matrices = gather_warp(parsed, HeldOperands(block, immediates))
@@ -168,5 +169,5 @@ def _scale(
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, range(threads))):
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number not in accepted:
             choices = " or ".join(map(str, accepted))
-            raise OperandError(f"the {label} in {name} of {instruction} must be {choices}, not {number!r}")
+            raise OperandError(f"the {label} in {name} of {instruction} must be {choices}, not {shown(number)}")
     return registers(name, data, (32,), instruction), int(byte_id), int(thread_id)

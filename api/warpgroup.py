@@ -11,6 +11,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..isa.text import shown
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -18,7 +19,7 @@ from .operands import (
     check_choice,
     check_image,
     check_metadata,
-    check_selector,
+    checked_selector,
     describe,
     in_blocks,
     registers,
@@ -132,7 +133,7 @@ def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int
             raise OperandError(f"{instruction} is sparse and requires the {name}")
         if value is not None and not instruction.sparse:
             raise OperandError(f"{instruction} is dense and takes no {name}")
-    return 0 if selector is None else selector
+    return 0 if selector is None else checked_selector(selector, instruction)
 
 
 def _immediates(
@@ -144,9 +145,8 @@ def _immediates(
     imm_trans: tuple[int, int],
 ) -> Immediates:
     """Check all that is neither register nor address, and return it."""
-    check_selector(selector, instruction)
     if not isinstance(scale_d, (bool, np.bool_)):
-        raise OperandError(f"scale_d of {instruction} must be True or False, not {scale_d!r}")
+        raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(scale_d)}")
     for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):
         _check_immediate(name, value, (1,) if instruction.a.is_integer else (1, -1), instruction)
     trans_a, trans_b = imm_trans
@@ -154,10 +154,10 @@ def _immediates(
     _check_immediate("imm_trans_b", trans_b, transposes, instruction)
     if not a_in_registers:
         _check_immediate("imm_trans_a", trans_a, transposes, instruction)
-    elif trans_a:
-        raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {trans_a!r}")
+    elif not isinstance(trans_a, (int, np.integer)) or trans_a:
+        raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {shown(trans_a)}")
     return Immediates(
-        sparsity_selector=int(selector),
+        sparsity_selector=selector,
         a_in_registers=a_in_registers,
         scale_d=bool(scale_d),
         imm_scale=imm_scale,
@@ -167,7 +167,7 @@ def _immediates(
 
 def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value not in accepted:
-        raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {value!r}")
+        raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {shown(value)}")
 
 
 def _shared_operand(name: str, value: object, instruction: Instruction, transposed: int) -> SharedMap:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import Error
 from ..infra.pools import cores
 from ..rtl.config import PRESETS
-from .arguments import integer
+from .arguments import processes
 from .configuration import read_configuration
 from .progress import progress_bar
 
@@ -49,7 +49,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--full-adders", action="store_true", help="also the unit with the library's full-adder cells")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the stages, or the parts of the array")
-    parser.add_argument("--jobs", type=integer(1), default=cores(), metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 

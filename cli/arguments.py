@@ -4,8 +4,13 @@ import argparse
 from collections.abc import Callable
 
 from ..isa.architectures import TARGETS
+from ..isa.text import shown
 
-__all__ = ["architecture", "integer", "seconds"]
+__all__ = ["architecture", "integer", "processes", "seconds"]
+
+#: Beyond any machine; semaphores and seeds of numpy take no more than a C integer.
+_MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
+_DIGITS = 30
 
 
 def architecture(word: str) -> str:
@@ -15,15 +20,23 @@ def architecture(word: str) -> str:
     return TARGETS[word].arch
 
 
-def integer(least: int) -> Callable[[str], int]:
-    """Return a reader of integers that are not below `least`."""
+def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
+    """Return a reader of integers from `least` to `most`."""
 
     def read(word: str) -> int:
-        if not word.removeprefix("-").isdecimal() or int(word) < least:
-            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {word!r}")
-        return int(word)
+        # Python refuses to read thousands of digits; what is cut short here stays beyond any bound.
+        value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"must be an integer of at most {most}, not {shown(word)}")
+        return value
 
     return read
+
+
+#: Reads a number of processes.
+processes = integer(1, _MOST_PROCESSES)
 
 
 def seconds(word: str) -> float:

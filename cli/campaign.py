@@ -22,7 +22,7 @@ from ..verify.campaign_state import Record, StateFolder, Totals, parameters
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_TILES, Plan, Shard
-from .arguments import architecture, integer, seconds
+from .arguments import architecture, integer, processes, seconds
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -65,7 +65,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=integer(1), metavar="N", help="processes (default: one a core)")
+    where.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
     return where
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..api.operands import check_selector
+from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction, parse
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
@@ -69,7 +69,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.instruction is None:
         raise InstructionError("an instruction or --nibble is missing; `sptc instructions --json` lists the former")
     instruction, opcode = _read(options.instruction)
-    check_selector(options.selector, instruction)
+    checked_selector(options.selector, instruction)
     arch = options.arch or instruction.architectures[0]
     numbers = numerics_as_dict(instruction, arch)
     found = _only(placements(instruction, options.selector, opcode), options.operand, instruction, opcode)

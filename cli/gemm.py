@@ -35,7 +35,7 @@ from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from ..verify.timing import unit_steps
-from .arguments import architecture, integer
+from .arguments import architecture, integer, processes
 from .gemm_plot import plot_errors
 from .progress import progress_bar
 
@@ -81,7 +81,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--dense", action="store_true", help="also the error with A unpruned, on the dense instruction")
     parser.add_argument("--output", type=Path, metavar="FILE.npy", help="write the product")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a histogram of the relative errors")
-    parser.add_argument("--jobs", type=integer(1), metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 

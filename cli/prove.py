@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ..errors import FileError
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
-from .arguments import integer, seconds
+from .arguments import processes, seconds
 
 __all__ = ["add_parser"]
 
@@ -38,7 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--quick", action="store_true", help=f"only of {' and '.join(_QUICK)}, and only what takes seconds"
     )
-    parser.add_argument("--jobs", type=integer(1), default=cores(), metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument(
         "--seconds",
         type=seconds,

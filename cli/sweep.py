@@ -7,7 +7,7 @@ from typing import Any
 
 from ..infra.pools import cores
 from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
-from .arguments import integer
+from .arguments import integer, processes
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -65,7 +65,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     parser.add_argument("--combinational", action="store_true", help="pipeline registers taken for wires")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=integer(1), default=cores(), metavar="N", help="processes (default: one a core)")
+    where.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="synthesise on the Dask cluster of this scheduler (extra: dask)"
     )

@@ -39,7 +39,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
     path : Path
         The file.
     refusal : str
-        What is said of it, with the reason in brackets, if it cannot be opened.
+        What is said of it, with the reason in brackets, if it cannot be opened, or read while it is open.
 
     Raises
     ------
@@ -59,7 +59,10 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
         reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no plain file"
         raise FileError(f"{path} {refusal} ({reason})")
     with os.fdopen(descriptor, "rb") as file:
-        yield file
+        try:
+            yield file
+        except OSError as error:
+            raise FileError(f"{path} {refusal} ({error.strerror or error})") from None
 
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
@@ -71,10 +74,7 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
         As :func:`opened`; or it has more than `limit` bytes.
     """
     with opened(path) as file:
-        try:
-            data = file.read(limit + 1)
-        except OSError as error:
-            raise FileError(f"{path} cannot be read ({error.strerror})") from None
+        data = file.read(limit + 1)
     if len(data) > limit:
         raise FileError(f"{path} cannot be read (it has more than {limit} bytes)")
     return data

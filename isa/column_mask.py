@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from .tensor_memory import LANES
+from .text import shown
 
 __all__ = ["ColumnMask", "decode_column_mask"]
 
@@ -63,7 +64,7 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
     open. Modelled, not measured here.
     """
     if not 0 <= value < 1 << 64:
-        raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {value}")
+        raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")
     if reserved := value & _RESERVED:
         raise OperandError(f"zero_column_mask of {where} sets the reserved bits {reserved:#x}")
     shift, most = value >> 56 & _SHIFT, 16 if m == 32 else 32

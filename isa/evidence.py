@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InstructionError
 from .instructions import Instruction, one_of, require_architecture
+from .text import is_word_of, shown
 
 __all__ = ["Evidence", "Form", "Source", "evidence", "form_of", "forms_of", "sources", "weakest"]
 
@@ -110,8 +111,8 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> 
     forms = forms_of(instruction, arch)
     if a_from is not None:
         known = [form.a_from for form in forms]
-        if a_from not in known:
-            raise InstructionError(f"A of {instruction} is in {one_of(known)}, not in {a_from!r}")
+        if not is_word_of(a_from, known):
+            raise InstructionError(f"A of {instruction} is in {one_of(known)}, not in {shown(a_from)}")
         forms = tuple(form for form in forms if form.a_from == a_from)
     return weakest(found[0].level if (found := sources(form)) else Evidence.MODELLED for form in forms)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..errors import OperandError
 from .instructions import Instruction, one_of
 from .tcgen05 import KINDS, Opcode, build_instruction
+from .text import shown
 
 __all__ = ["InstructionDescriptor", "decode_instruction_descriptor", "encode_instruction_descriptor"]
 
@@ -77,7 +78,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     Source: PTX ISA, instruction descriptor; matrix shapes; transpose and negate; sparsity selector.
     """
     if isinstance(idesc, bool) or not isinstance(idesc, int) or not 0 <= idesc < 1 << 32:
-        raise OperandError(f"the instruction descriptor of {opcode} must be a 32-bit number, not {idesc!r}")
+        raise OperandError(f"the instruction descriptor of {opcode} must be a 32-bit number, not {shown(idesc)}")
     kind, layout = KINDS[opcode.kind], _layout(opcode)
     where = f"instruction descriptor {idesc:#010x} of {opcode}"
     used = sum(((1 << width) - 1) << low for low, width in layout.values())
@@ -187,7 +188,9 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
             names = one_of([f".{known}" for known in table])
             raise OperandError(f"the type of {role} in {where} must be {names}, not .{name}")
     if descriptor.max_shift not in _SHIFTS:
-        raise OperandError(f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {descriptor.max_shift!r}")
+        raise OperandError(
+            f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {shown(descriptor.max_shift)}"
+        )
     scale = instruction.scale_format
     scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
     scale_type = scale.name if scale else None
@@ -203,7 +206,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     a, b, n = instruction.a, instruction.b, instruction.n
     for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):
         if value not in accepted:
-            raise OperandError(f"{name} in {where} must be {_numbers(accepted)}, not {value}")
+            raise OperandError(f"{name} in {where} must be {_numbers(accepted)}, not {shown(value)}")
     if not kind.mixes and a != b:
         raise OperandError(f"A and B in {where} must be of one type, not .{a.name} and .{b.name}")
     if instruction.d.name == "f16" and a.name == "bf16":
@@ -222,12 +225,14 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     selectors = tuple(range(4)) if opcode.sparse and opcode.kind in ("f16", "tf32") else (0,)
     if descriptor.sparsity_selector not in selectors:
         raise OperandError(
-            f"the selector in {where} must be {_numbers(selectors)}, not {descriptor.sparsity_selector!r}"
+            f"the selector in {where} must be {_numbers(selectors)}, not {shown(descriptor.sparsity_selector)}"
         )
     scale_ids = tuple(range(0, 4, opcode.scale_size)) if opcode.scale_size else (0,)
     for name, value in (("A", descriptor.scale_id_a), ("B", descriptor.scale_id_b)):
         if value not in scale_ids:
-            raise OperandError(f"the scale factor {name} ID in {where} must be {_numbers(scale_ids)}, not {value!r}")
+            raise OperandError(
+                f"the scale factor {name} ID in {where} must be {_numbers(scale_ids)}, not {shown(value)}"
+            )
     if descriptor.max_shift and not opcode.weight_stationary:
         raise OperandError(f"the maximum shift in {where} must be 0 without '.ws', not {descriptor.max_shift}")
 

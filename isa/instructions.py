@@ -8,7 +8,7 @@ from itertools import product
 from ..errors import InstructionError
 from .formats import FORMATS, Format, low_bit
 from .metadata import GRANULARITIES, RULES, Granularity, Rule, is_wide
-from .text import is_word_of, parser
+from .text import is_word_of, parser, shown
 from .variants import ARCHITECTURES, VARIANTS, Variant
 
 __all__ = [
@@ -427,7 +427,9 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
         Names the architectures that have it.
     """
     if not is_word_of(arch, ARCHITECTURES):
-        raise InstructionError(f"{arch!r} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}.")
+        raise InstructionError(
+            f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."
+        )
     if arch not in instruction.architectures:
         raise InstructionError(
             f"{arch} does not have {instruction}; {', '.join(instruction.architectures)} "

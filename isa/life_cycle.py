@@ -2,12 +2,17 @@
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..errors import OperandError, OrderError
 from .fragments import a_fragment, accumulator_fragment
 from .instructions import parse
+from .text import shown
 
 __all__ = ["WgmmaSequence"]
+
+#: More than any operand has.
+_MOST_REGISTERS = 256
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,15 @@ class WgmmaSequence:
         parsed = parse(instruction)
         if parsed.family != "wgmma":
             raise OperandError(f"{parsed} is not a wgmma instruction")
-        held = {"d": list(d), "a": [] if a is None else list(a)}
+        held = {"d": _registers("d", d), "a": [] if a is None else _registers("a", a)}
         counts = {"d": accumulator_fragment(parsed).registers, "a": 0 if a is None else a_fragment(parsed).registers}
         for name, registers in held.items():
             if len(set(registers)) != len(registers) or len(registers) != counts[name]:
-                raise OperandError(f"{name} of {parsed} must be {counts[name]} different registers, not {registers!r}")
+                raise OperandError(
+                    f"{name} of {parsed} must be {counts[name]} different registers, not {shown(registers)}"
+                )
         if both := set(held["d"]) & set(held["a"]):
-            raise OperandError(f"d and a of {parsed} share the register {min(both, key=repr)!r}")
+            raise OperandError(f"d and a of {parsed} share the register {shown(min(both, key=repr))}")
         self._calls += 1
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
@@ -120,7 +127,7 @@ class WgmmaSequence:
                 use = self._used.get(register)
                 if use and not (use.shape == shape if name == "d" else use.as_a):
                     raise OrderError(
-                        f"call {self._calls}: register {register!r} was {use.words} in call {use.call}, "
+                        f"call {self._calls}: register {shown(register)} was {use.words} in call {use.call}, "
                         "and no wgmma.fence came between"
                     )
         for name, registers in held.items():
@@ -147,7 +154,7 @@ class WgmmaSequence:
             `pending` is no number of groups.
         """
         if isinstance(pending, bool) or not isinstance(pending, int) or pending < 0:
-            raise OperandError(f"wgmma.wait_group takes a number of groups, 0 or more, not {pending!r}")
+            raise OperandError(f"wgmma.wait_group takes a number of groups, 0 or more, not {shown(pending)}")
         self._calls += 1
         self._committed = self._committed[-pending:] if pending else []
 
@@ -165,13 +172,32 @@ class WgmmaSequence:
                 raise OrderError(f"the multiplication of call {min(calls)} is never finished: no {missing} follows it")
 
     def _access(self, words: str, registers: tuple[Hashable, ...]) -> None:
+        _check_names(registers)
         self._calls += 1
         for register in registers:
             for groups, missing in (([self._open], "wgmma.commit_group"), (self._committed, "wgmma.wait_group")):
                 uses = [group.registers[register] for group in groups if register in group.registers]
                 if uses:
                     raise OrderError(
-                        f"call {self._calls}: register {register!r} is {words} while the multiplication of call "
+                        f"call {self._calls}: register {shown(register)} is {words} while the multiplication of call "
                         f"{uses[-1].call} may still use it: no {missing} came between"
                     )
             self._used[register] = _Use(self._calls, words)
+
+
+def _registers(name: str, given: Iterable[Hashable]) -> list[Hashable]:
+    """Return the registers of an operand; of an iterable without end, more than any instruction has."""
+    try:
+        found = list(islice(given, _MOST_REGISTERS + 1))
+    except TypeError:
+        raise OperandError(f"{name} must be the names of registers, not {shown(given)}") from None
+    _check_names(found)
+    return found
+
+
+def _check_names(registers: Iterable[object]) -> None:
+    for register in registers:
+        try:
+            hash(register)
+        except TypeError:
+            raise OperandError(f"the name of a register must be hashable, not {shown(register)}") from None

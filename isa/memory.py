@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from .instructions import Instruction
+from .text import shown
 
 __all__ = [
     "ADDRESS_SPACE",
@@ -210,14 +211,14 @@ def encode_descriptor(
         if value % UNIT_BYTES or not 0 <= value < ADDRESS_SPACE:
             raise OperandError(
                 f"the {name} of a descriptor must be a multiple of {UNIT_BYTES} bytes "
-                f"from 0 to {ADDRESS_SPACE - UNIT_BYTES}, not {value}"
+                f"from 0 to {ADDRESS_SPACE - UNIT_BYTES}, not {shown(value)}"
             )
     if not 0 <= base_offset < 8:
         raise OperandError(f"the base offset of a descriptor must be 0 to 7, not {base_offset}")
     generation = GENERATIONS[family]
     codes = {name: code for code, name in generation.swizzles.items()}
     if swizzle not in codes:
-        raise OperandError(f"the swizzle of a descriptor of {family} must be {', '.join(codes)}, not {swizzle!r}")
+        raise OperandError(f"the swizzle of a descriptor of {family} must be {', '.join(codes)}, not {shown(swizzle)}")
     return (
         start // UNIT_BYTES
         | leading_offset // UNIT_BYTES << 16

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from .instructions import Instruction
 from .tcgen05 import Opcode
+from .text import shown
 
 __all__ = [
     "COLUMNS",
@@ -146,7 +147,7 @@ def decode_address(address: int, name: str) -> tuple[int, int]:
         It lies outside the 128 lanes of 512 columns; `name` says which operand's address it is.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 32:
-        raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {address!r}")
+        raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {shown(address)}")
     lane, column = address >> 16, address & 0xFFFF
     if lane >= LANES or column >= COLUMNS:
         raise OperandError(

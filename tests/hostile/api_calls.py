@@ -1,0 +1,92 @@
+"""Calls of everything at the front door, right as they stand, each with its arguments by name."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sptc
+from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from sptc.isa.memory import encode_descriptor
+from sptc.isa.tcgen05 import build_instruction, parse_opcode
+
+__all__ = ["Call", "calls"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and arguments that it takes."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+def _words(*shape: int) -> np.ndarray:
+    return np.full(shape, 0x44444444, np.uint32)
+
+
+def _mma(instruction: str, a: int, b: int, c: int, **more: Any) -> Call:
+    given = {"instruction": instruction, "a": _words(32, a), "b": _words(32, b), "c": _words(32, c)}
+    return Call(sptc.mma, given | {"arch": "sm_90", "backend": "golden", "metadata": "strict"} | more)
+
+
+def _wgmma(instruction: str, **more: Any) -> Call:
+    given = {"instruction": instruction, "d": _words(128, 4), "a": _words(128, 4), "e": _words(128), "selector": 0}
+    given |= {"b": encode_descriptor(0, 256, 128), "smem": np.zeros(2048, np.uint8), "scale_d": True}
+    given |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "metadata": "software"}
+    return Call(sptc.wgmma, given | more)
+
+
+def _tcgen05() -> Call:
+    text = "tcgen05.mma.sp.cta_group::1.kind::f16"
+    opcode = parse_opcode(text)
+    shape = build_instruction(opcode, m=64, n=8, d="f32", a="f16", b="f16")
+    idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=shape))
+    tmem = np.zeros((128, 512), np.uint32)
+    tmem[:, 48:52] = 0x44444444
+    b = encode_descriptor(0, 256, 128, family="tcgen05")
+    given = {"instruction": text, "tmem": tmem, "d": 0, "a": 32, "b": b, "idesc": idesc, "e": 48}
+    more = {"enable_input_d": True, "scale_input_d": 0, "disable_output_lane": (0, 0, 1, 0), "arch": "sm_100"}
+    return Call(sptc.tcgen05_mma, given | more | {"smem": np.zeros(4096, np.uint8), "metadata": "silicon"})
+
+
+def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
+    """Run a sequence of ``wgmma`` from its first fence to its end."""
+    sequence = sptc.WgmmaSequence()
+    sequence.write(register)
+    sequence.fence()
+    sequence.mma_async(instruction, d, a)
+    sequence.commit_group()
+    sequence.wait_group(groups)
+    sequence.read(register)
+    sequence.end()
+
+
+def calls() -> list[Call]:
+    """Return the calls, each of a form of its own."""
+    sparse = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    scaled = (
+        "mma.sp::ordered_metadata.sync.aligned.kind::mxf4.block_scale.scale_vec::2X.m16n8k128.row.col"
+        ".f32.e2m1.e2m1.f32.ue8m0"
+    )
+    wgmma = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+    move = {"smem": np.zeros(512, np.uint8), "addresses": np.arange(0, 512, 16)}
+    scales = {"scale_a": (_words(32), 0, 1), "scale_b": (_words(32), 2, 3)}
+    registers = [f"d{number}" for number in range(4)]
+    sequence = {"instruction": wgmma, "d": registers, "a": None, "groups": 0, "register": "d0"}
+    return [
+        _mma(sparse, 2, 2, 4, e=_words(32), selector=1),
+        _mma("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, 2, 4),
+        _mma("mma.sp.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", 2, 2, 4, e=_words(32), selector=0),
+        _mma(scaled, 4, 4, 4, e=_words(32), selector=0, arch="sm_120", **scales),
+        _wgmma(wgmma),
+        _wgmma(wgmma, a=encode_descriptor(0, 256, 128), smem=np.zeros(8192, np.uint8), imm_trans_a=1),
+        _tcgen05(),
+        Call(sptc.ldmatrix, {"instruction": "ldmatrix.sync.aligned.m8n8.x2.shared.b16"} | move),
+        Call(
+            sptc.stmatrix,
+            {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", "registers": _words(32, 2)} | move,
+        ),
+        Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
+        Call(_sequence, sequence),
+    ]

@@ -1,0 +1,104 @@
+"""Good files of every kind that a command reads, ways to spoil them, and files that are bad from the start."""
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+from sptc.rtl.config import PRESETS
+from sptc.sim.coverage.groups import Coverage
+from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
+from sptc.verify.register_file import read, shipped, write
+
+__all__ = ["good_files", "spoiled", "traps"]
+
+Random = np.random.Generator
+
+
+class Trap:
+    """What a pickle that is loaded makes: a file that must never be."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Callable[..., object]) -> dict[str, bytes]:
+    """Return files by name, each of which some command takes."""
+    for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
+        write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
+    write(folder / "tcgen05.npz", tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng, 1))
+    values = rng.standard_normal((16, 32)).astype(np.float32)
+    values.reshape(16, 8, 4)[..., 2:] = 0
+    np.save(folder / "matrix.npy", values)
+    np.savez(folder / "matrices.npz", a=values, b=values.T)
+    (folder / "matrix.safetensors").write_bytes(save({"weight": values, "bias": values[0]}))
+    Coverage().write(folder / "coverage.json")
+    fields = {"name": "mine", "formats": ["f16"], "rows": 1, "columns": 1, "step_bytes": 16, "cuts": ["multiply"]}
+    (folder / "config.json").write_text(json.dumps(fields))
+    (folder / "cells.lib").write_bytes(liberty.read_bytes())
+    assert "tiny" in PRESETS
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def spoiled(name: str, content: bytes, rng: Random) -> bytes:
+    """Return a file's bytes made wrong: as they lie, or behind the checksums that would tell."""
+    draw = rng.random()
+    if name.endswith(".npz") and draw < 0.7:
+        return _spoiled_archive(content, rng)
+    if name.endswith((".json", ".lib")) and draw < 0.7:
+        return mutated_text(content.decode(), rng).encode("utf-8", "surrogatepass")
+    return mutated_bytes(content, rng)
+
+
+def _spoiled_archive(content: bytes, rng: Random) -> bytes:
+    """Return an archive one of whose arrays is exchanged, spoiled, missing, doubled, or in the place of another."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    names = sorted(members)
+    one, other = (names[int(rng.integers(len(names)))] for _ in range(2))
+    match int(rng.integers(6)):
+        case 0:
+            members[one] = members[other]
+        case 1:
+            del members[one]
+        case 2:
+            members[mutated_text(one, rng).encode("ascii", "replace").decode() or "?"] = members[one]
+        case 3:
+            members[one] = _array(rng)
+        case _:
+            # The first bytes are the header, where little changes much.
+            cut = 128 if rng.random() < 0.5 else len(members[one])
+            members[one] = mutated_bytes(members[one][:cut], rng) + members[one][cut:]
+    stored = io.BytesIO()
+    method = zipfile.ZIP_DEFLATED if rng.random() < 0.5 else zipfile.ZIP_STORED
+    with zipfile.ZipFile(stored, "w", method) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return stored.getvalue()
+
+
+def _array(rng: Random) -> bytes:
+    shape = tuple(rng.integers(0, 5, int(rng.integers(4))).tolist())
+    dtype = str(rng.choice(["?", "<u4", ">u4", "<f8", "<c16", "<U5", "|S3", "<M8[s]", "|V7", "<u8", "<i8"]))
+    stored = io.BytesIO()
+    np.save(stored, np.zeros(shape, dtype))
+    return stored.getvalue()
+
+
+def traps(folder: Path, mark: Path) -> list[Path]:
+    """Write files that make `mark` if the pickle in them is loaded."""
+    trap = np.array([Trap(mark)], dtype=object)
+    np.save(folder / "trap.npy", trap, allow_pickle=True)
+    np.savez(folder / "trap.npz", instruction=trap, A=trap, selector=trap)
+    (folder / "trap.pt").write_bytes(pickle.dumps(Trap(mark)))
+    (folder / "trap.safetensors").write_bytes(pickle.dumps(Trap(mark)))
+    (folder / "trap.json").write_bytes(pickle.dumps(Trap(mark)))
+    return sorted(folder.iterdir())

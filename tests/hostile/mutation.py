@@ -1,0 +1,223 @@
+"""Values, texts and bytes made wrong at random, by one generator, so that a seed repeats them."""
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["mutated_bytes", "mutated_text", "mutated_value"]
+
+Random = np.random.Generator
+
+#: What a text may be made to hold: words of PTX, and what terminals, parsers and encodings trip over.
+_WORDS = (
+    *(
+        ".sp",
+        ".kind::f16",
+        ".m64n8k32",
+        ".f32",
+        ".e4m3",
+        ".sync",
+        "::ordered_metadata",
+        ".scale_vec::2X",
+        "wgmma",
+        "mma",
+    ),
+    *(".cta_group::2", ".m16n8k99999999999999999999", ".m-1n8k16", "..", "::", " ", "\n", "\t", "\x00", "\x1b[31m"),
+    *("\ud800", "\u202e", "é", "\uff10", "%s", "{}", "\\", "'", '"', "$HOME", "../..", "NaN", "1e999", "0x", "-"),
+)
+_NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    15,
+    16,
+    31,
+    32,
+    63,
+    1 << 9,
+    1 << 16,
+    1 << 31,
+    1 << 32,
+    1 << 46,
+    1 << 63,
+    1 << 64,
+    10**400,
+    10**6000,
+)
+_DTYPES = (
+    "?",
+    "i1",
+    "u1",
+    "i4",
+    "u4",
+    ">u4",
+    "i8",
+    "u8",
+    "f2",
+    "f4",
+    "f8",
+    "c8",
+    "U3",
+    "S4",
+    "M8[s]",
+    "m8[s]",
+    "O",
+    "V4",
+)
+
+
+class _Awkward:
+    """An object whose every answer is an error."""
+
+    def __array__(self, *args: object, **words: object) -> np.ndarray:
+        raise RuntimeError("no array")
+
+    def __index__(self) -> int:
+        raise RuntimeError("no index")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no truth")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mutated_text(text: str, rng: Random) -> str:
+    """Return a text with some of its parts exchanged, dropped, doubled, or with others among them."""
+    parts = list(text) if rng.random() < 0.4 else text.split(".")
+    joint = "" if parts == list(text) else "."
+    for _ in range(int(rng.integers(1, 4))):
+        if not parts:
+            break
+        place = int(rng.integers(len(parts)))
+        match int(rng.integers(6)):
+            case 0:
+                del parts[place]
+            case 1:
+                parts.insert(place, parts[int(rng.integers(len(parts)))])
+            case 2:
+                parts[place] = str(rng.choice(list(string.printable)))
+            case 3:
+                parts.insert(place, _WORDS[int(rng.integers(len(_WORDS)))])
+            case 4:
+                other = int(rng.integers(len(parts)))
+                parts[place], parts[other] = parts[other], parts[place]
+            case _:
+                parts[place] = parts[place] * int(rng.choice([2, 3, 1000], p=[0.6, 0.39, 0.01]))
+    return joint.join(parts)
+
+
+def mutated_bytes(given: bytes, rng: Random) -> bytes:
+    """Return bytes with some flipped, cut out, doubled, or replaced by others."""
+    found = bytearray(given)
+    for _ in range(int(rng.integers(1, 9))):
+        if not found:
+            break
+        place = int(rng.integers(len(found)))
+        length = int(min(len(found) - place, rng.integers(1, 64)))
+        match int(rng.integers(6)):
+            case 0:
+                found[place] ^= 1 << int(rng.integers(8))
+            case 1:
+                del found[place:]
+            case 2:
+                del found[place : place + length]
+            case 3:
+                found[place:place] = found[place : place + length]
+            case 4:
+                found[place : place + length] = rng.bytes(length)
+            case _:
+                found[place : place + 4] = int(rng.choice([0, 0x7FFFFFFF, 0xFFFFFFFF])).to_bytes(4, "little")
+    return bytes(found)
+
+
+def mutated_value(value: Any, rng: Random) -> Any:
+    """Return something in place of an argument: near it, of its kind, or of another."""
+    near: list[Callable[[], Any]] = []
+    if isinstance(value, str):
+        near = [lambda: mutated_text(value, rng)] * 4
+    elif isinstance(value, np.ndarray) and value.ndim:
+        near = [lambda: _mutated_array(value, rng)] * 4
+    elif isinstance(value, bool):
+        near = [lambda: not value, lambda: np.bool_(value), lambda: int(value)]
+    elif isinstance(value, int):
+        near = [lambda: value ^ 1 << int(rng.integers(72)), lambda: value + int(rng.integers(-3, 4))]
+        near += [lambda: np.uint64(value & (1 << 64) - 1), lambda: float(value) if value < 1 << 100 else 0.0]
+    elif isinstance(value, tuple):
+        near = [lambda: _mutated_items(value, rng)] * 4
+    choices = [*near, lambda: _other(value, rng)]
+    return choices[int(rng.integers(len(choices)))]()
+
+
+def _mutated_items(value: Sequence[Any], rng: Random) -> tuple[Any, ...]:
+    items = list(value)
+    place = int(rng.integers(len(items)))
+    match int(rng.integers(4)):
+        case 0:
+            del items[place]
+        case 1:
+            items.insert(place, items[place])
+        case _:
+            items[place] = mutated_value(items[place], rng)
+    return tuple(items)
+
+
+def _mutated_array(value: np.ndarray, rng: Random) -> Any:
+    match int(rng.integers(11)):
+        case 0:
+            return value.astype(">u4") if value.dtype.kind == "u" else value[..., None]
+        case 1:
+            return value[..., : int(rng.integers(value.shape[-1] + 1))]
+        case 2:
+            return value[None, ...]
+        case 3:
+            return np.broadcast_to(value, (int(rng.choice([0, 2, 3])), *value.shape))
+        case 4:
+            return np.zeros(value.shape, str(rng.choice(_DTYPES)))
+        case 5:
+            return value.T
+        case 6:
+            return value[::-1]
+        case 7:
+            changed = value.copy()
+            if changed.size and changed.dtype.kind == "u":
+                changed.flat[int(rng.integers(changed.size))] = int(rng.integers(1 << 8))
+            return changed
+        case 8:
+            return rng.integers(0, 1 << 8, value.shape, np.uint8).astype(
+                value.dtype if value.dtype.kind in "ui" else "u4"
+            )
+        case 9:
+            return value.tolist()
+        case _:
+            return np.ma.masked_array(value) if rng.random() < 0.5 else value.view(np.memmap)
+
+
+def _other(value: Any, rng: Random) -> Any:
+    others: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: _NUMBERS[int(rng.integers(len(_NUMBERS)))] * int(rng.choice([1, -1])),
+        lambda: float(rng.choice([0.0, 0.5, float("nan"), float("inf"), 1e300])),
+        lambda: _WORDS[int(rng.integers(len(_WORDS)))],
+        lambda: np.zeros(tuple(rng.integers(0, 4, int(rng.integers(4))).tolist()), str(rng.choice(_DTYPES))),
+        lambda: np.array(value, dtype=object) if not isinstance(value, _Awkward) else None,
+        lambda: [value],
+        lambda: (value, value),
+        lambda: {"value": value},
+        lambda: {1, 2},
+        lambda: b"bytes",
+        lambda: object(),
+        lambda: _Awkward(),
+        lambda: (number for number in range(3)),
+        lambda: 1j,
+        lambda: str,
+        lambda: range(4),
+        lambda: memoryview(b"abcd"),
+    ]
+    return others[int(rng.integers(len(others)))]()

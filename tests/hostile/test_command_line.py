@@ -1,0 +1,186 @@
+"""Ten thousand command lines of wrong words and spoiled files: an exit status, a sentence, and nothing else."""
+
+import importlib.util
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.tests.hostile.files import good_files, spoiled, traps
+from sptc.tests.hostile.mutation import mutated_text
+
+#: Command lines of a share; the regression runs all shares, ten thousand lines, and the quick tier some of one.
+SHARE, SHARES, QUICK = 500, 20, 150
+#: What a command may take beside what the process holds already, and how long.
+MEMORY, SECONDS = 3 << 30, 120
+MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+#: Lines that are right as they stand; in capitals, the files that they read or write.
+LINES = (
+    "run mma.npz --backend golden --json",
+    "run wgmma.npz tcgen05.npz --backend golden --limit 1 --metadata software",
+    "coverage coverage.json --missing 3",
+    "explain --nibble 0b0110",
+    f"explain {MMA} --selector 1 --operand metadata --json",
+    "compress matrix.npy --granularity 2:4 --format e4m3 --output OUT.npz",
+    "compress matrix.safetensors --tensor weight --prune --to cutlass3-sm90 --output OUT.safetensors",
+    "compress matrices.npz --tensor a --check --json",
+    "gemm --a matrix.npy --b matrices.npz --b-tensor b --format f16 --backend golden --jobs 1 --output OUT.npy",
+    "gemm --random 16 32 8 --format s8 --backend golden --seed 3 --jobs 1 --json",
+    "instructions --json",
+    "presets",
+    "prove metadata.legal --list",
+    # What follows ends at a tool that is not there, if not before.
+    "prove metadata.legal --preset tiny --jobs 1 --json",
+    "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
+    "area --config config.json --liberty cells.lib --jobs 1",
+    "campaign --shards 1 --arch sm_90 --state STATE --jobs 1",
+    "gpu info --json",
+)
+
+_WORDS = ("-1", "0", "9" * 20, "nan", "", "-", "--", "--help", ".")
+_NAMES = ("missing", "/dev/full", "/proc/self/mem", "a\x00b", "\udcff")
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Bound memory and time of what runs inside: more is an error that no command catches."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, before[1]))
+    previous = signal.signal(signal.SIGALRM, _late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _late(number: int, frame: object) -> None:
+    raise AssertionError(f"no end after {SECONDS} seconds")
+
+
+class Lines:
+    """A folder of good files, and lines about spoiled copies of them.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the commands run.
+    files : dict of str to bytes
+        By name.
+    """
+
+    def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
+        self.folder, self.files = folder, files
+
+    def draw(self, rng: np.random.Generator) -> list[str]:
+        """Spoil files or words of a line, or both, and return the line."""
+        words = LINES[int(rng.integers(len(LINES)))].split()
+        for name in self.files.keys() & set(words):
+            content = self.files[name]
+            (self.folder / name).write_bytes(spoiled(name, content, rng) if rng.random() < 0.6 else content)
+        if rng.random() < 0.6:
+            self._spoil(words, rng)
+        return words
+
+    def _spoil(self, words: list[str], rng: np.random.Generator) -> None:
+        place = int(rng.integers(1, len(words))) if len(words) > 1 else 0
+        match int(rng.integers(7)):
+            case 0:
+                del words[place]
+            case 1:
+                words.insert(place, words[int(rng.integers(len(words)))])
+            case 2:
+                words[place] = str(rng.choice(_WORDS))
+            case 3:
+                words[place] = str(rng.choice([*self.files, *_NAMES]))
+            case _:
+                words[place] = mutated_text(words[place], rng)
+
+
+@pytest.fixture
+def lines(
+    tmp_path: Path,
+    rng: np.random.Generator,
+    liberty: Path,
+    tensor_memory_file: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Lines:
+    """Without compiler and Yosys, so that a line that happens to be right is soon done."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *at: None if name == "pyosys" else find(name, *at))
+    (tmp_path / "files").mkdir()
+    files = good_files(tmp_path / "files", rng, liberty, tensor_memory_file)
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    return Lines(place, files)
+
+
+def status_of(words: list[str]) -> int:
+    try:
+        with limited():
+            return main(words)
+    except SystemExit as left:
+        return int(left.code or 0)
+
+
+def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {0: 0, 1: 0, 2: 0}
+    for number in range(count):
+        words = lines.draw(rng)
+        try:
+            status = status_of(words)
+        except BaseException as error:
+            kept = Path(f"{lines.folder}-kept")
+            shutil.copytree(lines.folder, kept, dirs_exist_ok=True)
+            raise AssertionError(f"line {number}, {words} on {kept}: {type(error).__name__}: {error}") from error
+        said = capsys.readouterr()
+        assert status in found, (words, said.err)
+        found[status] += 1
+        assert (status == 2) == bool(said.err.strip()) or status == 1, (words, status, said.err)
+        assert len(said.err.splitlines()) <= 1, (words, said.err)
+        assert len(said.err) < 3_000, (words, "a message that nobody reads")
+    assert found[2] > 0.3 * count
+    assert found[0] > 0.1 * count
+
+
+def test_some(lines: Lines, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+    _fuzz(lines, QUICK, rng, capsys)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("share", range(SHARES))
+def test_ten_thousand(share: int, lines: Lines, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+    _fuzz(lines, SHARE, rng, capsys)
+
+
+def test_no_pickle_is_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, mark = tmp_path / "traps", tmp_path / "mark"
+    folder.mkdir()
+    for path in traps(folder, mark):
+        for words in (["run"], ["compress"], ["coverage"], ["gemm", "--b", str(path), "--a"], ["area", "--config"]):
+            assert status_of([*words, str(path)]) == 2, (words, path.name)
+            assert len(capsys.readouterr().err.splitlines()) == 1
+            assert not mark.exists(), (words, path.name)
+
+
+def test_a_trap_works(tmp_path: Path) -> None:
+    """A pickle that is loaded makes the mark: what the test above looks for can be."""
+    folder, mark = tmp_path / "traps", tmp_path / "mark"
+    folder.mkdir()
+    traps(folder, mark)
+    np.load(folder / "trap.npy", allow_pickle=True)
+    assert mark.exists()
