@@ -1,13 +1,11 @@
 """ABC, for claims about designs with registers: property-directed reachability without a bound, and runs to covers."""
 
-import importlib.util
 import re
-import subprocess
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
-from ..errors import BackendError
+from ..infra.abc import run_abc
 from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
@@ -21,19 +19,11 @@ _REACH = "strash; bmc3 -F {frames} -T {seconds}; iprove"
 
 
 def _run(folder: Path, commands: str, seconds: float) -> str:
-    found = importlib.util.find_spec("pyosys")
-    if found is None or found.origin is None:
-        raise BackendError("proofs need ABC: install it with `pip install 'sptc[formal]'`")
-    program = Path(found.origin).parent / "yosys-abc"
-    words = [str(program), "-q", f"read_aiger {BINARY_GRAPH}; fold; {commands}"]
     # ABC looks at its clock now and then only.
     try:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=2 * seconds + 30)
-    except subprocess.TimeoutExpired:
+        return run_abc(folder, BINARY_GRAPH, commands, 2 * seconds + 30)
+    except TimeoutError:
         raise UndecidedError from None
-    if done.returncode:
-        raise BackendError(f"ABC failed: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
-    return done.stdout
 
 
 def broken_after(folder: Path, seconds: float) -> int | None:

@@ -1,4 +1,4 @@
-"""Files on the user's disk: where what can be made again is kept, and writing that leaves nothing half-written."""
+"""Writing files on the user's disk so that nothing is left half-written."""
 
 import errno
 import os
@@ -7,28 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from ..errors import FileError
 
-__all__ = ["cache_folder", "locked", "require_writable", "write_whole"]
-
-
-def cache_folder() -> Path:
-    """Return where compiled models and measurements are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
-    if chosen := os.environ.get("SPTC_CACHE"):
-        return Path(chosen)
-    return user_cache_path("sptc", appauthor=False)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, in a folder that is made, for as long as the context lasts: one process at a time builds."""
-    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
-        yield
+__all__ = ["require_writable", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackendError
-from .files import cache_folder, locked
+from .cache import kept
 
 __all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "progress", "toolchain", "verilator_root"]
 
@@ -98,19 +98,18 @@ def toolchain() -> str:
 def _runtime() -> Path:
     """Return Verilator's runtime as one object: compiled once and kept, since it takes longer than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
-    kept = cache_folder() / f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o"
-    if not kept.exists():
-        with locked(kept.with_suffix(".lock")):
-            if not kept.exists():
-                progress("building Verilator's runtime")
-                with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-                    folder = Path(scratch)
-                    include = verilator_root() / "include"
-                    parts = [f'#include "{include / name}.cpp"\n' for name in _RUNTIME]
-                    (folder / "runtime.cpp").write_text("".join(parts), encoding="utf-8")
-                    _compile(["-c", "-o", "runtime.o", "runtime.cpp"], folder, _RUNTIME_OPTIMISATION)
-                    (folder / "runtime.o").replace(kept)
-    return kept
+    return kept(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
+
+
+def _build_runtime(whole: Path) -> None:
+    progress("building Verilator's runtime")
+    with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
+        folder = Path(scratch)
+        include = verilator_root() / "include"
+        parts = [f'#include "{include / name}.cpp"\n' for name in _RUNTIME]
+        (folder / "runtime.cpp").write_text("".join(parts), encoding="utf-8")
+        _compile(["-c", "-o", "runtime.o", "runtime.cpp"], folder, _RUNTIME_OPTIMISATION)
+        (folder / "runtime.o").replace(whole)
 
 
 def compile_library(

@@ -6,8 +6,10 @@ A design is millions of objects that live to the end; a collector would walk the
 from collections.abc import Sequence
 
 from amaranth.back import rtlil, verilog
+from amaranth.back.verilog import YosysError
 from amaranth.hdl import Elaboratable, Value
 
+from ..errors import BackendError
 from ..infra.collector import uncollected
 
 __all__ = ["to_rtlil", "to_verilog"]
@@ -34,9 +36,19 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
 def to_verilog(
     design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None
 ) -> str:
-    """Return Verilog without Amaranth's own attributes; parameters as of :func:`to_rtlil`."""
+    """Return Verilog without Amaranth's own attributes; parameters as of :func:`to_rtlil`.
+
+    Raises
+    ------
+    BackendError
+        Yosys, which writes it, is missing or fails.
+    """
     with uncollected():
-        text = verilog.convert(
-            design, name=name, ports=ports, platform=platform, strip_internal_attrs=True, emit_src=False
-        )
+        try:
+            text = verilog.convert(
+                design, name=name, ports=ports, platform=platform, strip_internal_attrs=True, emit_src=False
+            )
+        except YosysError as error:
+            lines = str(error).strip().splitlines() or ["no message"]
+            raise BackendError(f"Yosys cannot write the Verilog of {name}: {lines[-1].strip()}") from None
     return str(text)

@@ -17,9 +17,9 @@ from typing import Any
 
 from .. import __version__
 from ..errors import FileError
-from ..infra.files import cache_folder, write_whole
+from ..infra.cache import keep, recall
 from ..infra.pools import Pool, local_pool
-from ..infra.reading import read_json
+from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe
@@ -97,8 +97,8 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     BackendError
         Yosys is not installed or fails, or the technology lacks a cell.
     """
-    kept = cache_folder() / "synth" / f"{_fingerprint(netlist, recipe)}.json"
-    if earlier := _recall(kept):
+    name = f"synth/{_fingerprint(netlist, recipe)}.json"
+    if earlier := _recall(name):
         return earlier
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
@@ -108,11 +108,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
         statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
     amounts, longest, cells = recipe.read(printed, statistics)
     found = Measurement(amounts, longest, cells, time.perf_counter() - start)
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(asdict(found)).encode())
-    except (OSError, FileError):
-        pass  # it is measured again when it is needed again
+    keep(name, json.dumps(asdict(found)).encode())
     return found
 
 
@@ -172,10 +168,13 @@ def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
     return digest.hexdigest()[:40]
 
 
-def _recall(path: Path) -> Measurement | None:
+def _recall(name: str) -> Measurement | None:
     """Return what was kept, if it is what this version keeps."""
+    data = recall(name)
+    if data is None:
+        return None
     try:
-        fields: dict[str, Any] = read_json(path)
+        fields: dict[str, Any] = parse_json(data, name)
         found = Measurement(**fields)
         amounts = {str(name): float(value) for name, value in found.amounts.items()}
         longest = None if found.longest is None else float(found.longest)

@@ -15,7 +15,7 @@ import cocotb_tools.config
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
-from ...infra.files import cache_folder, write_whole
+from ...infra.cache import cache_folder, keep, require_private
 from ...infra.verilator import toolchain, verilator_root
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
@@ -243,15 +243,15 @@ def _fetch_runtime(folder: Path, kept: Path) -> None:
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in kept.glob(_RUNTIME):
+        require_private(part)
         shutil.copyfile(part, folder / part.name)
 
 
 def _keep_runtime(folder: Path, kept: Path) -> None:
     """Keep what was compiled of the runtime, which takes longer than many a design, for the next build."""
-    kept.mkdir(parents=True, exist_ok=True)
     for part in folder.glob(_RUNTIME):
         if not (kept / part.name).exists():
-            write_whole(kept / part.name, part.read_bytes())
+            keep(f"{kept.name}/{part.name}", part.read_bytes())
 
 
 def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchain:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...infra import verilator
-from ...infra.files import cache_folder, locked
+from ...infra.cache import kept
 from ...infra.verilator import compile_library, progress, toolchain
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
@@ -82,7 +82,7 @@ class CompiledRow:
     Parameters
     ----------
     config : CoreConfig
-        Which datapath. It is built on first use and kept in :func:`~sptc.infra.files.cache_folder`.
+        Which datapath. It is built on first use and kept in :func:`~sptc.infra.cache.cache_folder`.
     words : int
         32-bit words of a step.
 
@@ -93,11 +93,7 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        library = cache_folder() / f"row-{_fingerprint(config)}.so"
-        if not library.exists():
-            with locked(library.with_suffix(".lock")):
-                if not library.exists():
-                    _build(config, words, library)
+        library = kept(f"row-{_fingerprint(config)}.so", lambda path: _build(config, words, path))
         self._library = ctypes.CDLL(str(library))
         self._library.row_create.restype = ctypes.c_void_p
         self._library.row_destroy.argtypes = [ctypes.c_void_p]

@@ -1,28 +1,11 @@
-"""Where things are kept, and files that are written whole or not at all."""
+"""Files that are written whole or not at all."""
 
 import os
 from pathlib import Path
 
 import pytest
 from sptc.errors import FileError
-from sptc.infra.files import cache_folder, write_whole
-
-
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, Path("/a/b")),
-        ({"XDG_CACHE_HOME": "/c"}, Path("/c/sptc")),
-        ({"HOME": "/d"}, Path("/d/.cache/sptc")),
-        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/d"}, Path("/d/.cache/sptc")),
-    ],
-)
-def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: Path) -> None:
-    for name in ("SPTC_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert cache_folder() == wanted
+from sptc.infra.files import write_whole
 
 
 def test_an_older_file_is_replaced(tmp_path: Path) -> None:

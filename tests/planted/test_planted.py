@@ -49,7 +49,7 @@ def test_a_fault_reaches_what_a_planted_process_starts(name: str, rows: list[lis
 
 
 def test_compiled_models_of_a_planted_process_are_its_own() -> None:
-    program = "import sptc.tests.planted; from sptc.infra.files import cache_folder; print(cache_folder())"
+    program = "import sptc.tests.planted; from sptc.infra.cache import cache_folder; print(cache_folder())"
     folders = []
     for name in ("", "golden.select.pairs", "rtl.order.dense", "rtl.order.dense"):
         environment = {**os.environ, "SPTC_PLANT": name}

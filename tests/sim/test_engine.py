@@ -15,7 +15,7 @@ from sptc.api.backends import backend
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS, gather_warp
-from sptc.infra.files import cache_folder
+from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands

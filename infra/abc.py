@@ -1,0 +1,49 @@
+"""ABC, in a process of its own: what decides questions about and-inverter graphs."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+from ..errors import BackendError
+
+__all__ = ["run_abc"]
+
+
+def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
+    """Run ABC on a graph with constraints, folded into its outputs.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the graph is.
+    graph : str
+        Its file, in AIGER.
+    commands : str
+        What is done with it, with semicolons between.
+    seconds : float
+        After which the process is ended.
+
+    Returns
+    -------
+    str
+        What ABC printed.
+
+    Raises
+    ------
+    BackendError
+        ABC is not installed, or fails.
+    TimeoutError
+        Time was up.
+    """
+    found = importlib.util.find_spec("pyosys")
+    if found is None or found.origin is None:
+        raise BackendError("proofs need ABC: install it with `pip install 'sptc[formal]'`")
+    program = Path(found.origin).parent / "yosys-abc"
+    words = [str(program), "-q", f"read_aiger {graph}; fold; {commands}"]
+    try:
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    if done.returncode:
+        raise BackendError(f"ABC failed: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+    return done.stdout

@@ -1,0 +1,189 @@
+"""Two hundred kills at random moments: work that goes on where it stopped ends as if nothing had been."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+_SPTC = (sys.executable, "-m", "sptc")
+_BUILD = """
+import numpy as np
+from sptc.rtl.config import PRESETS
+from sptc.sim.engine.engine import engine
+from sptc.sim.engine.steps import step_words
+unit = engine(PRESETS["tiny"])
+steps = np.arange(64 * step_words(unit.config).total, dtype=np.uint32).reshape(64, -1)
+print(unit.push(steps).tolist())
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A command that keeps what is done in a folder, which is its current one and holds its cache.
+
+    Attributes
+    ----------
+    words : tuple of str
+        The command.
+    result : callable (str, Path) -> object
+        What it leaves, of what it printed and of the folder; equal for equal work.
+    kills : int
+        How often it is killed; two hundred in all.
+    finished : str
+        A file that is there only when it is whole; none if empty.
+    """
+
+    words: tuple[str, ...]
+    result: Callable[[str, Path], object]
+    kills: int
+    finished: str = ""
+
+
+def _rows(printed: str, name: str) -> list[dict[str, Any]]:
+    """Return rows of a report without times and what a cache changes."""
+    rows = json.loads(printed)[name]
+    for row in rows:
+        for part in (row, row.get("unit") or {}):
+            for field in ("seconds", "cached"):
+                part.pop(field, None)
+    return sorted(rows, key=json.dumps)
+
+
+def _entries(folder: Path) -> list[tuple[int, str]]:
+    with closing(sqlite3.connect(folder / "state" / "campaign.db")) as database:
+        return database.execute("SELECT number, content FROM entries ORDER BY number").fetchall()
+
+
+WORKS = {
+    "gemm": Work(
+        (*_SPTC, "gemm", "--random", "900", "700", "768", "--backend", "golden", "--jobs", "2", "--output", "d.npy"),
+        lambda printed, folder: (folder / "d.npy").read_bytes(),
+        90,
+        "d.npy",
+    ),
+    "campaign": Work(
+        (*_SPTC, "campaign", "--arch", "sm_80", "--tiles", "2", "--seed", "11", "--shards", "400", "--state", "state"),
+        lambda printed, folder: _entries(folder),
+        70,
+    ),
+    "prove": Work(
+        (*_SPTC, "prove", "metadata", "--preset", "tiny", "--jobs", "2", "--json"),
+        lambda printed, folder: _rows(printed, "proofs"),
+        15,
+    ),
+    "sweep": Work(
+        (
+            *_SPTC,
+            "sweep",
+            "--formats",
+            "s8",
+            "f16",
+            "--step-bytes",
+            "4",
+            "8",
+            "--cuts",
+            "none",
+            "--jobs",
+            "2",
+            "--json",
+        ),
+        lambda printed, folder: _rows(printed, "points"),
+        10,
+    ),
+    "build": Work((sys.executable, "-c", _BUILD), lambda printed, folder: printed, 15),
+}
+
+
+def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
+    shared = os.environ.get("SPTC_CACHE", "")
+    cache = str(folder / "cache") if work.words[-1] == _BUILD or "sweep" in work.words else shared
+    environment = {**os.environ, **({"SPTC_CACHE": cache} if cache else {})}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(work.words, cwd=folder, env=environment, start_new_session=True, **pipes)
+
+
+def _ended(work: Work, folder: Path) -> object:
+    process = _started(work, folder)
+    printed, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return work.result(printed, folder)
+
+
+def _killed(work: Work, folder: Path, delay: float, everything: bool) -> bool:
+    """Start the work and kill it, the first process alone or all of them; return False if it had ended before."""
+    process = _started(work, folder)
+    time.sleep(delay)
+    running = process.poll() is None
+    with suppress(ProcessLookupError):
+        if everything:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.communicate(timeout=60)
+    return running
+
+
+def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
+    """Do the work once undisturbed; then kill it so many times, at any moment of it, and compare what it ends with.
+
+    Raises
+    ------
+    AssertionError
+        Something that looks whole is not, or the ends differ.
+    """
+    whole, cut = folder / "whole", folder / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    start = time.monotonic()
+    wanted = _ended(work, whole)
+    seconds = time.monotonic() - start
+    done = 0
+    while done < kills:
+        everything = bool(rng.random() < 0.5)
+        if _killed(work, cut, float(rng.uniform(0, seconds)), everything):
+            done += 1
+        if work.finished and (cut / work.finished).exists():
+            assert work.result("", cut) == wanted, f"{work.finished} looks whole after kill {done} and is not"
+            (cut / work.finished).unlink()
+    assert _ended(work, cut) == wanted
+    if work.finished:
+        assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", WORKS)
+def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
+
+
+def test_two_hundred_in_all() -> None:
+    assert sum(work.kills for work in WORKS.values()) == 200
+
+
+#: Writes a file bit by bit under its final name, and believes it whole when it is there.
+_CARELESS = """
+import time
+from pathlib import Path
+if not Path("d").exists():
+    with open("d", "wb", buffering=0) as file:
+        for part in range(20):
+            file.write(bytes([part]))
+            time.sleep(0.02)
+"""
+
+
+def test_careless_work_is_seen(tmp_path: Path, rng: np.random.Generator) -> None:
+    work = Work((sys.executable, "-c", _CARELESS), lambda printed, folder: (folder / "d").read_bytes(), 0, "d")
+    with pytest.raises(AssertionError, match=r"^d looks whole after kill \d+ and is not"):
+        survives(work, tmp_path, 8, rng)

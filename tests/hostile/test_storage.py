@@ -1,0 +1,84 @@
+"""A disk that is full, a cache that cannot be written, and two builders of one thing: as commands meet them."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+#: Elements of what the command writes; more bytes than the disk has left.
+_ROOM = 50_000
+_BUILD = """
+from sptc.rtl.config import PRESETS
+from sptc.sim.engine.engine import engine
+from sptc.sim.engine.steps import step_words
+import numpy as np
+unit = engine(PRESETS["tiny"])
+print(unit.push(np.zeros((3, step_words(unit.config).total), np.uint32)).tolist())
+"""
+
+
+def _command(*words: str, room: int | None = None, **environment: str) -> "subprocess.Popen[str]":
+    """Start a command, with so many bytes of room for each file."""
+
+    def limit() -> None:
+        if room is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,
+    )
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gemm", "--random", "300", "300", "64", "--backend", "golden", "--jobs", "1", "--output", "OUT.npy"),
+        # The tool that writes it has no room of its own either.
+        ("verilog", "--preset", "hopper", "-o", "OUT.v"),
+        ("explain", "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16", "--svg", "OUT.svg"),
+        ("compress", "IN.npy", "--prune", "--output", "OUT.npz"),
+        ("campaign", "--shards", "40", "--arch", "sm_80", "--state", "OUT", "--jobs", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
+    """One sentence that names the file, status 2, and no file that looks whole."""
+    source = tmp_path / "IN.npy"
+    np.save(source, rng.standard_normal((512, 512)))
+    given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]
+    process = _command("-m", "sptc", *given, room=_ROOM)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 2, errors
+    assert len(errors.splitlines()) == 1, errors
+    assert re.search(r"cannot (be written|write|hold) ", errors), errors
+    output = next(tmp_path / word for word in words if word.startswith("OUT"))
+    assert not output.is_file()
+
+
+@pytest.mark.regression
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    process = _command("-c", _BUILD, SPTC_CACHE="/dev/null/cache")
+    printed, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
+    assert printed.startswith("[")
+
+
+@pytest.mark.regression
+def test_two_builders(tmp_path: Path) -> None:
+    """At the same time, of the same thing: both have it, and it was built once."""
+    builders = [_command("-c", _BUILD, SPTC_CACHE=str(tmp_path)) for _ in range(3)]
+    printed = {builder.communicate(timeout=300) for builder in builders}
+    assert len(printed) == 1
+    assert not next(iter(printed))[1]
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock") == [".o", ".so"]
