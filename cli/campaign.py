@@ -231,9 +231,9 @@ class _Run:
             return about | {"note": "its reproducer is not written"}
         where, fmt = found.mismatch, shard.instruction.d
         for name, code in (("computed", where.computed), ("expected", where.expected)):
-            about[name] = f"0x{code:0{fmt.bits // 4}x}"
-            about[f"{name}_number"] = repr(as_number(code, fmt))
-        position = {"case": where.case, "row": where.row, "column": where.column}
+            about[name] = str(code) if where.is_flag else f"0x{code:0{fmt.bits // 4}x}"
+            about[f"{name}_number"] = repr(code if where.is_flag else as_number(code, fmt))
+        position = {"case": where.case, "row": where.row, "chunk" if where.is_flag else "column": where.column}
         return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
 
     def _as_json(self, interrupted: bool) -> str:
@@ -276,9 +276,13 @@ class _Run:
         where += f"{about['distribution']} operands"
         if about["file"] is None:
             return [f"{where}: {about['note']}", f"run the shard again with: {about['rerun']}"]
+        if "chunk" in about:
+            found = f"chunk {about['chunk']}: flag {about['computed']}, metadata rule {about['expected']}"
+        else:
+            found = f"column {about['column']}: computed {about['computed']} ({about['computed_number']}), "
+            found += f"golden model {about['expected']} ({about['expected_number']})"
         return [
-            f"{where}, row {about['row']}, column {about['column']}: computed {about['computed']} "
-            f"({about['computed_number']}), golden model {about['expected']} ({about['expected_number']})",
+            f"{where}, row {about['row']}, {found}",
             f"replay it with:           {about['replay']}",
             f"run the shard again with: {about['rerun']}",
         ]

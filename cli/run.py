@@ -108,6 +108,7 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "tiles": sum(outcome.tiles for outcome in group),
             "outputs": sum(outcome.outputs for outcome in group),
             "mismatches": sum(outcome.mismatches for outcome in group),
+            "flags": sum(outcome.flags for outcome in group),
             "cycles": modelled(_config(arch), group[0].instruction, arch),
             "silicon_cycles": measured(group[0].instruction, arch),
             "evidence": weakest(outcome.evidence for outcome in group).value,
@@ -129,6 +130,7 @@ def _total(outcomes: list[Outcome]) -> dict[str, int]:
         "tiles": sum(outcome.tiles for outcome in outcomes),
         "outputs": sum(outcome.outputs for outcome in outcomes),
         "mismatches": sum(outcome.mismatches for outcome in outcomes),
+        "flags": sum(outcome.flags for outcome in outcomes),
     }
 
 
@@ -136,18 +138,20 @@ def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
     for outcome in outcomes:
         if first := outcome.first:
             beside_d = first.cta is not None
-            digits = 8 if beside_d else outcome.instruction.d.bits // 4
+            digits = 1 if first.is_flag else 8 if beside_d else outcome.instruction.d.bits // 4
             codes = {"computed": first.computed, "expected": first.expected}
             return {
                 "file": str(outcome.path),
                 "instruction": outcome.name,
                 "case": first.case,
                 **({"cta": first.cta, "lane": first.row} if beside_d else {"row": first.row}),
-                "column": first.column,
+                "chunk" if first.is_flag else "column": first.column,
                 "reference": first.reference,
                 **{name: f"0x{code:0{digits}x}" for name, code in codes.items()},
                 **{
-                    f"{name}_number": repr(code if beside_d else as_number(code, outcome.instruction.d))
+                    f"{name}_number": repr(
+                        code if beside_d or first.is_flag else as_number(code, outcome.instruction.d)
+                    )
                     for name, code in codes.items()
                 },
             }
@@ -172,15 +176,17 @@ def _as_text(outcomes: list[Outcome], total: dict[str, int], limit: int | None) 
         f"{row['evidence']}"
         for row in rows
     ]
+    flags = f", {total['flags']} flags of metadata" if total["flags"] else ""
     lines.append(
         f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
-        f"{len(rows)} instructions, {total['files']} files"
+        f"{len(rows)} instructions, {total['files']} files{flags}"
     )
     if first := _first_mismatch(outcomes):
+        place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"
         line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
         lines.append(
             f"first mismatch: {first['instruction']}, {first['file']}, "
-            f"case {first['case']}{' of those drawn' if limit else ''}, {line}, column {first['column']}: "
+            f"case {first['case']}{' of those drawn' if limit else ''}, {line}, {place}: "
             f"computed {first['computed']} ({first['computed_number']}), "
             f"{first['reference']} {first['expected']} ({first['expected_number']})"
         )

@@ -187,6 +187,23 @@ def tensor_memory_file() -> Callable[..., Any]:
 
 
 @pytest.fixture
+def faulty_flags() -> Callable[..., NDArray[np.uint64]]:
+    """Hardware that flags chunk 3 of row 5 of a 16 x 8 tile, whatever it holds, and nothing else."""
+    from sptc.rtl.step import row_result_layout
+    from sptc.sim.engine.engine import Engine
+
+    push = Engine.push
+
+    def pushed(engine: Engine, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        flags = row_result_layout(engine.config)["illegal"].offset
+        results = push(engine, steps).reshape(-1, 16, 8)
+        results[:, 5] |= np.uint64(1 << flags + 3)
+        return results.ravel()
+
+    return pushed
+
+
+@pytest.fixture
 def faulty_push() -> Callable[..., NDArray[np.uint64]]:
     """Hardware that flips a bit where the first element of A is negative and the accumulator ends in 101."""
     from sptc.sim.engine.engine import Engine

@@ -1,7 +1,7 @@
 """Replay recordings on a back end and compare with the recorded result."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,14 @@ from ..isa.formats import Format
 from ..isa.instructions import Instruction
 from . import dot_products, register_file
 from .archive import Recorded, load
+from .flags import watching_flags
 
 __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One output that differs from a reference, or one word of tensor memory beside D.
+    """One output that differs from a reference, one word of tensor memory beside D, or one flag of the hardware.
 
     Attributes
     ----------
@@ -27,9 +28,12 @@ class Mismatch:
     computed, expected : int
         Codes: what the back end computed, and what the reference has. Of a word beside D, the bits of D are 0.
     reference : str
-        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a word beside D that was changed.
+        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a word beside D that was changed;
+        ``"metadata rule"`` for a flag.
     cta : int or None
         CTA whose tensor memory holds a word beside D; None for an output.
+    is_flag : bool
+        It is no output but the flag of undefined metadata of a chunk, which is the column.
     """
 
     case: int
@@ -39,6 +43,7 @@ class Mismatch:
     expected: int
     reference: str
     cta: int | None = None
+    is_flag: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ class Outcome:
         What the model of this form rests on.
     tiles, outputs, mismatches : int
         Tiles computed; outputs compared, with the recording, the golden model or both (0 if with neither); outputs
-        that differ from either, and words of tensor memory beside D that do or that the instruction changed.
+        that differ from either, words of tensor memory beside D that do or that the instruction changed, and flags.
+    flags : int
+        Flags of undefined metadata that hardware raised or not and that were compared with the rule, one a chunk.
     first : Mismatch or None
         The first difference; its case counts the tiles that ran.
     """
@@ -72,6 +79,7 @@ class Outcome:
     tiles: int
     outputs: int
     mismatches: int
+    flags: int
     first: Mismatch | None
 
 
@@ -133,7 +141,8 @@ def replay(
 
 
 def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
-    result = file.run(backend)
+    with watching_flags() as watch:
+        result = file.run(backend)
     references = {} if file.d is None else {"recorded": file.d}
     if backend != "golden":
         references["golden model"] = file.run("golden")
@@ -143,6 +152,10 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
     changed, first_beside = _compare(
         file.beside(result), ((name, file.beside(reference)) for name, reference in references_beside.items())
     )
+    raised, wanted = watch.of(file.cases)
+    flagged, first_flag = _compare(raised, [("metadata rule", wanted)])
+    if first_flag:
+        first_flag = replace(first_flag, is_flag=True)
     return Outcome(
         path,
         file.name,
@@ -151,8 +164,9 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         evidence(file.instruction, file.arch, file.a_from),
         file.cases,
         computed.size if references else 0,
-        differing + changed,
-        first or first_beside,
+        differing + changed + flagged,
+        raised.size,
+        first or first_beside or first_flag,
     )
 
 
@@ -172,5 +186,6 @@ def _compare(found: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple
         differs |= wrong
         if first is None and wrong.any():
             case, *cta, row, column = position = tuple(int(index) for index in np.argwhere(wrong)[0])
-            first = Mismatch(case, row, column, int(found[position]), int(expected[position]), name, *cta)
+            codes = int(found[position]), int(expected[position])
+            first = Mismatch(case, row, column, *codes, name, cta[0] if cta else None)
     return int(differs.sum()), first

@@ -23,6 +23,7 @@ from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
 from .directed import directed_matrices, directed_operands
 from .directed_steps import directed_steps
+from .flags import watching_flags
 from .register_file import RegisterFile
 from .stimulus import mma_file, random_register_file, wgmma_file
 
@@ -273,15 +274,19 @@ def draw(shard: Shard) -> RegisterFile:
 
 
 def both(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> tuple[NDArray, NDArray]:
-    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n).
+    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n + chunks).
 
-    Of several back ends, those of the first that differs, or of the last.
+    Behind the results of a row stand the flags of its chunks: 1 where its metadata is undefined, as the hardware says
+    and as the rule does; none of a back end that raises no flags. Of several back ends, those of the first that
+    differs, or of the last.
     """
     fragment = accumulator_fragment(file.instruction)
-    golden = unpack(file.run("golden"), fragment)
+    d = unpack(file.run("golden"), fragment)
     for backend in backends:
-        with _ENGINE:
+        with _ENGINE, watching_flags() as watch:
             hardware = unpack(file.run(backend), fragment)
+        raised, wanted = (flags.reshape(*d.shape[:2], -1).astype(d.dtype) for flags in watch.of(file.cases))
+        hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, wanted], axis=2)
         if (hardware != golden).any():
             break
     return hardware, golden

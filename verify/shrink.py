@@ -204,4 +204,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
         return None
     case, row, column = (int(index) for index in wrong[0])
     codes = int(hardware[case, row, column]), int(golden[case, row, column])
+    if column >= file.instruction.n:
+        flag = Mismatch(case, row, column - file.instruction.n, *codes, "metadata rule", is_flag=True)
+        return Reproducer(file, flag)
     return Reproducer(file, Mismatch(case, row, column, *codes, "golden model"))

@@ -1,7 +1,8 @@
 """The elaborated hardware as a back end: batches of numpy arrays through a compiled row, or Amaranth's simulator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,16 @@ from ...rtl.step import row_result_layout
 from . import emulation
 from .steps import step_words, steps_of
 
-__all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for"]
+__all__ = [
+    "Engine",
+    "Execution",
+    "FlaggedStep",
+    "HardwareBackend",
+    "Simulator",
+    "engine",
+    "engine_for",
+    "flags_watched",
+]
 
 #: Compiled and fast, or without a compiler and slow.
 Simulator = Literal["verilator", "amaranth"]
@@ -51,6 +61,39 @@ class Execution:
     d: NDArray
     illegal: NDArray[np.bool_]
     steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class FlaggedStep:
+    """What a datapath was given to select by, and what it said of it.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        What ran: of an emulation, an instruction of it.
+    nibbles : ndarray of uint8, shape (tiles, m, chunks), or None
+        Metadata; None of a dense instruction.
+    illegal : ndarray of bool, shape (tiles, m, chunks)
+        As in :class:`Execution`.
+    """
+
+    instruction: Instruction
+    nibbles: NDArray[np.uint8] | None
+    illegal: NDArray[np.bool_]
+
+
+_Watcher = Callable[[Sequence[FlaggedStep]], None]
+_WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher of flags", default=None)
+
+
+@contextmanager
+def flags_watched(watcher: _Watcher) -> Iterator[None]:
+    """Call `watcher` with all steps of each multiplication of a :class:`HardwareBackend`, while the context lasts."""
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
 
 
 class Engine:
@@ -198,13 +241,18 @@ class HardwareBackend:
             The simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
+        flagged: list[FlaggedStep] = []
 
         def native(instruction: Instruction, operands: MatrixOperands) -> NDArray:
-            return unit.multiply(instruction, operands).d
+            execution = unit.multiply(instruction, operands)
+            flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
+            return execution.d
 
         emulated = not unit.config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
         d = operands.c
         for step in operands.steps(instruction):
             given = replace(step, c=d)
             d = emulation.run(native, instruction, given) if emulated else native(instruction, given)
+        if watcher := _WATCHER.get():
+            watcher(flagged)
         return d

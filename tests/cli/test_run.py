@@ -10,13 +10,16 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
+from numpy.typing import NDArray
 from sptc.cli import main
+from sptc.sim.engine.engine import Engine
 from sptc.verify.register_file import shipped
 
 RECORDINGS = list(shipped())
@@ -29,7 +32,10 @@ F16 = SAMPLE["mma.sp-ordered.m16n8k32.f16.f16.f16.f16.selector0"]
 S32 = SAMPLE["mma.m8n8k16.s32.s8.s8.s32"]
 FP8 = SAMPLE["mma.m16n8k32.f32.e4m3.e4m3.f32"]
 ANY_NIBBLE = SAMPLE["mma.sp-ordered.m16n8k32.f32.f16.f16.f32.selector0.every-nibble"]
-TOTAL = re.compile(r"^total +(?P<tiles>\d+) +(?P<outputs>\d+) +(?P<mismatches>\d+)  (\d+) instructions, (\d+) files$")
+TOTAL = re.compile(
+    r"^total +(?P<tiles>\d+) +(?P<outputs>\d+) +(?P<mismatches>\d+)  (\d+) instructions, (\d+) files"
+    r"(?:, \d+ flags of metadata)?$"
+)
 
 
 def run(*words: object) -> int:
@@ -172,6 +178,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 "tiles": count,
                 "outputs": count * size,
                 "mismatches": 0,
+                "flags": count * 16 * 8 if path == F32 else 0,
                 "cycles": {"interval": 8, "latency": 14} if path == F32 else None,
                 "silicon_cycles": {"interval": 8.1, "latency": 24} if path == F32 else None,
                 "evidence": "recorded",
@@ -183,6 +190,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "tiles": sum(cases),
             "outputs": cases[0] * 128 + cases[1] * 64,
             "mismatches": 0,
+            "flags": cases[0] * 16 * 8,
         },
         "first_mismatch": None,
     }
@@ -202,6 +210,28 @@ def test_json_of_a_mismatch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert isinstance(first[f"{which}_number"], str)  # NaN is no JSON number
         number = float(first[f"{which}_number"])
         assert np.array_equal(number, output_number(first[which], "f16"), equal_nan=True)
+
+
+def test_a_flag_of_the_hardware_is_compared(
+    faulty_flags: Callable[..., NDArray[np.uint64]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not only its results: that of one chunk is wrong, and every output right."""
+    monkeypatch.setattr(Engine, "push", faulty_flags)
+    assert run(F32) == 1
+    first = capsys.readouterr().out.splitlines()[-1]
+    assert re.search(r", case \d+, row 5, flag of chunk 3: computed 0x1 \(1\), metadata rule 0x0 \(0\)$", first)
+    assert run(F32, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["total"]["mismatches"] == found["instructions"][0]["tiles"]
+    assert {name: found["first_mismatch"][name] for name in ("row", "chunk", "computed", "expected")} == {
+        "row": 5,
+        "chunk": 3,
+        "computed": "0x1",
+        "expected": "0x0",
+    }
+    assert run(F32, "--backend", "golden") == 0
 
 
 def test_json_of_special_values_parses_strictly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +324,7 @@ BAD_FILES = {
     "truncated": "not a readable .npz register file",
     "damaged": "not a readable .npz register file",
     "unknown instruction": "the layouts must be",
-    "instruction on two lines": "no known opcode",
+    "instruction on two lines": "an instruction is a line of printable characters",
     "unknown architecture": "'sm_70' is no known architecture",
     "wrong registers": "must be a uint32 array of shape (..., 32, 4), not uint32 of shape (",
     "two case axes": "A ",

@@ -15,6 +15,7 @@ from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine
 from sptc.verify.campaign_state import Record
 from sptc.verify.shards import Plan, ShardResult, both, draw, make_ready, pair_of, run_shard, steps_beside
+from sptc.verify.shrink import reproduce
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
@@ -101,7 +102,21 @@ def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Engine, "push", faulty_push)
     hardware, golden = both(draw(shard))
     assert run_shard(shard, sample).mismatches == (hardware != golden).sum() > 0
-    assert shard.outputs == hardware.size
+    assert shard.outputs == hardware[..., : shard.instruction.n].size
+
+
+def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: Push) -> None:
+    """And made small: one tile whose metadata alone matters."""
+    shard = replace(Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
+    assert run_shard(shard, sample=False).mismatches == 0
+    monkeypatch.setattr(Engine, "push", faulty_flags)
+    assert run_shard(shard, sample=False).mismatches == 2 * 4  # in either step of every tile
+    found = reproduce(shard)
+    assert found
+    mismatch = found.mismatch
+    assert (mismatch.row, mismatch.column, mismatch.computed, mismatch.expected) == (5, 3, 1, 0)
+    assert mismatch.is_flag
+    assert not any(operand.any() for operand in (found.file.a, found.file.b, found.file.c) if operand is not None)
 
 
 def test_coverage_of_a_shard_is_its_own() -> None:
