@@ -44,6 +44,13 @@ def _(numerics: Any, change: Change) -> None:
     change(numerics, "numerics", row)
 
 
+@fault("isa.numerics.floor", "isa.numerics")
+def _(numerics: Any, change: Change) -> None:
+    """Terms are aligned to an exponent one too large where nothing larger takes part."""
+    right = numerics.zero_exponent_for
+    change(numerics, "zero_exponent_for", lambda *given, **more: right(*given, **more) + 1)
+
+
 @fault("isa.formats.place", "isa.formats")
 def _(formats: Any, change: Change) -> None:
     """A lone e2m1 stands in the lowest bits of its byte."""
