@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.codes import is_wide
@@ -24,6 +24,10 @@ from .selection import assume_held_width
 from .streams import CORE, bare
 
 __all__ = ["CORE"]
+
+
+#: The nibble that keeps the first two units of a chunk.
+_FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
@@ -47,9 +51,7 @@ class _OpenCore(Opened, Core):
 
 
 def _arrays(config: CoreConfig) -> Iterator[Parameters]:
-    """With 3:1 multiplexers slots may trade places, which this does not speak of."""
-    if config.mux == "mux4":
-        yield (replace(bare(config), cuts=()),)
+    yield (replace(bare(config), cuts=(), mux=config.mux),)
 
 
 def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -> Value:
@@ -75,12 +77,36 @@ def _flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) 
     return Cat(flags)
 
 
+def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wide: bool, sparse: bool) -> Value:
+    """Return whether a unit multiplies what it should: each byte of A with its partner in B.
+
+    Behind 3:1 multiplexers the two units of a chunk may have traded places, which changes no sum.
+    """
+    config, a, b, nibbles = unit.config, tile.a[row], tile.b[column], tile.metadata[row]
+    found, wanted = [], []
+    for byte in range(config.step_bytes):
+        selected = unit.select.selected.word_select(selected_byte(config, byte, wide=wide), 8)
+        found.append(Cat(unit.step.a.word_select(byte, 8), selected))
+        wanted.append(Cat(a.word_select(byte, 8), _partner(b, nibbles, byte, wide=wide, sparse=sparse)))
+    if config.mux == "mux4" or not sparse:
+        return Cat(found) == Cat(wanted)
+    size = 2 if wide else 1
+    right = []
+    for start in range(0, config.step_bytes, 2 * size):
+        (first, second), (one, other) = (
+            (Cat(part[start : start + size]), Cat(part[start + size : start + 2 * size])) for part in (found, wanted)
+        )
+        right.append(((first == one) & (second == other)) | ((first == other) & (second == one)))
+    return Cat(right).all()
+
+
 @CORE.property("operands", _arrays)
 def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, element by element as the metadata says.
 
     It gets the block scales of its row and column, its own accumulator and control; every result leaves at the place of
-    its row and column, and every flag at that of its row and chunk.
+    its row and column, and every flag at that of its row and chunk. With 3:1 multiplexers, of nibbles that the rule
+    defines, and of the rules that such an architecture has.
     """
     core = h.add("core", _OpenCore(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))
@@ -91,20 +117,19 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     given, left = h.free("given", data.ArrayLayout(32, len(places))), h.free("left", len(places))
     for output, (row, column) in enumerate(places):
         unit = getattr(core.parts, f"unit_{row}_{column}")
-        name, a, b = f"{row}_{column}", tile.a[row], tile.b[column]
+        name = f"{row}_{column}"
         h.m.d.comb += [unit.word.eq(given[output]), unit.left.eq(left[output])]
         for is_sparse, width in product((False, True), (False, True)):
-            pairs = [
-                unit.select.selected.word_select(selected_byte(config, byte, wide=width), 8)
-                == _partner(b, tile.metadata[row], byte, wide=width, sparse=is_sparse)
-                for byte in range(config.step_bytes)
-            ]
             applies = (tile.control.sparse == is_sparse) & (wide == width)
-            h.claim(f"operands_{name}_{'sparse' if is_sparse else 'dense'}_{2 if width else 1}",
-                    ~applies | Cat(pairs).all())  # fmt: skip
+            if config.mux == "mux3":
+                applies &= ~_flags(config, tile.metadata[row], tile.control, wide).any()
+                applies &= tile.control.rule != RuleCode.WGMMA
+            h.claim(
+                f"operands_{name}_{'sparse' if is_sparse else 'dense'}_{2 if width else 1}",
+                ~applies | _multiplies(unit, tile, row, column, wide=width, sparse=is_sparse),
+            )
         step = unit.step
         own = [
-            step.a == a,
             step.scale_a == tile.scale_a[row],
             step.scale_b == tile.scale_b[column],
             step.c == tile.c[output],
@@ -120,3 +145,105 @@ def _operands(h: Harness, config: CoreConfig) -> None:
         h.cover(f"flags_{row}", core.o.payload.illegal[row].all())
     first, last = (getattr(core.parts, f"unit_0_{column}").select.selected for column in (0, config.columns - 1))
     h.cover("differ", tile.control.sparse & (first != last))
+
+
+class _Array:
+    """An array at a tile, of which the units' operands are looked at in the order of the tile's bytes."""
+
+    def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
+        self.config, self.tile = config, tile
+        self.core = core = h.add(name, _OpenCore(config, 0, _Selecting))
+        h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
+
+    def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
+        """Return, of every stored byte of a unit, what is multiplied: the byte of A and that of B."""
+        unit = getattr(self.core.parts, f"unit_{row}_{column}")
+        return [
+            Cat(
+                unit.step.a.word_select(byte, 8),
+                unit.select.selected.word_select(selected_byte(self.config, byte, wide=wide), 8),
+            )
+            for byte in range(self.config.step_bytes)
+        ]
+
+
+def _changed(tile: data.View, **changes: Value) -> Value:
+    return Cat(changes.get(name, Value.cast(tile[name])) for name in tile.shape().members)
+
+
+def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
+    """Return a column whose first two units of each four are a dense one's, and the others zero."""
+    bits = 16 if wide else 8
+    units = range(8 * config.step_bytes // bits // 2)
+    return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
+
+
+@CORE.property("dense", _arrays)
+def _dense(h: Harness, config: CoreConfig) -> None:
+    """A dense step gives every unit what a sparse one does whose metadata keeps the first two of each four.
+
+    B of that one holds the dense step's elements there; whatever the dense step's metadata and rule, it flags nothing.
+    """
+    tile = h.free("tile", tile_layout(config))
+    h.assume(tile.control.sparse == 0)
+    wide = is_wide(config, tile.control.a)
+    assume_held_width(h, config, wide)
+    kept = Cat(Const(_FIRST_TWO, 4) for _ in range(config.rows * config.chunks))
+    control = Cat(
+        {"sparse": Const(1), "rule": Const(RuleCode.ORDERED, RuleCode)}.get(name, Value.cast(tile.control[name]))
+        for name in tile.control.shape().members
+    )
+    dense = _Array(h, "dense", config, tile)
+    for width in (False, True):
+        b = Cat(_spread(tile.b[column], config, wide=width) for column in range(config.columns))
+        given = Signal(tile_layout(config), name=f"sparse_tile_{width}")
+        h.m.d.comb += given.as_value().eq(_changed(tile, b=b, metadata=kept, control=control))
+        sparse = _Array(h, f"sparse_{2 if width else 1}", config, given)
+        for row, column in product(range(config.rows), range(config.columns)):
+            same = [
+                one == other
+                for one, other in zip(
+                    dense.pairs(row, column, wide=width), sparse.pairs(row, column, wide=width), strict=True
+                )
+            ]
+            h.claim(f"same_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
+    h.claim("no_flag", ~dense.core.o.payload.illegal.as_value().any())
+    h.cover("metadata", tile.metadata.as_value().any())
+
+
+@CORE.property("validity", _arrays)
+def _validity(h: Harness, config: CoreConfig) -> None:
+    """The flags of an array name exactly the chunks whose nibble the rule does not define, for every metadata and rule.
+
+    And a nibble, defined or not, changes nothing outside its own row and chunk: neither another flag nor what any other
+    byte of A meets.
+    """
+    tile, nibble = h.free("tile", tile_layout(config)), h.free("nibble", 4)
+    wide = is_wide(config, tile.control.a)
+    assume_held_width(h, config, wide)
+    chunk = h.free("chunk", range(config.chunks))
+    first = _Array(h, "first", config, tile)
+    for row in range(config.rows):
+        h.claim(
+            f"flags_{row}", first.core.o.payload.illegal[row] == _flags(config, tile.metadata[row], tile.control, wide)
+        )
+    # Rows are alike: the nibble of the last is exchanged.
+    last = config.rows - 1
+    exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
+    metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)
+    given = Signal(tile_layout(config), name="exchanged_tile")
+    h.m.d.comb += given.as_value().eq(_changed(tile, metadata=metadata))
+    second = _Array(h, "second", config, given)
+    differing = first.core.o.payload.illegal.as_value() ^ second.core.o.payload.illegal.as_value()
+    h.claim("other_flags", differing & ~(Const(1, len(differing)) << (last * config.chunks + chunk)) == 0)
+    for row, column, width in product(range(config.rows), range(config.columns), (False, True)):
+        of_chunk = 4 if width else 2
+        same = [
+            ((one == other) | ((chunk == byte // of_chunk) if row == last else 0))
+            for byte, (one, other) in enumerate(
+                zip(first.pairs(row, column, wide=width), second.pairs(row, column, wide=width), strict=True)
+            )
+        ]
+        h.claim(f"others_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
+    h.cover("illegal", differing.any())
+    h.cover("moved", Cat(first.pairs(last, 0, wide=False)) != Cat(second.pairs(last, 0, wide=False)))

@@ -1,4 +1,4 @@
-"""A fault of the hardware for each property that is proved: the proof must see it."""
+"""A fault for each property of metadata and arithmetic that is proved: the proof must see it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, fault
-from .circuits import amend, exchanged, named, read_otherwise
+from .circuits import amend, named, read_otherwise
 
 
 @fault("metadata.legal", "rtl.metadata")
@@ -328,120 +328,3 @@ def _(align: Any, change: Change) -> None:
 def _(align: Any, change: Change) -> None:
     """The sign of an integer accumulator that left 32 bits is taken from bit 31."""
     read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
-
-
-@fault("core.operands", "rtl.core")
-def _(core: Any, change: Change) -> None:
-    """Every unit gets column 0 of B."""
-
-    def first(self: Any, m: Module) -> Iterator[Any]:
-        for row in range(self.config.rows):
-            for column in range(self.config.columns):
-                yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
-
-    amend(change, core.Core, first)
-
-
-@fault("core.order", "rtl.core")
-def _(core: Any, change: Change) -> None:
-    """The pipeline advances while the output waits, if something comes in."""
-
-    def advancing(self: Any, m: Module) -> Iterator[Any]:
-        if self.config.latency:
-            yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
-
-    amend(change, core.Core, advancing)
-
-
-@fault("core.reset", "rtl.core")
-def _(core: Any, change: Change) -> None:
-    """A reset leaves what is in the pipeline."""
-    _keep_at_reset(change, core.Core, "occupied")
-
-
-def _keep_at_reset(change: Change, component: type, name: str) -> None:
-    def kept(self: Any, m: Module) -> tuple[()]:
-        named(m, name)._reset_less = True
-        return ()
-
-    amend(change, component, kept)
-
-
-@fault("warp.operands", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
-    """A warp ignores its sparsity selector."""
-    right = warp.Warp._metadata_row
-
-    def metadata_row(self: Any, held: Any, row: int, step: Value) -> Value:
-        return right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)
-
-    change(warp.Warp, "_metadata_row", metadata_row)
-
-
-@fault("warp.order", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
-    """Results of the core are taken whether the registers are free or not."""
-    amend(change, warp.Warp, lambda self, m: [m.submodules["core"].o.ready.eq(1)])
-
-
-@fault("warp.reset", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
-    """A reset leaves the instruction that is under way."""
-    _keep_at_reset(change, warp.Warp, "busy")
-
-
-@fault("tensor_memory.registers", "rtl.tensor_memory")
-def _(tensor_memory: Any, change: Change) -> None:
-    """Block scales of B are read from the column of every eighth panel, not of every fourth."""
-
-    def column(self: Any, m: Module) -> Iterator[Any]:
-        request = self.i.payload
-        with m.If(named(m, "part") == tensor_memory._Part.SCALE_B.value):
-            yield self.memory.column.eq(request.scale_b_column + request.panel[3:])
-
-    amend(change, tensor_memory.TensorMemoryReader, column)
-
-
-@fault("tensor_memory.order", "rtl.reads")
-def _(reads: Any, change: Change) -> None:
-    """The next item's first part is read while the item before still waits."""
-    amend(
-        change,
-        reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~self.first | ~(self.arriving & named(m, "arriving_last")))],
-    )
-
-
-@fault("fetch.address", "rtl.fetch")
-def _(fetch: Any, change: Change) -> None:
-    """The base offset is added, not subtracted."""
-
-    def addresses(self: Any, m: Module) -> Iterator[Any]:
-        for row, address in enumerate(self.address):
-            linear = named(m, f"linear_{row}")
-            pattern = (linear[3:6] + self.request.descriptor.base_offset)[:3]
-            yield address.eq(linear ^ (pattern & named(m, "mask")))
-
-    amend(change, fetch.CoreMatrixAddress, addresses)
-
-
-@fault("fetch.panel", "rtl.reads")
-def _(reads: Any, change: Change) -> None:
-    """The next item's first part is read while the last part of the item before arrives."""
-    amend(
-        change,
-        reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~self.first | ~self.o_valid | self.o_ready)],
-    )
-
-
-@fault("wgmma.order", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """The two panels of A are fetched in the wrong order."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        wanted_of_a = named(m, "wanted_of_a")
-        with m.If(wanted_of_a != 0):
-            yield m.submodules["fetcher"].i.payload.panel[0].eq(wanted_of_a == 2)
-
-    amend(change, wgmma.WgmmaWarp, exchanged)

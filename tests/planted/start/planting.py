@@ -23,7 +23,7 @@ __all__ = ["NAME", "ROOMS", "room_of"]
 NAME = os.environ.get("SPTC_PLANT", "")
 #: Files with the faults of a room, by the room.
 ROOMS = {
-    "rtl": ("proven", "rtl"),
+    "rtl": ("proven", "proven_streams", "rtl"),
     "golden": ("golden",),
     "isa": ("isa",),
     "verify": ("verify",),
