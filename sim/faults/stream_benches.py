@@ -27,7 +27,10 @@ from .assumptions import AssumedStream, assumed_control
 from .compiled import TOP, pointer
 from .mutants import REST, UNTOUCHED
 
-__all__ = ["StreamBench", "stream_bench"]
+__all__ = ["READS", "STARVED", "StreamBench", "stream_bench"]
+
+#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing.
+READS, STARVED = 1 << 5, 1 << 6
 
 #: Columns that a tile of tensor memory reads at most.
 _READS = 4
@@ -50,7 +53,7 @@ _NO_MEMORY = """
 static uint8_t sample(bool) { return 0; }
 static void answer() {}
 """
-#: Of the item at the input; lanes in an order of their own, columns within. Where nothing is read, a lane is noise.
+#: Of the item at the input, words lane by lane. Where nothing is read, some lane becomes noise.
 _TENSOR_MEMORY = """
 static const uint32_t* memory;
 static bool reads;
@@ -61,7 +64,7 @@ static uint8_t sample(bool reset) {{
     reads = top.memory___05Fread && !reset;
     column = top.memory___05Fcolumn;
     of_item = at_source;
-    return reads ? 32 : 0;
+    return reads ? {reads_bit} : 0;
 }}
 static void answer() {{
     if (reads && of_item >= 0) {{
@@ -110,7 +113,7 @@ static void offer(bool may, bool may_panel, bool reset) {{
 static uint8_t sample(bool reset) {{
     reads = running >= 0 && top.memory___05Fread;
 {addresses}    starved = waiting >= 0 && panels.empty() && at_source < 0 && !reset;
-    return starved ? 64 : 0;
+    return starved ? {starved_bit} : 0;
 }}
 static void move(bool reset) {{
     if (reset) {{
@@ -250,6 +253,7 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
         panels,
         "c",
         _WGMMA.format(
+            starved_bit=STARVED,
             rows=PANEL_ROWS,
             in_bytes=in_bytes,
             c_bytes=c_bytes,
@@ -286,6 +290,7 @@ def _tensor_memory(settings: Settings, rng: np.random.Generator) -> StreamBench:
         "i",
         _ITEMS.format(in_bytes=_bytes(in_bits))
         + _TENSOR_MEMORY.format(
+            reads_bit=READS,
             lanes=TENSOR_LANES,
             columns=COLUMNS,
             answers="".join(f"        {port} = words[{COLUMNS * lane}];\n" for lane, port in lanes),

@@ -16,7 +16,7 @@ from ..benches.settings import Settings
 from ..benches.tensor_memory_items import Tile
 from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import Fault, mutated
-from .stream_benches import StreamBench, stream_bench
+from .stream_benches import READS, STARVED, StreamBench, stream_bench
 
 __all__ = ["StreamRegression"]
 
@@ -25,9 +25,15 @@ _CHUNK_CYCLES = 1024
 #: Bits of a cycle of the pattern. The last two wait for what random cycles meet too rarely: both transfers after a
 #: stall, and a reset at either end of an item.
 _OFFER, _TAKE, _RESET, _OFFER_PANEL, _MEET, _MEET_RESET = (1 << bit for bit in range(6))
+_BITS = {
+    "offer": _OFFER,
+    "take": _TAKE,
+    "reset": _RESET,
+    "offer_panel": _OFFER_PANEL,
+    "meet": _MEET,
+    "meet_reset": _MEET_RESET,
+}
 _RARE = {_MEET: 0.05, _MEET_RESET: 0.02}
-#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing.
-_READS, _STARVED = 1 << 5, 1 << 6
 _DRIVER = """
 extern "C" void run_stream(
     int first, size_t cycles, const uint8_t* pattern, uint8_t* flags, int32_t* offers, char* results
@@ -39,11 +45,11 @@ extern "C" void run_stream(
     }}
     for (size_t cycle = 0; cycle < cycles; cycle++) {{
         uint8_t now = pattern[cycle];
-        if (waited && now & 16) now = 1 | 2 | 8;
-        if (moved && now & 32) now = 4;
-        const bool reset = now & 4;
-        offer(now & 1, now & 8, reset);
-        top.o___05Fready = (now & 2) && !reset;
+        if (waited && now & {meet}) now = {offer} | {take} | {offer_panel};
+        if (moved && now & {meet_reset}) now = {reset};
+        const bool reset = now & {reset};
+        offer(now & {offer}, now & {offer_panel}, reset);
+        top.o___05Fready = (now & {take}) && !reset;
         top.rst = reset;
         top.clk = 0;
         top.eval();
@@ -84,7 +90,7 @@ class StreamRegression:
         self.netlist = mutated(bench.design, TOP, bench.components, faults, seed, folder, whole=bench.whole)
         self._pattern = _pattern(rng, bench)
         self._out_bytes = bench.out_bytes
-        loop = _DRIVER.format(source=bench.source, out_bytes=self._out_bytes)
+        loop = _DRIVER.format(source=bench.source, out_bytes=self._out_bytes, **_BITS)
         self._library = compiled(self.netlist, COMMON + bench.driver + loop, folder)
         bench.load(self._library)
 
@@ -96,7 +102,7 @@ class StreamRegression:
             pattern = self._pattern[start : start + _CHUNK_CYCLES]
             for flag, place, cycle in self._cycles(pattern, first=start == 0):
                 item = self._bench.items[place] if place >= 0 else None
-                reads, starved = reads + bool(flag & _READS), starved + 1 if flag & _STARVED else 0
+                reads, starved = reads + bool(flag & READS), starved + 1 if flag & STARVED else 0
                 try:
                     if starved > scoreboard.longest_wait:
                         raise ViolationError("an instruction is not taken")
