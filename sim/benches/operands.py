@@ -307,6 +307,10 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
+        # The widest operands are floats', whose signs are apart; the multiplier takes any of either sign all the same.
+        largest = (1 << slot.significand_bits) - 1
+        signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1], count)
+        whole = np.where(rng.random(count) < 0.3, signed, whole)
         significand = np.where(integer, whole, significand)
         given |= {
             f"{side}__sign": np.where(integer, 0, rng.integers(0, 2, count)),

@@ -7,6 +7,7 @@ from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Mux, ResetSig
 from amaranth.lib import wiring
 
 from ...rtl.config import CoreConfig
+from ...rtl.round import RoundStage
 from ...rtl.row import Row
 from ...rtl.step import control_layout, row_result_layout, row_step_layout
 from ..benches.bench import ComponentBench
@@ -18,7 +19,7 @@ __all__ = ["AssumedComponents", "AssumedRow", "AssumedStream", "assumed_control"
 
 
 class AssumedComponents(Harness):
-    """Components that are told only the element codes of their configuration."""
+    """Components that are told only the element codes of their configuration, and the codes of results there are."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -26,11 +27,15 @@ class AssumedComponents(Harness):
         self._codes = {f"{name}__{port}" for name, bench in benches.items() for port in bench.codes}
 
     def elaborate(self, platform: object) -> Module:
-        """Say that element codes are those of the configuration."""
+        """Say that codes are those of the configuration."""
         m = super().elaborate(platform)
         m.submodules.assumption = assumption = Module()
-        codes = [port.value for port in self.ports if port.name in self._codes]
-        assumption.d.comb += Assume(Cat(code < self._elements for code in codes).all())
+        known = [port.value < self._elements for port in self.ports if port.name in self._codes]
+        for name, component in self.components.items():
+            if isinstance(component, RoundStage):
+                (result,) = (port.value for port in self.of(name) if port.name == f"{name}__result")
+                known.append(Cat(result == code for code in component.results).any())
+        assumption.d.comb += Assume(Cat(known).all())
         return m
 
 
