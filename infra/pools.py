@@ -74,6 +74,10 @@ class _Job:
         return self.arguments[0] if self.arguments else self.work
 
 
+#: Before, an executor waits for ever for dead workers to take what does not fit into a pipe (CPython issue 94777).
+_HOLDS_ON = sys.version_info < (3, 11, 5)
+
+
 class Pool:
     """Work in flight on an executor that is replaced when it breaks.
 
@@ -184,10 +188,18 @@ class Pool:
             if job.deaths == _DEATHS:
                 raise WorkError(job.subject, _KILLS)
         self._suspects.extend(fallen)
+        self.let_go()
         self._executor.shutdown()
         self._executor = self._open_executor()
         self._broken = False
         return results
+
+    def let_go(self) -> None:
+        """Give up what is on its way to workers that are dead, which an older Python would never do."""
+        queue = getattr(self._executor, "_call_queue", None)
+        if _HOLDS_ON and queue is not None:
+            with suppress(OSError):
+                queue._reader.close()
 
     def close(self) -> None:
         """Give up what has not begun, and wait for what has."""
@@ -232,6 +244,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     except BaseException:  # nobody waits for what is under way
         for worker in multiprocessing.active_children():
             worker.kill()
+        pool.let_go()
         raise
     finally:
         pool.close()

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -183,3 +184,28 @@ def test_an_error_waits_for_nobody(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         leave()
     assert not (tmp_path / "done").exists()
+
+
+def sleep_on(burden: bytes) -> None:
+    time.sleep(60)
+
+
+#: Leaves a pool by an error while more than a pipe holds is on its way to workers that are busy.
+_BURDENED = """
+from sptc.infra.pools import local_pool
+from sptc.tests.infra.test_pools import sleep_on
+try:
+    with local_pool(2) as pool:
+        for _ in range(pool.places):
+            pool.submit(sleep_on, bytes(1 << 22))
+        pool.collect()
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    print("left")
+"""
+
+
+def test_an_error_leaves_what_is_on_its_way() -> None:
+    """In a process of its own, which would not end either."""
+    done = subprocess.run([sys.executable, "-c", _BURDENED], capture_output=True, text=True, timeout=45, check=True)
+    assert done.stdout == "left\n"
