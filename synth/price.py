@@ -97,8 +97,8 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     BackendError
         Yosys is not installed or fails, or the technology lacks a cell.
     """
-    name = f"synth/{_fingerprint(netlist, recipe)}.json"
-    if earlier := _recall(name):
+    entry = f"synth/{_fingerprint(netlist, recipe)}.json"
+    if earlier := _recall(entry):
         return earlier
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
@@ -108,7 +108,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
         statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
     amounts, longest, cells = recipe.read(printed, statistics)
     found = Measurement(amounts, longest, cells, time.perf_counter() - start)
-    keep(name, json.dumps(asdict(found)).encode())
+    keep(entry, json.dumps(asdict(found)).encode())
     return found
 
 

@@ -68,7 +68,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     build = (sys.executable, "-m", "build", *(["--no-isolation"] if major >= 77 else []), "--outdir", here)
     call(*build, "--sdist", here / "sources", cwd=here / "empty")
     (source,) = here.glob("*.tar.gz")
-    shutil.unpack_archive(source, here / "unpacked", filter="data")
+    # Older Pythons have no filter, and newer ones warn of unpacking without.
+    shutil.unpack_archive(source, here / "unpacked", **({"filter": "data"} if sys.version_info >= (3, 11, 4) else {}))
     (unpacked,) = (here / "unpacked").iterdir()
     call(*build, "--wheel", unpacked, cwd=here / "empty")
     (wheel,) = here.glob("*.whl")

@@ -390,8 +390,7 @@ def _totals(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, c
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
     # As large as of two products that take each other away.
-    far = top + rng.integers(0, np.where(half, 16, 126))
-    exponent = np.where(rng.random(count) < 0.1, far, exponent)
+    exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
     # Also the smallest normal number anywhere in the sum.

@@ -77,6 +77,7 @@ def test_beside_a_file_of_another_family(
         "tiles": 4,
         "outputs": 4 * 128 * 16,
         "mismatches": 0,
+        "flags": 0,
         "cycles": None,
         "silicon_cycles": None,
         "evidence": "modelled",
