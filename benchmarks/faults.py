@@ -131,7 +131,9 @@ def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """Return the ends of the interval of Wilson for a share, in per cent."""
+    """Return the ends of the interval of Wilson for a share, in per cent; of no faults anything is possible."""
+    if not count:
+        return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
     middle, spread = (
         share + squared / (2 * count),
@@ -195,7 +197,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
     """Inject and prove what an earlier run has not; return all outcomes, and seconds of vectors if there were any."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
-    parameters = {"faults": size.faults, "presets": [*size.presets], "seed": seed}
+    parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
     found = {(o.preset, o.top, o.number): o for o in stored(path, parameters)}
     finished = {(o.preset, o.top) for o in found.values()}
     folders = {(settings.preset, settings.top): place for settings, _, place in work(size, folder)}

@@ -38,6 +38,8 @@ _PATIENCE = 5
 _ABSENCE = 10
 #: Seconds between two looks while nothing is done.
 _GLANCE = 0.5
+#: Before Python 3.11.5 an executor waits for ever for dead workers to take what does not fit into a pipe.
+_HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
@@ -72,10 +74,6 @@ class _Job:
     def subject(self) -> Any:
         """What an error names: the first argument, or the function of work without any."""
         return self.arguments[0] if self.arguments else self.work
-
-
-#: Before, an executor waits for ever for dead workers to take what does not fit into a pipe (CPython issue 94777).
-_HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class Pool:
