@@ -1,5 +1,6 @@
-"""The errors users meet. All derive from :class:`Error`, itself a ``ValueError``."""
+"""The errors users meet, and how they show a value. All derive from :class:`Error`, itself a ``ValueError``."""
 
+import reprlib
 from dataclasses import dataclass, replace
 
 __all__ = [
@@ -11,7 +12,12 @@ __all__ = [
     "NibblePlace",
     "OperandError",
     "OrderError",
+    "shown",
 ]
+
+_LONGEST_VALUE = 100
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST_VALUE // 2
 
 
 class Error(ValueError):
@@ -101,3 +107,13 @@ class MetadataError(Error):
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
         """Return the same error at another batch index."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
+
+
+def shown(value: object) -> str:
+    """Return a value, whatever it is, as a message shows it: in one short line."""
+    try:
+        text = _SHORT.repr(value)
+    except Exception:  # of an object that cannot show itself, or an integer of too many digits
+        return f"a value of type {type(value).__name__}"
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."

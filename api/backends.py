@@ -9,10 +9,10 @@ from typing import Protocol
 
 from numpy.typing import NDArray
 
-from ..errors import BackendError
+from ..errors import BackendError, shown
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
-from ..isa.text import is_word_of, shown
+from ..isa.text import is_word_of
 
 __all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 

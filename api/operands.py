@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MetadataError, NibblePlace, OperandError
+from ..errors import MetadataError, NibblePlace, OperandError, shown
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE, SharedMap
-from ..isa.text import is_word_of, shown
+from ..isa.text import is_word_of
 
 __all__ = [
     "METADATA_POLICIES",

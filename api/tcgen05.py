@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor, shift_rows
 from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
@@ -26,7 +26,6 @@ from ..isa.tensor_memory import (
     metadata_map,
     scale_map,
 )
-from ..isa.text import shown
 from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (

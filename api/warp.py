@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..errors import InstructionError, OperandError
+from ..errors import InstructionError, OperandError, shown
 from ..golden.registers import gather_warp, pack
 from ..isa.architectures import TARGETS, require_target
 from ..isa.evidence import Evidence
@@ -11,7 +11,6 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metada
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
-from ..isa.text import shown
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,

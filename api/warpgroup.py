@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InstructionError, OperandError
+from ..errors import InstructionError, OperandError, shown
 from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles
 from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
-from ..isa.text import shown
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,

@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from ..errors import shown
 from ..isa.architectures import TARGETS
-from ..isa.text import shown
 
 __all__ = ["architecture", "integer", "processes", "seconds"]
 

@@ -17,10 +17,10 @@ class _Parser(argparse.ArgumentParser):
     """One sentence for bad words, without the usage block."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {_shown(message)}\n")
+        self.exit(2, f"{self.prog}: {_in_one_line(message)}\n")
 
 
-def _shown(message: object) -> str:
+def _in_one_line(message: object) -> str:
     """Return a message as one line: control characters and lone surrogates in names are escaped."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(message))
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.execute(options))
     except Error as error:
-        print(f"sptc {options.command}: {_shown(error)}", file=sys.stderr)
+        print(f"sptc {options.command}: {_in_one_line(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()

@@ -12,14 +12,13 @@ from itertools import count, product
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data
 
 from ..rtl.codes import is_wide
 from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, ScaleSizeCode, Warp, warp_operands_layout
-from .harness import Harness, Opened
+from .harness import Harness, Opened, changed
 from .properties import Parameters
 from .streams import WARP, bare, few_blocks
 
@@ -216,7 +215,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     claims = {
         "tag": (tag.half == held.half) & (tag.wide == held.wide) & (tag.step == issued.step) & (tag.last == last_block),
         "control": tile.control.as_value()
-        == _with(held.words.control, saturate=held.words.control.saturate & (issued.step == held.last_step)),
+        == changed(held.words.control, saturate=held.words.control.saturate & (issued.step == held.last_step)),
     }
     if field in ("a", "e", "scale_a"):
         for i in range(config.rows):
@@ -240,10 +239,6 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     h.cover("last_block", issued.happens & tag.last)
     if field == "c":
         h.cover("long", issued.happens & held.words.long & (issued.step == held.last_step))
-
-
-def _with(control: data.View, **changed: Value) -> Value:
-    return Cat(changed.get(name, Value.cast(control[name])) for name in control.shape().members)
 
 
 def _row(held: _Held, tile: Any, i: int, block: int, issued: _Block, field: str) -> Value:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from enum import EnumMeta
 from typing import Any
 
-from amaranth.hdl import Assert, Assume, ClockDomain, Cover, Module, Shape, ShapeLike, Signal, Value, ValueLike
+from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Cover, Module, Shape, ShapeLike, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 
-__all__ = ["RESET", "Harness", "Opened"]
+__all__ = ["RESET", "Harness", "Opened", "changed"]
 
 #: Name of the free reset of a harness with registers.
 RESET = "reset"
@@ -117,6 +117,11 @@ class Opened:
     def elaborate(self, platform: object) -> Module:
         """Return what was built."""
         return self._built
+
+
+def changed(view: data.View, **fields: ValueLike) -> Value:
+    """Return the bits of a structure with some of its fields replaced by values of the same width."""
+    return Cat(fields.get(name, Value.cast(view[name])) for name in view.shape().members)
 
 
 def _text(shape: ShapeLike, bits: int) -> str:

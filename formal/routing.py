@@ -17,7 +17,7 @@ from ..rtl.metadata import RuleCode
 from ..rtl.order import selected_byte
 from ..rtl.select import SelectStage
 from ..rtl.unit import Unit
-from .harness import Harness, Opened
+from .harness import Harness, Opened, changed
 from .metadata import legal
 from .properties import Parameters
 from .selection import assume_held_width
@@ -77,17 +77,28 @@ def _flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) 
     return Cat(flags)
 
 
+def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
+    """Return, of every stored byte, what a unit multiplies: the byte of A and that of B."""
+    return [
+        Cat(
+            unit.step.a.word_select(byte, 8),
+            unit.select.selected.word_select(selected_byte(unit.config, byte, wide=wide), 8),
+        )
+        for byte in range(unit.config.step_bytes)
+    ]
+
+
 def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wide: bool, sparse: bool) -> Value:
     """Return whether a unit multiplies what it should: each byte of A with its partner in B.
 
     Behind 3:1 multiplexers the two units of a chunk may have traded places, which changes no sum.
     """
     config, a, b, nibbles = unit.config, tile.a[row], tile.b[column], tile.metadata[row]
-    found, wanted = [], []
-    for byte in range(config.step_bytes):
-        selected = unit.select.selected.word_select(selected_byte(config, byte, wide=wide), 8)
-        found.append(Cat(unit.step.a.word_select(byte, 8), selected))
-        wanted.append(Cat(a.word_select(byte, 8), _partner(b, nibbles, byte, wide=wide, sparse=sparse)))
+    found = _met(unit, wide=wide)
+    wanted = [
+        Cat(a.word_select(byte, 8), _partner(b, nibbles, byte, wide=wide, sparse=sparse))
+        for byte in range(config.step_bytes)
+    ]
     if config.mux == "mux4" or not sparse:
         return Cat(found) == Cat(wanted)
     size = 2 if wide else 1
@@ -105,7 +116,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, element by element as the metadata says.
 
     It gets the block scales of its row and column, its own accumulator and control; every result leaves at the place of
-    its row and column, and every flag at that of its row and chunk. With 3:1 multiplexers, of nibbles that the rule
+    its row and column. With 3:1 multiplexers, of nibbles that the rule
     defines, and of the rules that such an architecture has.
     """
     core = h.add("core", _OpenCore(config, 0, _Selecting))
@@ -139,10 +150,6 @@ def _operands(h: Harness, config: CoreConfig) -> None:
         h.claim(f"own_{name}", Cat(own).all())
         result = core.o.payload
         h.claim(f"result_{name}", (result.d[output] == given[output]) & (result.overflow[output] == left[output]))
-    for row in range(config.rows):
-        flags = _flags(config, tile.metadata[row], tile.control, wide)
-        h.claim(f"flags_{row}", core.o.payload.illegal[row] == flags)
-        h.cover(f"flags_{row}", core.o.payload.illegal[row].all())
     first, last = (getattr(core.parts, f"unit_0_{column}").select.selected for column in (0, config.columns - 1))
     h.cover("differ", tile.control.sparse & (first != last))
 
@@ -151,24 +158,12 @@ class _Array:
     """An array at a tile, of which the units' operands are looked at in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
-        self.config, self.tile = config, tile
         self.core = core = h.add(name, _OpenCore(config, 0, _Selecting))
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return, of every stored byte of a unit, what is multiplied: the byte of A and that of B."""
-        unit = getattr(self.core.parts, f"unit_{row}_{column}")
-        return [
-            Cat(
-                unit.step.a.word_select(byte, 8),
-                unit.select.selected.word_select(selected_byte(self.config, byte, wide=wide), 8),
-            )
-            for byte in range(self.config.step_bytes)
-        ]
-
-
-def _changed(tile: data.View, **changes: Value) -> Value:
-    return Cat(changes.get(name, Value.cast(tile[name])) for name in tile.shape().members)
+        """Return what the unit of a row and a column multiplies."""
+        return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
@@ -189,15 +184,12 @@ def _dense(h: Harness, config: CoreConfig) -> None:
     wide = is_wide(config, tile.control.a)
     assume_held_width(h, config, wide)
     kept = Cat(Const(_FIRST_TWO, 4) for _ in range(config.rows * config.chunks))
-    control = Cat(
-        {"sparse": Const(1), "rule": Const(RuleCode.ORDERED, RuleCode)}.get(name, Value.cast(tile.control[name]))
-        for name in tile.control.shape().members
-    )
+    control = changed(tile.control, sparse=Const(1), rule=Const(RuleCode.ORDERED, RuleCode))
     dense = _Array(h, "dense", config, tile)
     for width in (False, True):
         b = Cat(_spread(tile.b[column], config, wide=width) for column in range(config.columns))
         given = Signal(tile_layout(config), name=f"sparse_tile_{width}")
-        h.m.d.comb += given.as_value().eq(_changed(tile, b=b, metadata=kept, control=control))
+        h.m.d.comb += given.as_value().eq(changed(tile, b=b, metadata=kept, control=control))
         sparse = _Array(h, f"sparse_{2 if width else 1}", config, given)
         for row, column in product(range(config.rows), range(config.columns)):
             same = [
@@ -224,15 +216,15 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     chunk = h.free("chunk", range(config.chunks))
     first = _Array(h, "first", config, tile)
     for row in range(config.rows):
-        h.claim(
-            f"flags_{row}", first.core.o.payload.illegal[row] == _flags(config, tile.metadata[row], tile.control, wide)
-        )
+        illegal = first.core.o.payload.illegal[row]
+        h.claim(f"flags_{row}", illegal == _flags(config, tile.metadata[row], tile.control, wide))
+        h.cover(f"flags_{row}", illegal.all())
     # Rows are alike: the nibble of the last is exchanged.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)
     given = Signal(tile_layout(config), name="exchanged_tile")
-    h.m.d.comb += given.as_value().eq(_changed(tile, metadata=metadata))
+    h.m.d.comb += given.as_value().eq(changed(tile, metadata=metadata))
     second = _Array(h, "second", config, given)
     differing = first.core.o.payload.illegal.as_value() ^ second.core.o.payload.illegal.as_value()
     h.claim("other_flags", differing & ~(Const(1, len(differing)) << (last * config.chunks + chunk)) == 0)

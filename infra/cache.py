@@ -14,7 +14,7 @@ from ..errors import BackendError, FileError
 from .files import write_whole
 from .reading import read_bytes
 
-__all__ = ["cache_folder", "keep", "kept", "recall", "require_private"]
+__all__ = ["built", "cache_folder", "recall", "require_private", "store"]
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _REMEDY = "remove it, or name another folder in SPTC_CACHE"
@@ -51,7 +51,7 @@ def require_private(path: Path) -> None:
             raise BackendError(f"{place} can be written by other users ({mode}) and is not used: {_REMEDY}")
 
 
-def kept(name: str, build: Callable[[Path], None]) -> Path:
+def built(name: str, build: Callable[[Path], None]) -> Path:
     """Return a file of the cache, built if it is not there, by one process at a time.
 
     Where the cache cannot be written, it is built in a folder of this process's own, which goes with it.
@@ -94,7 +94,7 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def recall(name: str) -> bytes | None:
-    """Return what :func:`keep` has kept under a name, None if nothing.
+    """Return what :func:`store` has kept under a name, None if nothing.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def recall(name: str) -> bytes | None:
         return None
 
 
-def keep(name: str, data: bytes) -> None:
+def store(name: str, data: bytes) -> None:
     """Keep bytes under a name, a path in the cache; where it cannot be written, they are not kept."""
     path = cache_folder() / name
     with suppress(OSError, FileError):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackendError
-from .cache import kept
+from .cache import built
 
 __all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "progress", "toolchain", "verilator_root"]
 
@@ -98,7 +98,7 @@ def toolchain() -> str:
 def _runtime() -> Path:
     """Return Verilator's runtime as one object: compiled once and kept, since it takes longer than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
-    return kept(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
+    return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 
 
 def _build_runtime(whole: Path) -> None:

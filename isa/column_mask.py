@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from .tensor_memory import LANES
-from .text import shown
 
 __all__ = ["ColumnMask", "decode_column_mask"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InstructionError
+from ..errors import InstructionError, shown
 from .instructions import Instruction, one_of, require_architecture
-from .text import is_word_of, shown
+from .text import is_word_of
 
 __all__ = ["Evidence", "Form", "Source", "evidence", "form_of", "forms_of", "sources", "weakest"]
 

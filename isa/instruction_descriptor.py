@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from .instructions import Instruction, one_of
 from .tcgen05 import KINDS, Opcode, build_instruction
-from .text import shown
 
 __all__ = ["InstructionDescriptor", "decode_instruction_descriptor", "encode_instruction_descriptor"]
 

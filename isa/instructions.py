@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from ..errors import InstructionError
+from ..errors import InstructionError, shown
 from .formats import FORMATS, Format, low_bit
 from .metadata import GRANULARITIES, RULES, Granularity, Rule, is_wide
-from .text import is_word_of, parser, shown
+from .text import is_word_of, parser
 from .variants import ARCHITECTURES, VARIANTS, Variant
 
 __all__ = [

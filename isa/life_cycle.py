@@ -4,10 +4,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..errors import OperandError, OrderError
+from ..errors import OperandError, OrderError, shown
 from .fragments import a_fragment, accumulator_fragment
 from .instructions import parse
-from .text import shown
 
 __all__ = ["WgmmaSequence"]
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from .instructions import Instruction
-from .text import shown
 
 __all__ = [
     "ADDRESS_SPACE",

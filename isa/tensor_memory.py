@@ -10,10 +10,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import OperandError, shown
 from .instructions import Instruction
 from .tcgen05 import Opcode
-from .text import shown
 
 __all__ = [
     "COLUMNS",

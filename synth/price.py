@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import FileError
-from ..infra.cache import keep, recall
+from ..infra.cache import recall, store
 from ..infra.pools import Pool, local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
@@ -108,7 +108,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
         statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
     amounts, longest, cells = recipe.read(printed, statistics)
     found = Measurement(amounts, longest, cells, time.perf_counter() - start)
-    keep(entry, json.dumps(asdict(found)).encode())
+    store(entry, json.dumps(asdict(found)).encode())
     return found
 
 

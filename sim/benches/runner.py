@@ -15,7 +15,7 @@ import cocotb_tools.config
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
-from ...infra.cache import cache_folder, keep, require_private
+from ...infra.cache import cache_folder, require_private, store
 from ...infra.verilator import toolchain, verilator_root
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit, unit_of
@@ -251,7 +251,7 @@ def _keep_runtime(folder: Path, kept: Path) -> None:
     """Keep what was compiled of the runtime, which takes longer than many a design, for the next build."""
     for part in folder.glob(_RUNTIME):
         if not (kept / part.name).exists():
-            keep(f"{kept.name}/{part.name}", part.read_bytes())
+            store(f"{kept.name}/{part.name}", part.read_bytes())
 
 
 def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchain:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...infra import verilator
-from ...infra.cache import kept
+from ...infra.cache import built
 from ...infra.verilator import compile_library, progress, toolchain
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
@@ -93,7 +93,7 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        library = kept(f"row-{_fingerprint(config)}.so", lambda path: _build(config, words, path))
+        library = built(f"row-{_fingerprint(config)}.so", lambda path: _build(config, words, path))
         self._library = ctypes.CDLL(str(library))
         self._library.row_create.restype = ctypes.c_void_p
         self._library.row_destroy.argtypes = [ctypes.c_void_p]

@@ -241,11 +241,12 @@ class HardwareBackend:
             The simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
-        flagged: list[FlaggedStep] = []
+        watcher, flagged = _WATCHER.get(), []
 
         def native(instruction: Instruction, operands: MatrixOperands) -> NDArray:
             execution = unit.multiply(instruction, operands)
-            flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
+            if watcher:
+                flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
             return execution.d
 
         emulated = not unit.config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
@@ -253,6 +254,6 @@ class HardwareBackend:
         for step in operands.steps(instruction):
             given = replace(step, c=d)
             d = emulation.run(native, instruction, given) if emulated else native(instruction, given)
-        if watcher := _WATCHER.get():
+        if watcher:
             watcher(flagged)
         return d

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sptc.api.backends import backend
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
@@ -19,13 +18,10 @@ from sptc.isa.operands import MatrixOperands
 #: Types of A and D whose products reach below any floor.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
 #: Exponent of the last bit that is kept: where nothing larger takes part, and beside a subnormal accumulator.
-LAST = {
-    "sm_80": {"f32": (-156, -150), "f16": (-44, -38)},
-    "sm_89": {"f32": (-156, -150), "f16": (-44, -38)},
-    "sm_90": {"f32": (-158, -151), "f16": (-46, -39)},
-    "sm_100": {"f32": (-158, -151), "f16": (-46, -39)},
-    "sm_120": {"f32": (-158, -151), "f16": (-46, -39)},
-}
+#: Of sums of 24 bits, and of 25.
+_SHORTER = {"f32": (-156, -150), "f16": (-44, -38)}
+_LONGER = {"f32": (-158, -151), "f16": (-46, -39)}
+LAST = {**dict.fromkeys(("sm_80", "sm_89"), _SHORTER), **dict.fromkeys(("sm_90", "sm_100", "sm_120"), _LONGER)}
 #: Exponent of half the least subnormal of f16, and of the least subnormal of f32.
 _TIE, _LEAST = -25, -149
 #: Keeps the first elements of a chunk.
@@ -69,12 +65,12 @@ def instructions(arch: str) -> list[Instruction]:
     return list(found.values())
 
 
-def codes(i: Instruction, values: list[float]) -> NDArray:
+def code(i: Instruction, value: float) -> int:
     """Return what a container holds; bf16 and tf32 are the upper part of an f32."""
     if i.a.name == "f16":
-        return np.array(values, np.float16).view(np.uint16)
-    words = np.array(values, np.float32).view(np.uint32)
-    return (words >> 16).astype(np.uint16) if i.a.name == "bf16" else words
+        return int(np.float16(value).view(np.uint16))
+    word = int(np.float32(value).view(np.uint32))
+    return word >> 16 if i.a.name == "bf16" else word
 
 
 def operands(i: Instruction, case: Directed) -> MatrixOperands:
@@ -85,7 +81,7 @@ def operands(i: Instruction, case: Directed) -> MatrixOperands:
     stride = 2 if i.sparse and i.container_bits == 32 else 1
     for place, (sign, exponent) in enumerate(case.products):
         upper, lower = exponent // 2, exponent - exponent // 2
-        a[..., place], b[:, stride * place] = codes(i, [sign * 2.0**upper])[0], codes(i, [2.0**lower])[0]
+        a[..., place], b[:, stride * place] = code(i, sign * 2.0**upper), code(i, 2.0**lower)
     nibbles = np.full((1, i.m, i.chunks), _FIRST, np.uint8) if i.sparse else None
     return MatrixOperands(a, b, np.full((1, i.m, i.n), case.c, np.uint16 if i.d.bits == 16 else np.uint32), nibbles)
 

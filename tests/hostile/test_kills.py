@@ -42,12 +42,15 @@ class Work:
         How often it is killed; two hundred in all.
     finished : str
         A file that is there only when it is whole; none if empty.
+    fills_cache : bool
+        Whether what it keeps is in the cache: it gets one of its own.
     """
 
     words: tuple[str, ...]
     result: Callable[[str, Path], object]
     kills: int
     finished: str = ""
+    fills_cache: bool = False
 
 
 def _rows(printed: str, name: str) -> list[dict[str, Any]]:
@@ -100,15 +103,14 @@ WORKS = {
         ),
         lambda printed, folder: _rows(printed, "points"),
         10,
+        fills_cache=True,
     ),
-    "build": Work((sys.executable, "-c", _BUILD), lambda printed, folder: printed, 15),
+    "build": Work((sys.executable, "-c", _BUILD), lambda printed, folder: printed, 15, fills_cache=True),
 }
 
 
 def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
-    shared = os.environ.get("SPTC_CACHE", "")
-    cache = str(folder / "cache") if work.words[-1] == _BUILD or "sweep" in work.words else shared
-    environment = {**os.environ, **({"SPTC_CACHE": cache} if cache else {})}
+    environment = {**os.environ, **({"SPTC_CACHE": str(folder / "cache")} if work.fills_cache else {})}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(work.words, cwd=folder, env=environment, start_new_session=True, **pipes)
 

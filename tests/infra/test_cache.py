@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError
-from sptc.infra.cache import cache_folder, keep, kept, recall
+from sptc.infra.cache import built, cache_folder, recall, store
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def _written(path: Path) -> None:
 
 
 def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
-    assert kept("thing.so", _written) == place / "thing.so"
-    keep("room/figures.json", b"{}")
+    assert built("thing.so", _written) == place / "thing.so"
+    store("room/figures.json", b"{}")
     assert [(path.stat().st_mode & 0o077) for path in (place, place / "room")] == [0, 0]
     for path in (place / "thing.so", place / "room" / "figures.json"):
         assert path.stat().st_mode & 0o022 == 0
@@ -52,16 +52,16 @@ def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
 
 
 def test_it_is_built_once(place: Path) -> None:
-    kept("thing", _written)
-    assert kept("thing", lambda path: pytest.fail("built twice")).read_bytes() == b"built"
+    built("thing", _written)
+    assert built("thing", lambda path: pytest.fail("built twice")).read_bytes() == b"built"
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
 def test_what_others_can_write_is_refused(place: Path, mode: int) -> None:
-    kept("thing", _written).chmod(mode)
+    built("thing", _written).chmod(mode)
     with pytest.raises(BackendError, match=r"thing can be written by other users \(-rw.*\) and is not used: remove it"):
-        kept("thing", _written)
-    keep("figures", b"1")
+        built("thing", _written)
+    store("figures", b"1")
     (place / "figures").chmod(mode)
     with pytest.raises(BackendError, match="figures can be written by other users"):
         recall("figures")
@@ -69,34 +69,34 @@ def test_what_others_can_write_is_refused(place: Path, mode: int) -> None:
 
 def test_a_folder_that_others_can_write_is_refused(place: Path) -> None:
     """Whatever is in it: they could have put it there."""
-    kept("thing", _written)
+    built("thing", _written)
     place.chmod(0o777)
     with pytest.raises(BackendError, match=r"cache can be written by other users \(drwxrwxrwx\) and is not used"):
-        kept("thing", _written)
+        built("thing", _written)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("name", ["thing", ""])
 def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
-    kept("thing", _written)
+    built("thing", _written)
     os.chown(place / name, 12345, -1)
     with pytest.raises(BackendError, match=r"belongs to another user \(number 12345\) and is not used"):
-        kept("thing", _written)
+        built("thing", _written)
 
 
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """What is built stands elsewhere as long as this process does, and is built once there too."""
     monkeypatch.setenv("SPTC_CACHE", where)
-    path = kept("thing", _written)
+    path = built("thing", _written)
     assert path.read_bytes() == b"built"
-    assert kept("thing", lambda path: pytest.fail("built twice")) == path
-    keep("figures", b"1")
+    assert built("thing", lambda path: pytest.fail("built twice")) == path
+    store("figures", b"1")
     assert recall("figures") is None
 
 
 def test_what_stood_elsewhere_is_gone_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "from sptc.infra.cache import kept; print(kept('x', lambda path: path.write_bytes(b'')))"
+    program = "from sptc.infra.cache import built; print(built('x', lambda path: path.write_bytes(b'')))"
     environment = {**os.environ, "SPTC_CACHE": "/dev/null/cache"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert not Path(done.stdout.strip()).parent.exists()
@@ -107,4 +107,4 @@ def test_no_room_anywhere(place: Path) -> None:
         raise OSError(28, os.strerror(28))
 
     with pytest.raises(BackendError, match=r"thing cannot be written \(No space left on device\)$"):
-        kept("no such thing", full)
+        built("no such thing", full)
