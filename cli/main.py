@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compress.add_parser(commands)
     gemm.add_parser(commands)
     gpu.add_parser(commands)
+    if word := next((word for word in arguments or () if "\0" in word), None):
+        parser.error(f"{word!r} holds a NUL, which no word of a command line can")
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))
