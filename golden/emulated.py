@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import Format
-from ..isa.numerics import Numerics
+from ..isa.numerics import Numerics, Rounding
 from .decode import NARROW, Precision, Terms, decode
 from .fused import fused_step
 
@@ -60,10 +60,12 @@ def emulated_instruction(
     Returns
     -------
     ndarray of float32, shape (rows, n)
-        For f16 results the rounding of this sum to f16 is the same as that of the exact sum: 24 bits are enough.
+        Of f16 results the numbers that registers hold; rounding the sum of f32 to f16 is the same as rounding the exact
+        one: 24 bits are enough.
     """
     d = np.zeros_like(c)
     for a, b in parts:
         d = fused_step(a, b, d, accumulator, numerics, precision)
     with np.errstate(over="ignore", invalid="ignore"):
-        return c + d
+        total = c + d
+        return total.astype(np.float16).astype(np.float32) if numerics.rounding is Rounding.RNE_F16 else total
