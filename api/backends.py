@@ -20,6 +20,15 @@ __all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 class Backend(Protocol):
     """Something that computes instructions."""
 
+    def make_ready(self, arch: str) -> None:
+        """Do what is done once for an architecture and takes long, such as to compile it; the next call finds it done.
+
+        Raises
+        ------
+        BackendError
+            The back end lacks something on this machine.
+        """
+
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         """Return D = A B + C as a chain of the instruction along K computes it.
 
@@ -44,6 +53,9 @@ class Backend(Protocol):
 
 
 class _Golden:
+    def make_ready(self, arch: str) -> None:
+        pass
+
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         from ..golden.matrix import multiply
 
@@ -62,6 +74,12 @@ def _pysim() -> Backend:
     return HardwareBackend("amaranth")
 
 
+def _native() -> Backend:
+    from ..native.backend import NativeBackend
+
+    return NativeBackend()
+
+
 def _cuda() -> Backend:
     from .cuda import CudaBackend
 
@@ -69,10 +87,16 @@ def _cuda() -> Backend:
 
 
 #: What makes each back end; what it needs is imported when it is first asked for.
-_MAKERS: dict[str, Callable[[], Backend]] = {"golden": _Golden, "rtl": _rtl, "pysim": _pysim, "cuda": _cuda}
+_MAKERS: dict[str, Callable[[], Backend]] = {
+    "golden": _Golden,
+    "rtl": _rtl,
+    "pysim": _pysim,
+    "native": _native,
+    "cuda": _cuda,
+}
 #: Names of the back ends, and of those that are models and so have every architecture.
 BACKENDS = tuple(_MAKERS)
-MODELS = ("golden", "rtl", "pysim")
+MODELS = ("golden", "rtl", "pysim", "native")
 
 
 @lru_cache(maxsize=len(_MAKERS))

@@ -26,6 +26,9 @@ _CORE_MATRIX_ROWS = 8
 class CudaBackend:
     """The GPU as a back end; see :class:`sptc.api.backends.Backend`."""
 
+    def make_ready(self, arch: str) -> None:
+        """Do nothing: a kernel is loaded soon, and the process that forks workers must not touch the GPU."""
+
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         """Compute D by as many instructions as the matrices take."""
         if instruction.family == "tcgen05":

@@ -15,13 +15,14 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
+from ..api.backends import MODELS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..verify.campaign import prepare, reproducer, run, unfinished
 from ..verify.campaign_state import Record, StateFolder, Totals, parameters
 from ..verify.register_file import write
 from ..verify.replay import as_number
-from ..verify.shards import DEFAULT_TILES, Plan, Shard
+from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
 from .arguments import architecture, integer, processes, seconds
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
@@ -41,6 +42,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     where = add_limits(parser)
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
+    )
+    parser.add_argument(
+        "--backend",
+        nargs="+",
+        choices=[name for name in MODELS if name != "golden"],
+        default=[DEFAULT_BACKEND],
+        help=f"what is compared with the golden model (default {DEFAULT_BACKEND})",
     )
     parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
     parser.set_defaults(execute=_execute)
@@ -72,7 +80,13 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
 def _execute(options: argparse.Namespace) -> int:
     architectures = tuple(dict.fromkeys(options.arch))
     chosen = ["--arch", *architectures] if architectures else []
-    plan = Plan(seed=0, architectures=architectures, **common(options))
+    backends = tuple(dict.fromkeys(options.backend))
+    if options.coverage and DEFAULT_BACKEND not in backends:
+        others = ", ".join(backends)
+        raise Error(f"--coverage samples the hardware: it needs --backend {DEFAULT_BACKEND} beside {others}")
+    if backends != (DEFAULT_BACKEND,):
+        chosen += ["--backend", *backends]
+    plan = Plan(seed=0, architectures=architectures, backends=backends, **common(options))
     return conduct(options, plan, ["sptc", "campaign"], chosen)
 
 
@@ -173,8 +187,7 @@ class _Run:
         )
         if record.failed:
             return
-        if "rtl" in record.plan.backends:
-            prepare(record, pool, here=not options.scheduler)
+        prepare(record, pool, here=not options.scheduler)
         tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
         with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
             begun = time.monotonic()
@@ -208,7 +221,7 @@ class _Run:
 
     def _replay(self, path: Path) -> list[str]:
         backends = self.record.plan.backends
-        return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != "rtl" else [])]
+        return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != DEFAULT_BACKEND else [])]
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
         """Write the reproducer of a mismatch; return what there is to say about it."""

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
-from ..api.backends import BACKENDS
+from ..api.backends import BACKENDS, backend
 from ..errors import Error, FileError, InstructionError, OperandError
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
@@ -185,10 +185,8 @@ def _prepared(options: argparse.Namespace, instruction: Instruction, folder: Pro
 
 def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolder) -> None:
     count, waiting = block_count(problem), folder.blocks(block_count(problem))
-    if "rtl" in problem.backends:  # compiled once, before the workers need it
-        from ..sim.engine.engine import engine_for
-
-        engine_for(problem.arch)
+    for name in problem.backends:  # once, before the workers need it
+        backend(name).make_ready(problem.arch)
     tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
     with (
         local_pool(options.jobs or cores()) as pool,

@@ -4,20 +4,20 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackendError
 from .cache import built
+from .compiler import compiler_stamp, cxx_compiler, progress, run_tool
 
-__all__ = ["OPTIMISATION", "compile_library", "cxx_compiler", "progress", "toolchain", "verilator_root"]
+__all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
 #: Options of the C++ compiler for a model that runs long, on the machine that built it.
 OPTIMISATION = ("-O3", "-march=native")
+#: In messages.
+_BUILT = "the simulation model"
 _VERILATE = (
     "--cc",
     "-O3",
@@ -58,26 +58,6 @@ def verilator_root() -> Path:
     return Path(spec.origin).parent
 
 
-def cxx_compiler() -> str:
-    """Return the path of the C++ compiler: ``$CXX``, or the first known one on the ``PATH``.
-
-    Raises
-    ------
-    BackendError
-        There is none.
-    """
-    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
-        if name and (path := shutil.which(name)):
-            return path
-    raise BackendError("this needs a C++ compiler: install g++ (on Debian or Ubuntu, `apt install g++`)")
-
-
-def progress(message: str) -> None:
-    """Show on a terminal, in place of what was shown before, what is being built; nothing if the message is empty."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
-
-
 def toolchain() -> str:
     """Return what compiled code depends on beside its sources: versions, the compiler, and what this processor has.
 
@@ -87,12 +67,10 @@ def toolchain() -> str:
         Verilator or a compiler is missing.
     """
     verilator_root()
-    compiler = cxx_compiler()
-    stamp = Path(compiler).resolve().stat()
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else []
     flags = next((line for line in lines if line.startswith("flags")), "")
-    return repr((importlib.metadata.version("verilator"), compiler, stamp.st_size, stamp.st_mtime_ns, flags))
+    return repr((importlib.metadata.version("verilator"), *compiler_stamp(), flags))
 
 
 def _runtime() -> Path:
@@ -146,11 +124,12 @@ def compile_library(
         (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
         progress(f"building {top}: verilating")
         root = verilator_root()
-        _run(
+        run_tool(
             [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
              "--Mdir", ".", f"{top}.v"],
             folder,
             "Verilator",
+            _BUILT,
             {**os.environ, "VERILATOR_ROOT": str(root)},
         )  # fmt: skip
         progress(f"building {top}: compiling")
@@ -166,13 +145,4 @@ def compile_library(
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
     include = verilator_root() / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
-    _run([*command, f"-I{include}", f"-I{include / 'vltstd'}", "-I.", *words], folder, "the C++ compiler")
-
-
-def _run(command: list[str], folder: Path, tool: str, environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = (
-            [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["no message"]
-        )
-        raise BackendError(f"{tool} failed while building the simulation model: {lines[0].strip()}")
+    run_tool([*command, f"-I{include}", f"-I{include / 'vltstd'}", "-I.", *words], folder, "the C++ compiler", _BUILT)

@@ -1,18 +1,20 @@
 """Continuous regression: shards of hardware against golden model, until a limit or the first mismatch."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from ..api.backends import backend
 from ..infra.pools import Pool
+from ..rtl.config import PRESET_OF_ARCHITECTURE
 from .campaign_state import Record
-from .shards import Shard, make_ready, run_shard
+from .shards import Shard, empty_coverage, run_shard
 from .shrink import Reproducer, reproduce
 
 __all__ = ["prepare", "reproducer", "run", "unfinished"]
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
-    """Compile every datapath once before the workers need it, and learn what coverage there is.
+    """Make back ends ready for every datapath before the workers need it, and learn what coverage there is.
 
     Parameters
     ----------
@@ -24,13 +26,21 @@ def prepare(record: Record, pool: Pool, here: bool) -> None:
         Whether the workers are on this machine; others compile when they first need a datapath.
     """
     sample = record.coverage is not None
-    if here or sample:
-        for arch in record.plan.datapaths:
-            pool.submit(make_ready, arch, sample)
-        while pool.busy:
-            for coverage in pool.collect():
-                if coverage is not None:
-                    record.expect(coverage)
+    for arch in record.plan.datapaths:
+        if here:
+            pool.submit(make_ready, record.plan.backends, arch)
+        if sample:
+            pool.submit(empty_coverage, PRESET_OF_ARCHITECTURE[arch])
+    while pool.busy:
+        for coverage in pool.collect():
+            if coverage is not None:
+                record.expect(coverage)
+
+
+def make_ready(backends: Sequence[str], arch: str) -> None:
+    """Do what back ends do once for an architecture."""
+    for name in backends:
+        backend(name).make_ready(arch)
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:

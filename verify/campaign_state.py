@@ -294,7 +294,7 @@ class Record:
         return new
 
     def expect(self, coverage: Coverage) -> None:
-        """Take in the groups of a datapath, without hits; see :func:`~sptc.verify.shards.make_ready`."""
+        """Take in the groups of a datapath, without hits; see :func:`~sptc.verify.shards.empty_coverage`."""
         assert self.coverage is not None
         self.coverage = self.coverage.merge(coverage)
 

@@ -28,6 +28,7 @@ from .register_file import RegisterFile
 from .stimulus import mma_file, random_register_file, wgmma_file
 
 __all__ = [
+    "DEFAULT_BACKEND",
     "DEFAULT_TILES",
     "Hits",
     "Plan",
@@ -35,12 +36,14 @@ __all__ = [
     "ShardResult",
     "both",
     "draw",
-    "make_ready",
+    "empty_coverage",
     "pair_of",
     "run_shard",
     "steps_beside",
 ]
 
+#: What is compared with the golden model.
+DEFAULT_BACKEND = "rtl"
 #: Tiles of a shard: enough that handing one out costs little, and a fraction of a second to compute.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
@@ -82,7 +85,7 @@ class Shard:
     distribution: str
     any_nibble: bool
     tiles: int
-    backends: tuple[str, ...] = ("rtl",)
+    backends: tuple[str, ...] = (DEFAULT_BACKEND,)
 
     @property
     def preset(self) -> str:
@@ -175,7 +178,7 @@ class Plan:
     architectures: tuple[str, ...] = ()
     instructions: tuple[str, ...] = ()
     tiles: int = DEFAULT_TILES
-    backends: tuple[str, ...] = ("rtl",)
+    backends: tuple[str, ...] = (DEFAULT_BACKEND,)
     every_n: bool = False
 
     def __post_init__(self) -> None:
@@ -273,7 +276,7 @@ def draw(shard: Shard) -> RegisterFile:
     return wgmma_file(i, m.a, m.b, m.c, e, sparsity_selector, rng)
 
 
-def both(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> tuple[NDArray, NDArray]:
+def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
     """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n + chunks).
 
     Behind the results of a row stand the flags of its chunks: 1 where its metadata is undefined, as the hardware says
@@ -298,11 +301,10 @@ def _sampler(preset: str) -> StepCoverage:
     return StepCoverage(PRESETS[preset])
 
 
-def make_ready(arch: str, sample: bool) -> Coverage | None:
-    """Compile the datapath of an architecture unless it is; return its coverage, without hits, if `sample`."""
+def empty_coverage(preset: str) -> Coverage:
+    """Return what can be covered of a datapath, without hits."""
     with _ENGINE:
-        engine_for(arch)
-        return _sampler(PRESET_OF_ARCHITECTURE[arch]).coverage if sample else None
+        return _sampler(preset).coverage
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:

@@ -12,7 +12,7 @@ from ..isa.memory import decode_descriptor, operand_map
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
 from .replay import Mismatch
-from .shards import Shard, both, draw
+from .shards import DEFAULT_BACKEND, Shard, both, draw
 
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
@@ -145,7 +145,7 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _fails(file: RegisterFile, backends: Sequence[str] = ("rtl",)) -> bool:
+def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
     hardware, golden = both(file, backends)
     return bool((hardware != golden).any())
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ...infra import verilator
 from ...infra.cache import built
-from ...infra.verilator import compile_library, progress, toolchain
+from ...infra.compiler import progress
+from ...infra.verilator import compile_library, toolchain
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit

@@ -227,6 +227,16 @@ class HardwareBackend:
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
 
+    def make_ready(self, arch: str) -> None:
+        """Build the datapath of an architecture.
+
+        Raises
+        ------
+        BackendError
+            The simulator or a compiler is missing.
+        """
+        engine_for(arch, self.simulator)
+
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         """Compute D, one instruction along K after the other.
 

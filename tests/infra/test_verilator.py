@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sptc.errors import BackendError
 from sptc.infra.cache import cache_folder
-from sptc.infra.verilator import compile_library, cxx_compiler, verilator_root
+from sptc.infra.compiler import cxx_compiler
+from sptc.infra.verilator import compile_library, verilator_root
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
 DRIVER = """

@@ -14,7 +14,7 @@ from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine
 from sptc.verify.campaign_state import Record
-from sptc.verify.shards import Plan, ShardResult, both, draw, make_ready, pair_of, run_shard, steps_beside
+from sptc.verify.shards import Plan, ShardResult, both, draw, empty_coverage, pair_of, run_shard, steps_beside
 from sptc.verify.shrink import reproduce
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -122,8 +122,7 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
 def test_coverage_of_a_shard_is_its_own() -> None:
     """What one shard reached is not counted again for the next, in the same process."""
     shards = [Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
-    empty = make_ready("sm_80", sample=True)
-    assert empty
+    empty = empty_coverage("ampere")
     assert not any(group.hits.any() for group in empty)
     results = [run_shard(shard, sample=True) for shard in shards]
     again = run_shard(shards[1], sample=True)

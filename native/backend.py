@@ -1,0 +1,95 @@
+"""Back end ``native``: the model in C++, in this process."""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
+from .library import ABI, Input, Matrices, Output, library
+
+__all__ = ["NativeBackend", "multiply"]
+
+
+@contextmanager
+def _opened(instruction: Instruction, arch: str, kernels: str) -> Iterator[ctypes.c_void_p]:
+    """Open an instruction in the library, and close it."""
+    handle = ctypes.c_void_p()
+    try:
+        _check(handle, library().sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
+        _check(handle, library().sptc_choose_kernels(handle, kernels.encode()))
+        yield handle
+    finally:
+        library().sptc_close(handle)
+
+
+def _check(handle: ctypes.c_void_p, status: int) -> None:
+    """Turn a status that is not zero into an error."""
+    if status:
+        said = library().sptc_last_error(handle).decode() or f"status {status}"
+        raise BackendError(f"back end native cannot compute this: {said}")
+
+
+def _buffer(kind: type[Input], array: NDArray | None) -> Input:
+    return kind() if array is None else kind(array.ctypes.data, array.nbytes)
+
+
+def multiply(
+    instruction: Instruction, arch: str, operands: MatrixOperands, *, kernels: str = "", threads: int = 1
+) -> NDArray:
+    """Compute D = A B + C as a chain of the instruction along K does.
+
+    Parameters
+    ----------
+    instruction, arch, operands
+        As for :func:`sptc.golden.matrix.multiply`.
+    kernels : str
+        ``"portable"``, ``"avx2"`` or ``"avx512"``; the fastest of this processor by default.
+    threads : int
+        Threads that share the work.
+
+    Returns
+    -------
+    ndarray, type and shape of `operands.c`
+
+    Raises
+    ------
+    BackendError
+        There is no compiler, or the processor lacks what the kernels need.
+    """
+    given = {
+        name: None if array is None else np.ascontiguousarray(array)
+        for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b")
+        for array in (getattr(operands, name),)
+    }
+    a, b, c = given["a"], given["b"], given["c"]
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    d = np.empty_like(c)
+    matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
+    with _opened(instruction, arch, kernels) as handle:
+        _check(handle, library().sptc_multiply(handle, ctypes.byref(matrices), threads))
+    return d
+
+
+class NativeBackend:
+    """The back end; without a thread of its own, since commands already use every core."""
+
+    def make_ready(self, arch: str) -> None:
+        """Compile the library, which is the same for every architecture.
+
+        Raises
+        ------
+        BackendError
+            There is no compiler, or it fails.
+        """
+        library()
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        """Compute D as :func:`multiply` does."""
+        return multiply(instruction, arch, operands)

@@ -1,0 +1,109 @@
+/* sptc: sparse and dense tensor-core instructions, bit for bit.
+ *
+ * A handle stands for one instruction on one architecture. Functions return a status; unless it is SPTC_OK,
+ * sptc_last_error() gives one sentence about it. No function keeps a pointer it was given, none has state beside the
+ * handle: different handles may be used at the same time, one handle by one thread at a time.
+ *
+ * Matrices hold codes, row by row, the matrices of a batch one behind the other; an element of A or B takes 1, 2 or 4
+ * bytes (operand_bytes of sptc_shape), of 4 bits the low half of a byte. Arithmetic needs the rounding mode to nearest
+ * and subnormal numbers, which is what a process starts with.
+ */
+#ifndef SPTC_H
+#define SPTC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SPTC_API __attribute__((visibility("default")))
+#else
+#define SPTC_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface, which sptc_open() compares with that of the library. */
+#define SPTC_ABI 1
+
+typedef enum sptc_status {
+    SPTC_OK = 0,
+    SPTC_NO_MEMORY = 1,
+    SPTC_NULL = 2,               /* a pointer that must not be NULL is */
+    SPTC_FOREIGN_ABI = 3,        /* the caller was compiled with the header of another version */
+    SPTC_NO_INSTRUCTION = 4,     /* the text names none */
+    SPTC_NO_ARCHITECTURE = 5,    /* there is none of that name, or it does not have the instruction */
+    SPTC_NO_KERNELS = 6,         /* there are none of that name, or this processor does not run them */
+    SPTC_BAD_SHAPE = 7,          /* the instruction does not make such a product */
+    SPTC_SHORT_BUFFER = 8,       /* an array is smaller than what belongs in it */
+    SPTC_BAD_VALUE = 9,          /* a number is out of its range */
+    SPTC_SUPERFLUOUS = 10,       /* an operand that the instruction does not take */
+    SPTC_UNDEFINED_METADATA = 11, /* a nibble that the instruction leaves undefined */
+    SPTC_FAILED = 12             /* threads cannot be started, or the like */
+} sptc_status;
+
+typedef struct sptc_instruction sptc_instruction;
+
+/* Opens an instruction, for example "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" on "sm_90".
+ * Of tcgen05, shape and types stand behind the text: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
+ * `abi` is SPTC_ABI. Whatever the status, `*instruction` must be closed; it is NULL if there is no memory. */
+SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction);
+
+/* Closes a handle; NULL is none. */
+SPTC_API void sptc_close(sptc_instruction *instruction);
+
+/* What the last call on this handle failed of, in one sentence; empty if it did not. It lasts until the next call. */
+SPTC_API const char *sptc_last_error(const sptc_instruction *instruction);
+
+/* The instruction as PTX spells it, with its defaults; empty if none was opened. It lasts as long as the handle. */
+SPTC_API const char *sptc_text(const sptc_instruction *instruction);
+
+/* Chooses kernels by name: "portable", "avx2", "avx512", or "" for the fastest of this processor. */
+SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name);
+
+typedef struct sptc_shape {
+    int32_t m, n, k;
+    int32_t stored_k;       /* columns of A that are stored: half of K if the instruction is sparse */
+    int32_t chunks;         /* metadata nibbles of a row, 0 if the instruction is dense */
+    int32_t selectors;      /* sparsity selectors */
+    int32_t threads;        /* that hold operands: 32, 128, or none */
+    int32_t a_registers, b_registers, d_registers; /* of a thread; 0 where an operand is not in registers */
+    int32_t operand_bytes;  /* of an element of A or B in a matrix */
+    int32_t result_bytes;   /* of an element of C or D */
+    int32_t scales;         /* block scales of a row of A or a column of B, 0 if there are none */
+} sptc_shape;
+
+/* Says what an instruction takes and gives. */
+SPTC_API sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape);
+
+/* An array that is read, and its size; no bytes and NULL if there is none. */
+typedef struct sptc_input {
+    const void *data;
+    size_t bytes;
+} sptc_input;
+
+typedef struct sptc_output {
+    void *data;
+    size_t bytes;
+} sptc_output;
+
+typedef struct sptc_matrices {
+    int64_t batch, m, n, k; /* k is a multiple of the instruction's; m and n are free */
+    sptc_input a;           /* [batch][m][stored k] */
+    sptc_input b;           /* [batch][k][n] */
+    sptc_input c;           /* [batch][m][n] */
+    sptc_input nibbles;     /* [batch][m][chunks along k] bytes, of a sparse instruction; any value is computed */
+    sptc_input scale_a;     /* [batch][m][scales along k] bytes, of a block-scaled instruction */
+    sptc_input scale_b;     /* [batch][n][scales along k] bytes */
+    sptc_output d;          /* [batch][m][n], may be the array of c */
+} sptc_matrices;
+
+/* Computes D = A B + C as a chain of the instruction along K does, on so many threads (1 or more). */
+SPTC_API sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *matrices, int threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

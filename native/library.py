@@ -1,0 +1,114 @@
+"""libsptc, loaded into this process: compiled on first use, like the simulator, and called through its C interface."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import BackendError
+from ..infra.cache import built
+from ..infra.compiler import compiler_stamp, cxx_compiler, progress, run_tool
+
+__all__ = ["ABI", "KERNELS", "SOURCES", "Input", "Matrices", "Output", "library"]
+
+#: Version of the interface that the structures below follow.
+ABI = 1
+SOURCES = Path(__file__).parent
+_REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
+#: What kernels are compiled for, and how; the first everywhere, the others on processors of x86-64.
+KERNELS = {
+    "portable": (),
+    "avx2": ("-mavx2",),
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"),
+}
+
+
+class Input(ctypes.Structure):
+    """``sptc_input``."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+
+class Output(Input):
+    """``sptc_output``."""
+
+
+class Matrices(ctypes.Structure):
+    """``sptc_matrices``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "m", "n", "k")),
+        *((name, Input) for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b")),
+        ("d", Output),
+    )
+
+
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256(repr((compiler_stamp(), _REQUIRED, KERNELS, platform.machine())).encode())
+    for path in sorted([*SOURCES.glob("src/*"), *SOURCES.glob("include/*")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield every object's name and the words that compile it."""
+    for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
+        yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
+    for kernels, options in KERNELS.items():
+        if kernels == "portable" or _is_x86():
+            names = (f"-DSPTCKERNELS={kernels}_kernels", f'-DSPTCKERNELS_NAME="{kernels}"')
+            yield f"kernels_{kernels}", (*options, *names, str(SOURCES / "src" / "kernels.cpp"))
+
+
+def _build(whole: Path) -> None:
+    progress("building libsptc")
+    with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
+        folder = Path(scratch)
+        include = f"-I{SOURCES / 'include'}"
+
+        def compile_with(words: list[str]) -> None:
+            run_tool([cxx_compiler(), *words], folder, "the C++ compiler", "libsptc")
+
+        def compiled(unit: tuple[str, tuple[str, ...]]) -> str:
+            compile_with([*_REQUIRED, include, "-c", "-o", f"{unit[0]}.o", *unit[1]])
+            return f"{unit[0]}.o"
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = [*pool.map(compiled, _units())]
+        compile_with(["-shared", "-pthread", "-o", "libsptc.so", *objects])
+        (folder / "libsptc.so").replace(whole)
+    progress("")
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """Return the library.
+
+    Raises
+    ------
+    BackendError
+        There is no compiler, or it fails.
+    """
+    path = built(f"libsptc-{_fingerprint()}.so", _build)
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BackendError(f"libsptc cannot be loaded: {error}") from None
+    handle, text = ctypes.c_void_p, ctypes.c_char_p
+    loaded.sptc_open.argtypes = [ctypes.c_int, text, text, ctypes.POINTER(handle)]
+    loaded.sptc_close.argtypes = [handle]
+    loaded.sptc_close.restype = None
+    for name in ("sptc_last_error", "sptc_text"):
+        getattr(loaded, name).argtypes, getattr(loaded, name).restype = [handle], text
+    loaded.sptc_choose_kernels.argtypes = [handle, text]
+    loaded.sptc_multiply.argtypes = [handle, ctypes.POINTER(Matrices), ctypes.c_int]
+    return loaded

@@ -1,0 +1,304 @@
+// Compiled once for each instruction set; SPTC_KERNELS is the name of the result.
+#include "kernels.h"
+
+#include "lanes.h"
+#include "raw.h"
+#include "tables.h"
+
+namespace sptc {
+namespace {
+
+// Products summed in 32 bits: of 27 bits each, sixteen are below 2^31.
+constexpr int SLOTS_IN_32_BITS = 16;
+// Kept products of the longest step whose exponents differ.
+constexpr int MOST_SLOTS = 32;
+
+// An accumulator as the alignment sees it.
+struct Accumulator {
+    Ints special, significand, exponent, effective;  // `effective` is what counts in the maximum
+};
+
+Accumulator accumulator(Ints code, const Window &window) {
+    const Ints field = code >> 23 & 255, sign = code >> 31, fraction = code & 0x7FFFFF;
+    const Ints special = field == 255, subnormal = field == 0;
+    const Ints magnitude = (fraction | (subnormal ? Ints{} : Ints{} + 0x800000)) & ~special;
+    const Ints exponent = field - 127 - subnormal;
+    const Ints effective = larger(exponent, Ints{} + window.least_c_exponent);
+    const Ints floor = Ints{} + window.numerics.zero_exponent;
+    return {special, (magnitude ^ sign) - sign, exponent, magnitude != 0 ? larger(effective, floor) : floor};
+}
+
+Ints with_special_accumulator(Ints result, Ints code, Ints special) {
+    const Ints is_nan = (code & 0x7FFFFF) != 0;
+    return special ? (is_nan ? Ints{} + CANONICAL_NAN : code) : result;
+}
+
+// What Inf and NaN among the operands of a step make of one output; `code` as it is if there are none.
+struct SpecialTerms {
+    bool nan = false, positive = false, negative = false;
+
+    void add(int32_t one, int32_t other, bool is_negative) {
+        const bool has_special = is_special(one) || is_special(other);
+        if (!has_special) return;
+        const bool has_zero = one == EXPONENT_OF_ZERO || other == EXPONENT_OF_ZERO;
+        if (one == EXPONENT_OF_NAN || other == EXPONENT_OF_NAN || has_zero)
+            nan = true;
+        else
+            (is_negative ? negative : positive) = true;
+    }
+
+    int32_t result(int32_t finite) const {
+        if (nan || (positive && negative)) return CANONICAL_NAN;
+        if (positive || negative) return INFINITY_F32 | (negative ? INT32_MIN : 0);
+        return finite;
+    }
+};
+
+bool is_negative(int32_t significand, int32_t exponent) {
+    return significand < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY;
+}
+
+// One step's operands.
+struct Step {
+    const int32_t *significands, *exponents, *offsets;
+    const int32_t *b_significands, *b_exponents;  // of the first lane
+    int slots;
+};
+
+Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane) {
+    return {a.significands + first, a.exponents + first, a.offsets + first, b.significands + lane,
+            b.exponents + lane, slots};
+}
+
+// The same operands, of a vector of columns further on.
+Step of_vector(Step step, int v) {
+    step.b_significands += v * LANES;
+    step.b_exponents += v * LANES;
+    return step;
+}
+
+// Puts Inf and NaN where operands, scales and accumulators `c` call for them.
+Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales) {
+    int32_t results[LANES], codes[LANES];
+    store(results, result);
+    store(codes, c);
+    for (int lane = 0; lane < LANES; ++lane) {
+        SpecialTerms found;
+        found.nan = nan_scales[lane];
+        const int32_t magnitude = codes[lane] & INT32_MAX;
+        if (magnitude > INFINITY_F32) found.nan = true;
+        if (magnitude == INFINITY_F32) (codes[lane] < 0 ? found.negative : found.positive) = true;
+        for (int slot = 0; slot < step.slots; ++slot) {
+            const int32_t place = step.offsets[slot] + lane, exponent = step.b_exponents[place];
+            found.add(step.exponents[slot], exponent,
+                      is_negative(step.significands[slot], step.exponents[slot]) !=
+                          is_negative(step.b_significands[place], exponent));
+        }
+        results[lane] = found.result(results[lane]);
+    }
+    return load(results);
+}
+
+// Products and accumulators of V vectors of columns, aligned to the largest exponent, truncated, summed and rounded.
+// `scale` is the exponent of both block scales.
+template <int V>
+void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
+    Ints exponents[MOST_SLOTS * V], above[V], e_max[V];
+    Accumulator accumulated[V];
+    Doubles low[V], high[V];
+    for (int v = 0; v < V; ++v) e_max[v] = Ints{} + 2 * EXPONENT_OF_NAN;
+    for (int slot = 0; slot < step.slots; ++slot)
+        for (int v = 0; v < V; ++v) {
+            const Ints exponent = load(step.b_exponents + step.offsets[slot] + v * LANES) + step.exponents[slot];
+            exponents[slot * V + v] = exponent;
+            e_max[v] = larger(e_max[v], exponent);
+        }
+    for (int v = 0; v < V; ++v) {
+        accumulated[v] = accumulator(c[v], window);
+        e_max[v] = larger(e_max[v] + scale[v], accumulated[v].effective);
+        above[v] = e_max[v] - scale[v];
+        const int c_up = window.numerics.alignment_bits - 23;
+        const Ints c_shift = e_max[v] - accumulated[v].exponent;
+        const Ints c_aligned = c_up >= 0 ? truncated(accumulated[v].significand << c_up, c_shift)
+                                         : truncated(accumulated[v].significand, c_shift - c_up);
+        low[v] = __builtin_convertvector(half(c_aligned, 0), Doubles);
+        high[v] = __builtin_convertvector(half(c_aligned, 1), Doubles);
+    }
+    for (int first = 0; first < step.slots; first += SLOTS_IN_32_BITS) {
+        const int last = first + SLOTS_IN_32_BITS < step.slots ? first + SLOTS_IN_32_BITS : step.slots;
+        Ints sum[V] = {};
+        for (int slot = first; slot < last; ++slot)
+            for (int v = 0; v < V; ++v) {
+                const Ints product =
+                    load(step.b_significands + step.offsets[slot] + v * LANES) * step.significands[slot];
+                sum[v] += truncated(product, above[v] - exponents[slot * V + v]);
+            }
+        for (int v = 0; v < V; ++v) {
+            low[v] += __builtin_convertvector(half(sum[v], 0), Doubles);
+            high[v] += __builtin_convertvector(half(sum[v], 1), Doubles);
+        }
+    }
+    for (int v = 0; v < V; ++v) {
+        const Ints unit = e_max[v] - window.numerics.alignment_bits;
+        const Ints result = joined(rounded(low[v] * power_of_two(half(unit, 0)), window.numerics.rounding),
+                                   rounded(high[v] * power_of_two(half(unit, 1)), window.numerics.rounding));
+        c[v] = with_special_accumulator(result, c[v], accumulated[v].special);
+    }
+}
+
+template <int V>
+void fused_lanes(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d, int lane) {
+    Ints accumulators[V];
+    for (int v = 0; v < V; ++v) accumulators[v] = load(d + lane + v * LANES);
+    for (int number = 0; number < window.steps; ++number) {
+        const Step step = step_of(a, b, number * window.slots, window.slots, lane);
+        const int32_t *b_scales = b.scale_exponents + number * b.stride + lane;
+        Ints before[V], scale[V] = {};
+        for (int v = 0; v < V; ++v) {
+            before[v] = accumulators[v];
+            if (window.scaled) scale[v] = load(b_scales + v * LANES) + a.scale_exponents[number];
+        }
+        fused_step<V>(window, step, accumulators, scale);
+        if (!a.special && !b.special) continue;
+        for (int v = 0; v < V; ++v) {
+            bool nan_scales[LANES] = {};
+            for (int i = 0; window.scaled && i < LANES; ++i)
+                nan_scales[i] = is_special(a.scale_exponents[number]) || is_special(b_scales[v * LANES + i]);
+            accumulators[v] = with_specials(accumulators[v], of_vector(step, v), before[v], nan_scales);
+        }
+    }
+    for (int v = 0; v < V; ++v) store(d + lane + v * LANES, accumulators[v]);
+}
+
+void fused(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+    int lane = 0;
+    for (; lane + 2 * LANES <= b.stride; lane += 2 * LANES) fused_lanes<2>(window, a, b, d, lane);
+    for (; lane < b.stride; lane += LANES) fused_lanes<1>(window, a, b, d, lane);
+}
+
+// Two steps from zero, then C is added as IEEE 754 adds.
+void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+    const bool no_scales[LANES] = {};
+    for (int lane = 0; lane < b.stride; lane += LANES) {
+        Ints accumulators = load(d + lane);
+        for (int number = 0; number < window.steps; number += 2) {
+            Ints total{};
+            for (int part = number; part < number + 2; ++part) {
+                const Step step = step_of(a, b, part * window.slots, window.slots, lane);
+                const Ints before = total;
+                const Ints no_scale{};
+                fused_step<1>(window, step, &total, &no_scale);
+                if (a.special || b.special) total = with_specials(total, step, before, no_scales);
+            }
+            typedef float Floats __attribute__((vector_size(VECTOR_BYTES)));
+            const Floats sum = bits_as<Floats>(accumulators) + bits_as<Floats>(total);
+            const Ints is_nan = sum != sum;
+            Ints code = bits_as<Ints>(sum);
+            if (window.numerics.rounding == Rounding::RNE_F16) {
+                // A sum of two f16 numbers is exact enough in f32 for one more rounding to be the only one.
+                HalfFloats low, high;
+                std::memcpy(&low, &sum, sizeof low);
+                std::memcpy(&high, reinterpret_cast<const char *>(&sum) + sizeof low, sizeof high);
+                code = joined(rounded(__builtin_convertvector(low, Doubles), Rounding::RNE_F16),
+                              rounded(__builtin_convertvector(high, Doubles), Rounding::RNE_F16));
+            }
+            accumulators = is_nan ? Ints{} + CANONICAL_NAN : code;
+        }
+        store(d + lane, accumulators);
+    }
+}
+
+// Groups of products, summed exactly and scaled; then the groups are aligned, truncated and summed in 64 bits.
+Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int first_slot, int first_group, int lane,
+                  Ints c) {
+    constexpr int GROUPS = 4;
+    const Accumulator accumulated = accumulator(c, window);
+    Ints terms[GROUPS], exponents[GROUPS], e_max = accumulated.effective;
+    const int groups = window.slots / BLOCK_GROUP;
+    for (int group = 0; group < groups; ++group) {
+        const Step step = step_of(a, b, first_slot + group * BLOCK_GROUP, BLOCK_GROUP, lane);
+        Ints sum{}, any{};
+        for (int slot = 0; slot < BLOCK_GROUP; ++slot) {
+            const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
+            const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
+            // A product that is zero has an exponent far below: it is shifted by nothing.
+            sum += product << larger(exponent, Ints{});
+            any |= product;
+        }
+        const int32_t *scales = b.scale_significands + (first_group + group) * b.stride + lane;
+        const Ints significand = load(scales) * a.scale_significands[first_group + group];
+        const Ints scale = load(b.scale_exponents + (first_group + group) * b.stride + lane) +
+                           a.scale_exponents[first_group + group];
+        const Ints counts = (any != 0) & (significand != 0);
+        terms[group] = sum * significand;
+        exponents[group] = counts ? scale : Ints{} + window.numerics.zero_exponent;
+        e_max = larger(e_max, exponents[group]);
+    }
+    HalfInts results[2];
+    for (int side = 0; side < 2; ++side) {
+        const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
+        const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
+        const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
+        Longs total = truncated(c_significand << (window.numerics.alignment_bits - 23), largest - c_exponent);
+        for (int group = 0; group < groups; ++group) {
+            const Longs term = __builtin_convertvector(half(terms[group], side), Longs) << window.product_up;
+            total += truncated(term, largest - __builtin_convertvector(half(exponents[group], side), Longs));
+        }
+        const HalfInts unit = half(e_max, side) - window.numerics.alignment_bits;
+        results[side] = rounded(as_double(total) * power_of_two(unit), window.numerics.rounding);
+    }
+    return with_special_accumulator(joined(results[0], results[1]), c, accumulated.special);
+}
+
+void grouped(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+    const int groups = window.slots / BLOCK_GROUP;
+    for (int lane = 0; lane < b.stride; lane += LANES) {
+        Ints accumulators = load(d + lane);
+        for (int number = 0; number < window.steps; ++number) {
+            const Ints before = accumulators;
+            accumulators = grouped_step(window, a, b, number * window.slots, number * groups, lane, before);
+            if (a.special || b.special) {
+                bool nan_scales[LANES] = {};
+                for (int group = number * groups; group < (number + 1) * groups; ++group)
+                    for (int i = 0; i < LANES; ++i)
+                        nan_scales[i] |= is_special(a.scale_exponents[group]) ||
+                                         is_special(b.scale_exponents[group * b.stride + lane + i]);
+                accumulators = with_specials(accumulators, step_of(a, b, 0, 0, lane), before, nan_scales);
+            }
+        }
+        store(d + lane, accumulators);
+    }
+}
+
+template <int V>
+void integer_lanes(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d, int lane) {
+    Words accumulators[V];
+    for (int v = 0; v < V; ++v) accumulators[v] = bits_as<Words>(load(d + lane + v * LANES));
+    for (int number = 0; number < window.steps; ++number) {
+        const Step step = step_of(a, b, number * window.slots, window.slots, lane);
+        Ints sum[V] = {};
+        for (int slot = 0; slot < step.slots; ++slot)
+            for (int v = 0; v < V; ++v)
+                sum[v] += load(step.b_significands + step.offsets[slot] + v * LANES) * step.significands[slot];
+        for (int v = 0; v < V; ++v) {
+            const Words before = accumulators[v], after = before + bits_as<Words>(sum[v]);
+            const Words left = (before ^ after) & (bits_as<Words>(sum[v]) ^ after);
+            const Ints nearest = bits_as<Ints>(before) < 0 ? Ints{} + INT32_MIN : Ints{} + INT32_MAX;
+            const Ints clamped = bits_as<Ints>(left) < 0 ? nearest : bits_as<Ints>(after);
+            accumulators[v] = window.saturates ? bits_as<Words>(clamped) : after;
+        }
+    }
+    for (int v = 0; v < V; ++v) store(d + lane + v * LANES, bits_as<Ints>(accumulators[v]));
+}
+
+void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+    int lane = 0;
+    for (; lane + 4 * LANES <= b.stride; lane += 4 * LANES) integer_lanes<4>(window, a, b, d, lane);
+    for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
+}
+
+}  // namespace
+
+extern const Kernels SPTC_KERNELS = {SPTC_KERNELS_NAME, LANES, fused, grouped, emulated, integer};
+
+}  // namespace sptc

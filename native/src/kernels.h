@@ -1,0 +1,56 @@
+// A row of A against a block of columns of B, along a stretch of K: what is compiled once for each instruction set.
+#ifndef SPTC_KERNELS_H
+#define SPTC_KERNELS_H
+
+#include <cstdint>
+
+#include "records.h"
+
+namespace sptc {
+
+// What a step does, beside its operands.
+struct Window {
+    Numerics numerics;
+    int slots;                // kept products of a step
+    int steps;                // steps of the stretch
+    int product_up;           // zeros behind a product in units of the last bit kept
+    int least_c_exponent;     // of a number of the accumulator's format that is not zero
+    int scale_fraction_bits;  // of both block scales together
+    bool scaled, saturates;
+};
+
+// Raw numbers of the kept elements of a row, in the order of the steps, and where each meets its own of B.
+struct RowOfA {
+    const int32_t *significands, *exponents;
+    const int32_t *offsets;  // into the block of B
+    const int32_t *scale_significands, *scale_exponents;
+    bool special;  // some are Inf or NaN
+};
+
+// Raw numbers of a block of columns of B, `stride` of them in a row; the last row is zero.
+struct BlockOfB {
+    const int32_t *significands, *exponents;
+    const int32_t *scale_significands, *scale_exponents;  // a row for each of A's scales
+    int stride;
+    bool special;
+};
+
+// Adds the products of a stretch to the accumulators `d`, f32 codes (also of f16 numbers) or integers, `stride` of them.
+using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
+
+struct Kernels {
+    const char *name;
+    int lanes;  // `stride` is a multiple of it
+    RowKernel fused, grouped, emulated, integer;
+};
+
+extern const Kernels portable_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels, avx512_kernels;
+#endif
+
+constexpr int32_t CANONICAL_NAN = 0x7FFFFFFF, INFINITY_F32 = 0x7F800000;
+
+}  // namespace sptc
+
+#endif

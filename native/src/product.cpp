@@ -1,0 +1,314 @@
+#include "product.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace sptc {
+
+namespace {
+
+// Logical k of a stretch and columns of a block: together a block of B stays in the cache while rows of A pass.
+constexpr int STRETCH = 128, COLUMNS = 64;
+constexpr int64_t ROWS = 256;
+constexpr int F32_FRACTION_BITS = 23;
+
+int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
+
+// f16 codes to f32 codes, and back where the number is one of f16.
+int32_t widened(uint16_t code) {
+    const int32_t sign = int32_t(code & 0x8000) << 16;
+    int32_t field = code >> 10 & 31, fraction = code & 1023;
+    if (field == 31) return sign | INFINITY_F32 | fraction << 13;
+    if (field == 0) {
+        if (fraction == 0) return sign;
+        for (field = 1; !(fraction & 1024); --field) fraction <<= 1;
+        fraction &= 1023;
+    }
+    return sign | (field + 112) << 23 | fraction << 13;
+}
+
+uint16_t narrowed(int32_t code) {
+    const int32_t magnitude = code & INT32_MAX;
+    const uint16_t sign = uint16_t(uint32_t(code) >> 16 & 0x8000);
+    if (magnitude > INFINITY_F32) return 0x7FFF;
+    const int32_t field = (magnitude >> 23) - 112;
+    if (field >= 31) return sign | 0x7C00;
+    if (field > 0) return uint16_t(sign | field << 10 | (magnitude >> 13 & 1023));
+    const int32_t significand = (magnitude & 0x7FFFFF) | 0x800000;
+    return field < -10 ? sign : uint16_t(sign | significand >> (14 - field));
+}
+
+}  // namespace
+
+// What a thread works in.
+struct Product::Scratch {
+    std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
+    std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
+    std::vector<int32_t> unordered, results;
+    std::vector<uint8_t> column;
+    bool b_special = false, a_special = false, spliced_special = false;
+};
+
+// Some rows and columns of a matrix of the batch.
+struct Product::Block {
+    int64_t tile, first_row, rows, first_column;
+    int columns, stride;
+};
+
+Product::Product(const Instruction &instruction)
+    : instruction_(instruction),
+      form_(*instruction.form),
+      a_(instruction.a(), form_.container_bits, form_.low_bit_a, instruction.numerics->method == Method::EMULATED),
+      b_(instruction.b(), form_.container_bits, form_.low_bit_b, instruction.numerics->method == Method::EMULATED),
+      product_up_(0),
+      panel_k_(form_.k * std::max(1, STRETCH / form_.k)),
+      group_(0),
+      scale_{},
+      selected_{} {
+    const Numerics &numerics = *instruction.numerics;
+    const int fraction_bits = a_.fraction_bits() + b_.fraction_bits();
+    if (numerics.method != Method::INTEGER) product_up_ = numerics.alignment_bits - fraction_bits;
+    if (form_.scale_size) {
+        const Format &format = FORMATS[form_.scale_format];
+        for (uint32_t code = 0; code < 256; ++code) scale_[code] = decode_code(format, code & ((1u << format.bits) - 1));
+        group_ = numerics.method == Method::GROUPED ? BLOCK_GROUP : std::min(numerics.step, form_.stored_k);
+        if (numerics.method == Method::GROUPED) product_up_ -= 2 * format.fraction_bits;
+    }
+    for (int slot = 0; slot < form_.stored_k; ++slot) order_.push_back(slot);
+    if (numerics.method == Method::EMULATED)
+        std::stable_sort(order_.begin(), order_.end(), [](int one, int other) { return (one & 2) < (other & 2); });
+    for (int nibble = 0; instruction.sparse() && nibble < 16; ++nibble) {
+        const int missing = instruction.rule().missing[instruction.mux][nibble];
+        Selected &selected = selected_[nibble];
+        selected.whole = form_.stored_in_chunk > 1 || (!missing && (nibble == 0b0100 || nibble == 0b1110));
+        const int in_unit = form_.stored_in_chunk / 2;  // slots that one index serves
+        for (int slot = 0; slot < form_.stored_in_chunk; ++slot) {
+            const int side = in_unit ? slot / in_unit : 0, index = side ? nibble >> 2 : nibble & 3;
+            selected.unit[slot] = in_unit ? int8_t(index * in_unit + slot % in_unit) : int8_t(nibble >> 3);
+            if (in_unit && missing >> side & 1) selected.unit[slot] = -1;
+        }
+    }
+}
+
+RowKernel Product::kernel(const Kernels &kernels) const {
+    switch (instruction_.numerics->method) {
+        case Method::FUSED: return kernels.fused;
+        case Method::GROUPED: return kernels.grouped;
+        case Method::EMULATED: return kernels.emulated;
+        case Method::INTEGER: break;
+    }
+    return kernels.integer;
+}
+
+Window Product::window(int k) const {
+    const Numerics &numerics = *instruction_.numerics;
+    Window window{};
+    window.numerics = numerics;
+    window.slots = std::min(numerics.step, form_.stored_k);
+    if (numerics.method == Method::EMULATED) window.slots = form_.stored_k / 2;
+    if (numerics.method == Method::INTEGER) window.slots = form_.stored_k;
+    window.steps = k / form_.k * (form_.stored_k / window.slots);
+    window.product_up = product_up_;
+    window.least_c_exponent = FORMATS[form_.c].minimum_exponent();
+    window.scaled = form_.scale_size != 0;
+    window.saturates = form_.satfinite;
+    return window;
+}
+
+void Product::decode_scales(const uint8_t *scales, int64_t count, int32_t *significands, int32_t *exponents) const {
+    for (int64_t i = 0; i < count; ++i) {
+        significands[i] = scale_[scales[i]].significand;
+        exponents[i] = scale_[scales[i]].exponent;
+    }
+}
+
+void Product::decode_columns(const Matrices &matrices, const Block &block, int64_t first_k, int k,
+                             Scratch &scratch) const {
+    const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // rows for elements spliced of two
+    const size_t rows = size_t(k) + 1 + spare, size = rows * size_t(block.stride);
+    scratch.b_significands.resize(size);
+    scratch.b_exponents.resize(size);
+    scratch.b_special = false;
+    const int up = instruction_.numerics->method == Method::FUSED || instruction_.numerics->method == Method::EMULATED
+                       ? product_up_
+                       : 0;
+    const char *b = static_cast<const char *>(matrices.b);
+    for (int row = 0; row <= k; ++row) {
+        int32_t *significands = &scratch.b_significands[size_t(row) * size_t(block.stride)];
+        int32_t *exponents = &scratch.b_exponents[size_t(row) * size_t(block.stride)];
+        const int columns = row < k ? block.columns : 0;
+        const int64_t first = ((block.tile * matrices.k + first_k + row) * matrices.n + block.first_column);
+        if (columns)
+            scratch.b_special |= b_.decode(b + first * operand_bytes(), columns, 1, up, significands, exponents);
+        std::fill(significands + columns, significands + block.stride, 0);
+        std::fill(exponents + columns, exponents + block.stride, EXPONENT_OF_ZERO);
+    }
+    if (!group_) return;
+    const int groups = k / form_.k * (form_.stored_k / group_), dense = instruction_.sparse() ? 2 : 1;
+    scratch.b_scale_significands.assign(size_t(groups) * size_t(block.stride), 0);
+    scratch.b_scale_exponents.assign(size_t(groups) * size_t(block.stride), 0);
+    const int64_t spans = matrices.k / form_.span;
+    for (int group = 0; group < groups; ++group)
+        for (int column = 0; column < block.columns; ++column) {
+            const int64_t span = (first_k + int64_t(group) * group_ * dense) / form_.span;
+            const uint8_t *code = matrices.scale_b + (block.tile * matrices.n + block.first_column + column) * spans + span;
+            const size_t place = size_t(group) * size_t(block.stride) + size_t(column);
+            decode_scales(code, 1, &scratch.b_scale_significands[place], &scratch.b_scale_exponents[place]);
+            scratch.b_special |= is_special(scratch.b_scale_exponents[place]);
+        }
+}
+
+// Writes a row of elements whose halves are those that a nibble names; returns whether one is Inf or NaN.
+int32_t Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
+                         Scratch &scratch) const {
+    const int missing = instruction_.rule().missing[instruction_.mux][nibble];
+    const uint32_t *b = static_cast<const uint32_t *>(matrices.b) +
+                        (block.tile * matrices.k + first_k + 2 * chunk) * matrices.n + block.first_column;
+    const auto half = [&](int unit, int column) { return b[(unit >> 1) * matrices.n + column] >> 16 * (unit & 1) & 0xFFFF; };
+    bool special = false;
+    for (int column = 0; column < block.columns; ++column) {
+        const uint32_t low = missing & 1 ? 0 : half(nibble & 3, column);
+        const uint32_t high = missing & 2 ? 0 : half(nibble >> 2, column);
+        const Raw raw = b_.decode(low | high << 16);
+        const size_t place = size_t(row) * size_t(block.stride) + size_t(column);
+        scratch.b_significands[place] = raw.significand * (1 << product_up_);
+        scratch.b_exponents[place] = raw.exponent;
+        special |= is_special(raw.exponent);
+    }
+    const size_t end = size_t(row) * size_t(block.stride);
+    for (int column = block.columns; column < block.stride; ++column) {
+        scratch.b_significands[end + size_t(column)] = 0;
+        scratch.b_exponents[end + size_t(column)] = EXPONENT_OF_ZERO;
+    }
+    return special;
+}
+
+void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
+                     Scratch &scratch) const {
+    const int stored = form_.stored_in_chunk, chunks = k / (2 * stored);
+    scratch.spliced_special = false;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+        const int nibble = nibbles[chunk] & 15;
+        const Selected &selected = selected_[nibble];
+        if (!selected.whole) {
+            scratch.spliced_special |= spliced(matrices, block, first_k, chunk, nibble, k + 1 + chunk, scratch) != 0;
+            scratch.offsets[size_t(chunk)] = (k + 1 + chunk) * block.stride;
+            continue;
+        }
+        for (int slot = 0; slot < stored; ++slot) {
+            const int row = selected.unit[slot] < 0 ? k : 2 * stored * chunk + selected.unit[slot];
+            scratch.offsets[size_t(chunk * stored + slot)] = row * block.stride;
+        }
+    }
+}
+
+void Product::decode_row(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
+                         Scratch &scratch) const {
+    const int per_k = instruction_.sparse() ? 2 : 1;
+    const int64_t line = block.tile * matrices.m + block.first_row + row, stored_k = matrices.k / per_k;
+    const int stored = k / per_k;
+    const int64_t first = line * stored_k + first_k / per_k;
+    scratch.a_significands.resize(size_t(stored));
+    scratch.a_exponents.resize(size_t(stored));
+    scratch.offsets.resize(size_t(stored));
+    const char *a = static_cast<const char *>(matrices.a) + first * operand_bytes();
+    scratch.a_special = a_.decode(a, stored, 1, 0, scratch.a_significands.data(), scratch.a_exponents.data());
+    if (instruction_.sparse()) {
+        const int logical = 2 * form_.stored_in_chunk;
+        select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k, scratch);
+    } else {
+        for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
+    }
+    if (instruction_.numerics->method == Method::EMULATED)
+        for (std::vector<int32_t> *part : {&scratch.a_significands, &scratch.a_exponents, &scratch.offsets}) {
+            scratch.unordered = *part;
+            for (int slot = 0; slot < stored; ++slot) {
+                const int start = slot - slot % form_.stored_k;
+                (*part)[size_t(slot)] = scratch.unordered[size_t(start + order_[size_t(slot - start)])];
+            }
+        }
+    if (!group_) return;
+    const int groups = stored / group_;
+    scratch.a_scale_significands.resize(size_t(groups));
+    scratch.a_scale_exponents.resize(size_t(groups));
+    for (int group = 0; group < groups; ++group) {
+        const int64_t span = (first_k + int64_t(group) * group_ * per_k) / form_.span;
+        int32_t *exponent = &scratch.a_scale_exponents[size_t(group)];
+        decode_scales(matrices.scale_a + line * (matrices.k / form_.span) + span, 1,
+                      &scratch.a_scale_significands[size_t(group)], exponent);
+        scratch.a_special |= is_special(*exponent);
+    }
+}
+
+void Product::compute(const Matrices &matrices, const Kernels &kernels, const Block &block, Scratch &scratch) const {
+    const RowKernel row_kernel = kernel(kernels);
+    const bool half = result_bytes() == 2;
+    const auto each_output = [&](auto work) {
+        for (int64_t row = 0; row < block.rows; ++row) {
+            const int64_t line = (block.tile * matrices.m + block.first_row + row) * matrices.n + block.first_column;
+            for (int column = 0; column < block.columns; ++column)
+                work(scratch.results[size_t(row * block.stride + column)], line + column);
+        }
+    };
+    scratch.results.assign(size_t(block.rows * block.stride), 0);
+    if (half)
+        each_output([c = static_cast<const uint16_t *>(matrices.c)](int32_t &d, int64_t place) { d = widened(c[place]); });
+    else
+        each_output([c = static_cast<const int32_t *>(matrices.c)](int32_t &d, int64_t place) { d = c[place]; });
+    for (int64_t first_k = 0; first_k < matrices.k; first_k += panel_k_) {
+        const int k = int(std::min<int64_t>(panel_k_, matrices.k - first_k));
+        const Window steps = window(k);
+        decode_columns(matrices, block, first_k, k, scratch);
+        for (int64_t row = 0; row < block.rows; ++row) {
+            decode_row(matrices, block, row, first_k, k, scratch);
+            const RowOfA a{scratch.a_significands.data(), scratch.a_exponents.data(), scratch.offsets.data(),
+                           scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(), scratch.a_special};
+            const BlockOfB b{scratch.b_significands.data(), scratch.b_exponents.data(),
+                             scratch.b_scale_significands.data(), scratch.b_scale_exponents.data(), block.stride,
+                             scratch.b_special || scratch.spliced_special};
+            row_kernel(steps, a, b, &scratch.results[size_t(row * block.stride)]);
+        }
+    }
+    if (half)
+        each_output([d = static_cast<uint16_t *>(matrices.d)](int32_t code, int64_t place) { d[place] = narrowed(code); });
+    else
+        each_output([d = static_cast<int32_t *>(matrices.d)](int32_t code, int64_t place) { d[place] = code; });
+}
+
+void Product::multiply(const Matrices &matrices, const Kernels &kernels, int threads) const {
+    const int64_t columns = divided(matrices.n, COLUMNS), rows = divided(matrices.m, ROWS);
+    const int64_t blocks = matrices.batch * columns * rows;
+    std::atomic<int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failing;
+    const auto work = [&] {
+        try {
+            Scratch scratch;
+            for (int64_t number = next++; number < blocks; number = next++) {
+                Block block{};
+                block.tile = number / (columns * rows);
+                block.first_column = number / rows % columns * COLUMNS;
+                block.first_row = number % rows * ROWS;
+                block.rows = std::min(ROWS, matrices.m - block.first_row);
+                block.columns = int(std::min<int64_t>(COLUMNS, matrices.n - block.first_column));
+                block.stride = int(divided(block.columns, kernels.lanes)) * kernels.lanes;
+                compute(matrices, kernels, block, scratch);
+            }
+        } catch (...) {
+            const std::lock_guard<std::mutex> guard(failing);
+            failure = std::current_exception();
+            next = blocks;
+        }
+    };
+    std::vector<std::thread> others;
+    for (int64_t index = 1; index < std::min<int64_t>(threads, blocks); ++index) others.emplace_back(work);
+    work();
+    for (std::thread &other : others) other.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace sptc

@@ -1,0 +1,66 @@
+// Products of matrices of codes, cut into blocks that the kernels take.
+#ifndef SPTC_PRODUCT_H
+#define SPTC_PRODUCT_H
+
+#include <cstdint>
+#include <vector>
+
+#include "instruction.h"
+#include "kernels.h"
+#include "raw.h"
+
+namespace sptc {
+
+// Matrices of a batch, one behind the other, row by row; elements in containers of 1, 2 or 4 bytes.
+struct Matrices {
+    int64_t batch, m, n, k;
+    const void *a, *b, *c;
+    void *d;
+    const uint8_t *nibbles, *scale_a, *scale_b;
+};
+
+// Everything about an instruction's products that does not depend on the operands.
+class Product {
+  public:
+    explicit Product(const Instruction &instruction);
+
+    // Computes D = A B + C as a chain of the instruction along K, on so many threads.
+    void multiply(const Matrices &matrices, const Kernels &kernels, int threads) const;
+
+    // Bytes of a container of A and B, and of C and D.
+    int operand_bytes() const { return form_.container_bits <= 8 ? 1 : form_.container_bits / 8; }
+    int result_bytes() const { return instruction_.d().bits / 8; }
+
+  private:
+    struct Scratch;
+    struct Block;
+
+    void compute(const Matrices &matrices, const Kernels &kernels, const Block &block, Scratch &scratch) const;
+    void decode_columns(const Matrices &matrices, const Block &block, int64_t first_k, int k, Scratch &scratch) const;
+    void decode_row(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
+                    Scratch &scratch) const;
+    void decode_scales(const uint8_t *scales, int64_t count, int32_t *significands, int32_t *exponents) const;
+    void select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
+                Scratch &scratch) const;
+    int32_t spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
+                    Scratch &scratch) const;
+    RowKernel kernel(const Kernels &kernels) const;
+    Window window(int k) const;
+
+    Instruction instruction_;
+    const Form &form_;
+    Decoder a_, b_;
+    int product_up_;         // zeros behind a product in units of the last bit kept
+    int panel_k_;            // logical k of a stretch
+    int group_;              // kept products that share a block scale, 0 without
+    Raw scale_[256];         // block scales by code
+    std::vector<int> order_;  // of the slots of an instruction in its steps
+    struct Selected {
+        int8_t unit[4];  // logical column of the chunk that each slot meets, -1 if none
+        bool whole;      // no splice of halves
+    } selected_[16];
+};
+
+}  // namespace sptc
+
+#endif

@@ -1,0 +1,52 @@
+// Operands between the register and the multiplier: a signed significand and an exponent, whatever the format.
+#ifndef SPTC_RAW_H
+#define SPTC_RAW_H
+
+#include <cstdint>
+
+#include "records.h"
+
+namespace sptc {
+
+// Exponents of what has none: far below any floor, even two of them with two block scales; their significand is zero.
+constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
+                  EXPONENT_OF_NAN = -20003;
+
+struct Raw {
+    int32_t significand, exponent;
+};
+
+// Static: a copy of it compiled for another instruction set must not serve everybody.
+static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
+
+// Turns elements in their containers into raw numbers, with `up` zeros behind the significand.
+class Decoder {
+  public:
+    Decoder(const Format &format, int container_bits, int low_bit, bool as_f16);
+
+    // Fraction bits of a significand.
+    int fraction_bits() const { return format_.fraction_bits; }
+
+    // Decodes `count` elements that stand `stride` apart; says whether one is Inf or NaN.
+    bool decode(const void *containers, int64_t count, int64_t stride, int up, int32_t *significands,
+                int32_t *exponents) const;
+
+    // Decodes one element, whatever its container has around it.
+    Raw decode(uint32_t container) const;
+
+  private:
+    template <typename Container>
+    bool decode_all(const Container *containers, int64_t count, int64_t stride, int up, int32_t *significands,
+                    int32_t *exponents) const;
+
+    Format format_;
+    int container_bits_, low_bit_;
+    Raw of_byte_[256];  // where a container has no more
+};
+
+// Decodes a code of a format; of integers the significand is the number.
+Raw decode_code(const Format &format, uint32_t code);
+
+}  // namespace sptc
+
+#endif

@@ -1,0 +1,38 @@
+"""Random products for the C++ library: matrices of every shape, some instructions along K, any nibble."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+from sptc.golden.registers import CONTAINERS
+from sptc.isa.instructions import Instruction
+from sptc.isa.operands import MatrixOperands
+from sptc.sim.benches.random_operands import random_codes, random_matrices
+
+
+def random_product(instruction: Instruction, distribution: str, rng: Generator, m: int, n: int) -> MatrixOperands:
+    """Return two products of some instructions along K, with shapes of their own."""
+    steps = int(rng.integers(1, 4))
+    whole = replace(instruction, m=m, n=n, k=steps * instruction.k)
+    a, b, c = random_matrices(whole, distribution, 2, rng)
+    container = CONTAINERS[instruction.container_bits]
+    if instruction.container_bits == 4:
+        a, b = a & 15, b & 15
+    return MatrixOperands(
+        a.astype(container),
+        b.astype(container),
+        c.astype(CONTAINERS[instruction.d.bits]),
+        rng.integers(0, 16, (2, m, whole.chunks), dtype=np.uint8) if instruction.sparse else None,
+        *(_scales(instruction, (2, lines, steps), distribution, rng) for lines in (m, n)),
+    )
+
+
+def _scales(
+    instruction: Instruction, shape: tuple[int, int, int], distribution: str, rng: Generator
+) -> np.ndarray | None:
+    if not (instruction.scale_format and instruction.scale_size):
+        return None
+    batch, lines, steps = shape
+    spread = distribution if distribution in ("wide", "bits") else "mid"
+    codes = random_codes(instruction.scale_format, spread, (batch, lines, steps * instruction.scale_size), rng)
+    return codes.astype(np.uint8)

@@ -1,0 +1,124 @@
+"""The C++ library against the golden model, on matrices of any shape: every instruction, architecture and build."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sptc.errors import BackendError
+from sptc.golden.matrix import multiply as golden
+from sptc.isa.instructions import Instruction, parse
+from sptc.isa.numerics import numerics
+from sptc.native.backend import multiply
+from sptc.native.library import KERNELS
+from sptc.native.tables import forms
+from sptc.sim.benches.random_operands import distributions
+
+from .products import random_product
+
+FORMS = [form.instruction for form in forms()]
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+
+
+def available() -> list[str]:
+    """Return the builds of the kernels that this processor runs."""
+    rng = np.random.default_rng(0)
+    instruction = parse(F16)
+    found = []
+    for kernels in KERNELS:
+        with suppress(BackendError):
+            multiply(instruction, "sm_90", random_product(instruction, "narrow", rng, 1, 1), kernels=kernels)
+            found.append(kernels)
+    assert "portable" in found
+    return found
+
+
+def alike(instruction: Instruction, arch: str) -> tuple[object, ...]:
+    """Return what decides how the library computes an instruction."""
+    i = instruction
+    return (numerics(i, arch), i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.rule, i.satfinite, i.scale_format)
+
+
+def cases() -> Iterator[tuple[Instruction, str]]:
+    """Yield every instruction on every architecture, one of those that are computed alike."""
+    found = {}
+    for i in FORMS:
+        for arch in i.architectures:
+            found.setdefault(alike(i, arch), (i, arch))
+    yield from found.values()
+
+
+def check(instruction: Instruction, arch: str, rng: np.random.Generator, **choices: object) -> int:
+    """Compare a product of every distribution; return outputs."""
+    outputs = 0
+    for distribution in distributions(instruction):
+        m, n = int(rng.integers(1, 20)), int(rng.integers(1, 90))
+        operands = random_product(instruction, distribution, rng, m, n)
+        wanted = golden(instruction, arch, operands)
+        found = multiply(instruction, arch, operands, **choices)
+        differing = np.argwhere(found != wanted)
+        assert not len(differing), (
+            f"{instruction} on {arch}, {distribution}, {choices}: {len(differing)} of {wanted.size} outputs differ, "
+            f"the first at {differing[0]}: {found[tuple(differing[0])]:#x} instead of {wanted[tuple(differing[0])]:#x}"
+        )
+        outputs += wanted.size
+    return outputs
+
+
+def test_every_way_to_compute(rng: np.random.Generator) -> None:
+    assert sum(check(i, arch, rng) for i, arch in cases()) > 1_000_000
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_every_build(kernels: str, rng: np.random.Generator) -> None:
+    """One of each method and pair of formats; a build that this processor lacks is refused in one sentence."""
+    chosen = {(numerics(i, arch).method, i.a.name, i.b.name): (i, arch) for i, arch in cases()}
+    if kernels not in available():
+        with pytest.raises(BackendError, match="this processor runs no kernels"):
+            check(parse(F16), "sm_90", rng, kernels=kernels)
+        return
+    for i, arch in chosen.values():
+        check(i, arch, rng, kernels=kernels)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("family", ["mma", "wgmma", "tcgen05"])
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None:
+    """Also those that only a name tells from others."""
+    if kernels not in available():
+        return
+    for i in FORMS:
+        for arch in i.architectures if i.family == family else ():
+            check(i, arch, rng, kernels=kernels)
+
+
+def test_threads_change_nothing(rng: np.random.Generator) -> None:
+    instruction = parse(F16)
+    operands = random_product(instruction, "mid", rng, 700, 300)
+    one = multiply(instruction, "sm_90", operands)
+    np.testing.assert_array_equal(multiply(instruction, "sm_90", operands, threads=2), one)
+    np.testing.assert_array_equal(multiply(instruction, "sm_90", operands, threads=5), one)
+
+
+def test_long_chains(rng: np.random.Generator) -> None:
+    """K beyond one stretch, of every method."""
+    for i, arch in {(numerics(i, arch).method, i.d.name): (i, arch) for i, arch in cases()}.values():
+        part = random_product(i, "narrow", rng, 3, 17)
+        operands = part
+        for _ in range(3):
+            joined = {
+                name: np.concatenate([getattr(operands, name)] * 2, axis=axis)
+                for name, axis in (("a", 2), ("b", 1), ("nibbles", 2), ("scale_a", 2), ("scale_b", 2))
+                if getattr(operands, name) is not None
+            }
+            operands = replace(operands, **joined)
+        np.testing.assert_array_equal(multiply(i, arch, operands), golden(i, arch, operands))
+
+
+def test_nothing_to_compute(rng: np.random.Generator) -> None:
+    instruction = parse(F16)
+    operands = random_product(instruction, "mid", rng, 2, 3)
+    empty = replace(operands, b=operands.b[:, :, :0], c=operands.c[:, :, :0])
+    assert multiply(instruction, "sm_90", empty).shape == (2, 2, 0)
