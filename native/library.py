@@ -14,10 +14,22 @@ from ..errors import BackendError
 from ..infra.cache import built
 from ..infra.compiler import compiler_stamp, cxx_compiler, progress, run_tool
 
-__all__ = ["ABI", "KERNELS", "SOURCES", "Input", "Matrices", "Output", "library"]
+__all__ = [
+    "ABI",
+    "KERNELS",
+    "SOURCES",
+    "Input",
+    "Matrices",
+    "MmaOperands",
+    "Output",
+    "Shape",
+    "WgmmaOperands",
+    "library",
+]
 
 #: Version of the interface that the structures below follow.
 ABI = 1
+#: Where its sources lie.
 SOURCES = Path(__file__).parent
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
 #: What kernels are compiled for, and how; the first everywhere, the others on processors of x86-64.
@@ -48,6 +60,47 @@ class Matrices(ctypes.Structure):
     )
 
 
+class MmaOperands(ctypes.Structure):
+    """``sptc_mma_operands``."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_int64),
+        *((name, Input) for name in ("a", "b", "c", "e")),
+        *((name, ctypes.c_int32) for name in ("selector", "metadata")),
+        *((name, Input) for name in ("scale_a", "scale_b")),
+        *((name, ctypes.c_int32) for name in ("byte_a", "thread_a", "byte_b", "thread_b")),
+        ("d", Output),
+    )
+
+
+class WgmmaOperands(ctypes.Structure):
+    """``sptc_wgmma_operands``."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_int64),
+        *((name, Input) for name in ("c", "a")),
+        *((name, ctypes.c_uint64) for name in ("a_descriptor", "b_descriptor")),
+        ("e", Input),
+        *((name, ctypes.c_int32) for name in ("selector", "metadata")),
+        ("smem", Input),
+        ("smem_stride", ctypes.c_size_t),
+        *((name, ctypes.c_int32) for name in ("scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b")),
+        ("d", Output),
+    )
+
+
+class Shape(ctypes.Structure):
+    """``sptc_shape``."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int32)
+        for name in (
+            *("m", "n", "k", "stored_k", "chunks", "selectors", "threads"),
+            *("a_registers", "b_registers", "d_registers", "operand_bytes", "result_bytes", "scales"),
+        )
+    )
+
+
 def _is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
@@ -65,7 +118,7 @@ def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():
         if kernels == "portable" or _is_x86():
-            names = (f"-DSPTCKERNELS={kernels}_kernels", f'-DSPTCKERNELS_NAME="{kernels}"')
+            names = (f"-DSPTC_KERNELS={kernels}_kernels", f'-DSPTC_KERNELS_NAME="{kernels}"')
             yield f"kernels_{kernels}", (*options, *names, str(SOURCES / "src" / "kernels.cpp"))
 
 
@@ -110,5 +163,8 @@ def library() -> ctypes.CDLL:
     for name in ("sptc_last_error", "sptc_text"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [handle], text
     loaded.sptc_choose_kernels.argtypes = [handle, text]
-    loaded.sptc_multiply.argtypes = [handle, ctypes.POINTER(Matrices), ctypes.c_int]
+    for name, structure in (("multiply", Matrices), ("mma", MmaOperands), ("wgmma", WgmmaOperands)):
+        getattr(loaded, f"sptc_{name}").argtypes = [handle, ctypes.POINTER(structure), ctypes.c_int]
+    loaded.sptc_get_shape.argtypes = [handle, ctypes.POINTER(Shape)]
+    loaded.sptc_metadata.argtypes = [handle, ctypes.c_int64, Input, ctypes.c_int32, Output, Output]
     return loaded

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from ..isa.memory import GENERATIONS, SWIZZLES, Swizzle
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, UNITS_PER_CHUNK, reachable
 from ..isa.numerics import BLOCK_GROUP, numerics
 from ..isa.tcgen05 import every_opcode, instructions_of
@@ -217,6 +218,18 @@ def _rule_row(name: str) -> str:
     return _braces([f'"{name}"', f"0x{legal:04x}", _braces(missing), f'"{rule.meaning}"'])
 
 
+def _swizzle_row(swizzle: Swizzle) -> str:
+    return _braces([f'"{swizzle.name}"', swizzle.row_bytes, swizzle.atom_bytes, swizzle.pattern_rows])
+
+
+def _generation_row(family: str) -> str:
+    generation, names = GENERATIONS[family], [*SWIZZLES]
+    codes = [generation.swizzles.get(code) for code in range(8)]
+    numbers = _braces(-1 if name is None else names.index(name) for name in codes)
+    fixed = (generation.fixed_bit, generation.fixed_bits, generation.fixed_value)
+    return _braces([generation.swizzle_bit, numbers, *fixed])
+
+
 def header() -> str:
     """Return the text of the header."""
     tables = _Header()
@@ -229,6 +242,8 @@ def header() -> str:
         _array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
         _array("Architecture", "ARCHITECTURES", architectures),
         _array("Rule", "RULES", [_rule_row(name) for name in RULES]),
+        _array("Swizzle", "SWIZZLES", [_swizzle_row(swizzle) for swizzle in SWIZZLES.values()]),
+        _array("Generation", "GENERATIONS", [_generation_row(family) for family in ("wgmma", "tcgen05")]),
         str(tables.numerics),
         str(tables.places),
         str(tables.columns),

@@ -102,6 +102,53 @@ typedef struct sptc_matrices {
 /* Computes D = A B + C as a chain of the instruction along K does, on so many threads (1 or more). */
 SPTC_API sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *matrices, int threads);
 
+/* What to do about metadata that the instruction leaves undefined. */
+typedef enum sptc_metadata_policy {
+    SPTC_STRICT = 0,   /* refuse it */
+    SPTC_SOFTWARE = 1, /* take a nibble 0 where all stored values of the chunk are zero, as libraries write it */
+    SPTC_SILICON = 2   /* compute what the multiplexers do */
+} sptc_metadata_policy;
+
+/* What the 32 threads of some warps hold for mma; 32-bit registers [tile][thread][register]. */
+typedef struct sptc_mma_operands {
+    int64_t tiles;
+    sptc_input a, b, c;
+    sptc_input e;                     /* [tile][thread], of a sparse instruction */
+    int32_t selector;                 /* sparsity selector */
+    int32_t metadata;                 /* an sptc_metadata_policy */
+    sptc_input scale_a, scale_b;      /* [tile][thread], of a block-scaled instruction */
+    int32_t byte_a, thread_a, byte_b, thread_b;
+    sptc_output d;                    /* may be the array of c */
+} sptc_mma_operands;
+
+/* Computes tiles of mma or mma.sp, on so many threads. Unless all metadata is taken, nothing is written. */
+SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_operands *operands, int threads);
+
+/* What the 128 threads of some warpgroups hold for wgmma, and images of shared memory, whose first byte has address 0. */
+typedef struct sptc_wgmma_operands {
+    int64_t tiles;
+    sptc_input c;                     /* the D that is added to; none without scale_d */
+    sptc_input a;                     /* none if a descriptor leads to A */
+    uint64_t a_descriptor, b_descriptor;
+    sptc_input e;
+    int32_t selector;
+    int32_t metadata;
+    sptc_input smem;
+    size_t smem_stride;               /* bytes from one tile's image to the next; 0: all tiles share one */
+    int32_t scale_d;                  /* 1, or 0: D = A B */
+    int32_t imm_scale_a, imm_scale_b; /* 1, or -1 of floats */
+    int32_t imm_trans_a, imm_trans_b; /* 0, or 1 of 16-bit elements in shared memory: MN-major */
+    sptc_output d;
+} sptc_wgmma_operands;
+
+/* Computes tiles of wgmma or wgmma.sp, on so many threads; likewise. */
+SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads);
+
+/* Gathers metadata from registers e, [tile][thread]: nibbles, and whether each is defined, both [tile][m][chunks]
+ * bytes; either may be left out. */
+SPTC_API sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
+                                   sptc_output nibbles, sptc_output defined);
+
 #ifdef __cplusplus
 }
 #endif

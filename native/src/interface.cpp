@@ -1,14 +1,18 @@
 // The C interface: arguments are checked here, exceptions end here.
 #include "sptc.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <string>
-#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "dispatch.h"
 #include "instruction.h"
 #include "product.h"
+#include "registers.h"
+#include "shared.h"
 
 using sptc::Error;
 
@@ -16,6 +20,7 @@ struct sptc_instruction {
     std::string error, text;
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
+    std::unique_ptr<sptc::Registers> registers;
     const sptc::Kernels *kernels = nullptr;  // the fastest if none are chosen
 };
 
@@ -74,9 +79,6 @@ void require_none(const sptc_input &buffer, const char *name) {
     if (buffer.data) throw Error(SPTC_SUPERFLUOUS, std::string("the instruction takes no ") + name + ".");
 }
 
-// Registers of a thread that hold so many elements together with the others.
-int registers(int elements, int bits, int threads) { return threads ? elements * bits / (32 * threads) : 0; }
-
 void check(const sptc_matrices &given, const sptc::Instruction &instruction, const sptc::Product &by) {
     const sptc::Form &form = *instruction.form;
     if (given.batch < 0 || given.m < 0 || given.n < 0 || given.k < form.k || given.k % form.k)
@@ -110,6 +112,125 @@ void check_threads(int threads) {
         throw Error(SPTC_BAD_VALUE, "threads must be 1 to " + std::to_string(MOST) + ", not " + std::to_string(threads) + ".");
 }
 
+// An instruction of a family, opened.
+const sptc::Instruction &opened_as(const sptc_instruction *handle, sptc::Family family, const char *name) {
+    const sptc::Instruction &instruction = opened(handle);
+    if (instruction.form->family != family)
+        throw Error(SPTC_NO_INSTRUCTION, handle->text + " is no " + name + " instruction.");
+    return instruction;
+}
+
+void check_range(const char *name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most)
+        throw Error(SPTC_BAD_VALUE, std::string(name) + " must be " + std::to_string(least) +
+                                        (most > least ? " to " + std::to_string(most) : "") + ", not " +
+                                        std::to_string(value) + ".");
+}
+
+void check_tiles(int64_t tiles) {
+    if (tiles < 0) throw Error(SPTC_BAD_SHAPE, "tiles must not be negative, not " + std::to_string(tiles) + ".");
+}
+
+// Registers of all threads of some tiles; nullptr for those that are not expected.
+template <typename Buffer>
+uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruction &instruction, int registers,
+                       const char *name) {
+    require_bytes(buffer, product(name, {tiles, instruction.form->threads, registers, 4}), name);
+    return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
+}
+
+// What mma and wgmma share.
+sptc::Held held_metadata(const sptc::Instruction &instruction, int64_t tiles, const sptc_input &e, int32_t selector,
+                         int32_t policy) {
+    sptc::Held held{};
+    check_tiles(tiles);
+    held.count = tiles;
+    held.adds = true;
+    check_range("metadata", policy, SPTC_STRICT, SPTC_SILICON);
+    held.policy = sptc::Policy(policy);
+    check_range("selector", selector, 0, instruction.form->selectors - 1);
+    held.selector = selector;
+    if (instruction.sparse())
+        held.e = registers_of(e, tiles, instruction, 1, "e");
+    else
+        require_none(e, "e");
+    return held;
+}
+
+const uint32_t *scales(const sptc_mma_operands &given, const sptc_input &data, const sptc::Instruction &instruction,
+                       const char *name, int byte, int thread, int threads) {
+    const sptc::Form &form = *instruction.form;
+    if (!form.scale_size) {
+        require_none(data, name);
+        return nullptr;
+    }
+    const std::string of = std::string(" of ") + name;
+    check_range(("the thread id" + of).c_str(), thread, 0, threads - 1);
+    check_range(("the byte id" + of).c_str(), byte, 0, 4 - form.scale_size);
+    if (byte % form.scale_size)
+        throw Error(SPTC_BAD_VALUE, "the byte id" + of + " must be a multiple of " + std::to_string(form.scale_size) +
+                                        ", not " + std::to_string(byte) + ".");
+    return registers_of(data, given.tiles, instruction, 1, name);
+}
+
+sptc::Held held_by(const sptc_mma_operands &given, const sptc::Instruction &instruction, const sptc::Registers &of) {
+    sptc::Held held = held_metadata(instruction, given.tiles, given.e, given.selector, given.metadata);
+    held.a = registers_of(given.a, given.tiles, instruction, of.a_registers(), "a");
+    held.b = registers_of(given.b, given.tiles, instruction, of.b_registers(), "b");
+    held.c = registers_of(given.c, given.tiles, instruction, of.d_registers(), "c");
+    held.d = registers_of(given.d, given.tiles, instruction, of.d_registers(), "d");
+    held.scale_a = scales(given, given.scale_a, instruction, "scale_a", given.byte_a, given.thread_a, 2);
+    held.scale_b = scales(given, given.scale_b, instruction, "scale_b", given.byte_b, given.thread_b, 4);
+    held.ids_a = {given.byte_a, given.thread_a};
+    held.ids_b = {given.byte_b, given.thread_b};
+    return held;
+}
+
+sptc::Held held_by(const sptc_wgmma_operands &given, const sptc::Instruction &instruction, const sptc::Registers &of) {
+    const sptc::Form &form = *instruction.form;
+    sptc::Held held = held_metadata(instruction, given.tiles, given.e, given.selector, given.metadata);
+    const int least_scale = instruction.a().is_integer() ? 1 : -1, most_trans = form.container_bits == 16 ? 1 : 0;
+    const bool shared_a = !given.a.data;
+    for (const auto &[name, value] : {std::pair("imm_scale_a", given.imm_scale_a), {"imm_scale_b", given.imm_scale_b}})
+        if (value != 1 && value != least_scale)
+            throw Error(SPTC_BAD_VALUE, std::string(name) + " must be 1" + (least_scale < 0 ? " or -1" : "") + ", not " +
+                                            std::to_string(value) + ".");
+    check_range("scale_d", given.scale_d, 0, 1);
+    check_range("imm_trans_a", given.imm_trans_a, 0, shared_a ? most_trans : 0);
+    check_range("imm_trans_b", given.imm_trans_b, 0, most_trans);
+    held.adds = given.scale_d != 0;
+    held.negates = given.imm_scale_a != given.imm_scale_b;
+    if (held.adds)
+        held.c = registers_of(given.c, given.tiles, instruction, of.d_registers(), "c");
+    held.d = registers_of(given.d, given.tiles, instruction, of.d_registers(), "d");
+    if (given.tiles) require(given.smem.data, "smem");
+    held.smem = static_cast<const uint8_t *>(given.smem.data);
+    const size_t images = given.smem_stride ? size_t(given.tiles) : 1;
+    size_t end = 0;
+    if (images && __builtin_mul_overflow(images - 1, given.smem_stride, &end)) end = SIZE_MAX;
+    const size_t image = given.smem_stride ? std::min(given.smem_stride, given.smem.bytes) : given.smem.bytes;
+    if (given.tiles && (end > given.smem.bytes || image > given.smem.bytes - end))
+        throw Error(SPTC_SHORT_BUFFER, "smem has " + std::to_string(given.smem.bytes) + " bytes, too few for " +
+                                           std::to_string(images) + " images " + std::to_string(given.smem_stride) +
+                                           " bytes apart.");
+    held.smem_stride = int64_t(given.smem_stride);
+    const auto found = [&](uint64_t descriptor, int mn, int k, int32_t transposed, const char *name) {
+        return sptc::addresses(sptc::decode_descriptor(descriptor, form.family, name), mn, k, form.container_bits,
+                               transposed != 0, image, name);
+    };
+    if (shared_a)
+        held.a_addresses = found(given.a_descriptor, instruction.m, form.stored_k, given.imm_trans_a, "a");
+    else
+        held.a = registers_of(given.a, given.tiles, instruction, of.a_registers(), "a");
+    held.b_addresses = found(given.b_descriptor, instruction.n, form.k, given.imm_trans_b, "b");
+    return held;
+}
+
+// The kernels that were chosen, or the fastest.
+const sptc::Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
+    return handle->kernels ? *handle->kernels : sptc::kernels_for(columns);
+}
+
 }  // namespace
 
 sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction) {
@@ -125,6 +246,7 @@ sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_
         require(architecture, "architecture");
         auto parsed = std::make_unique<sptc::Instruction>(sptc::parse(text, architecture));
         (*instruction)->product = std::make_unique<sptc::Product>(*parsed);
+        (*instruction)->registers = std::make_unique<sptc::Registers>(*parsed);
         (*instruction)->text = sptc::spelled(*parsed);
         (*instruction)->instruction = std::move(parsed);
     });
@@ -158,10 +280,9 @@ sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape) {
         shape->m = of.m, shape->n = of.n, shape->k = form.k;
         shape->stored_k = form.stored_k, shape->chunks = form.chunks, shape->selectors = form.selectors;
         shape->threads = form.threads;
-        shape->a_registers = registers(of.m * form.stored_k, form.container_bits, form.threads);
-        if (form.family == sptc::Family::MMA)
-            shape->b_registers = registers(of.n * form.k, form.container_bits, form.threads);
-        shape->d_registers = registers(of.m * of.n, of.d().bits, form.threads);
+        shape->a_registers = instruction->registers->a_registers();
+        shape->b_registers = instruction->registers->b_registers();
+        shape->d_registers = instruction->registers->d_registers();
         shape->operand_bytes = instruction->product->operand_bytes();
         shape->result_bytes = instruction->product->result_bytes();
         shape->scales = form.scale_size;
@@ -177,7 +298,50 @@ sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *ma
             matrices->batch, matrices->m, matrices->n, matrices->k, matrices->a.data, matrices->b.data,
             matrices->c.data, matrices->d.data, static_cast<const uint8_t *>(matrices->nibbles.data),
             static_cast<const uint8_t *>(matrices->scale_a.data), static_cast<const uint8_t *>(matrices->scale_b.data)};
-        const sptc::Kernels &kernels = instruction->kernels ? *instruction->kernels : sptc::kernels_for(matrices->n);
-        instruction->product->multiply(given, kernels, threads);
+        instruction->product->multiply(given, kernels_of(instruction, matrices->n), threads);
+    });
+}
+
+sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_operands *operands, int threads) {
+    return checked(instruction, [&] {
+        require(operands, "operands");
+        check_threads(threads);
+        const sptc::Instruction &of = opened_as(instruction, sptc::Family::MMA, "mma");
+        instruction->registers->compute(held_by(*operands, of, *instruction->registers), *instruction->product,
+                                        kernels_of(instruction, of.n), threads);
+    });
+}
+
+sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads) {
+    return checked(instruction, [&] {
+        require(operands, "operands");
+        check_threads(threads);
+        const sptc::Instruction &of = opened_as(instruction, sptc::Family::WGMMA, "wgmma");
+        instruction->registers->compute(held_by(*operands, of, *instruction->registers), *instruction->product,
+                                        kernels_of(instruction, of.n), threads);
+    });
+}
+
+sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
+                          sptc_output nibbles, sptc_output defined) {
+    return checked(instruction, [&] {
+        const sptc::Instruction &of = opened(instruction);
+        const sptc::Form &form = *of.form;
+        if (!of.sparse() || !form.threads)
+            throw Error(SPTC_NO_INSTRUCTION, instruction->text + " takes no metadata from registers.");
+        const sptc::Held held = held_metadata(of, tiles, e, selector, SPTC_STRICT);
+        const size_t of_tile = size_t(of.m) * size_t(form.chunks);
+        const size_t bytes = product("nibbles", {tiles, of.m, form.chunks});
+        if (nibbles.data) require_bytes(nibbles, bytes, "nibbles");
+        if (defined.data) require_bytes(defined, bytes, "defined");
+        std::vector<uint8_t> found(of_tile);
+        for (size_t tile = 0; tile < size_t(tiles); ++tile) {
+            instruction->registers->nibbles(held.e + tile * size_t(form.threads), selector, found.data());
+            for (size_t index = 0; index < of_tile; ++index) {
+                const size_t place = tile * of_tile + index;
+                if (nibbles.data) static_cast<uint8_t *>(nibbles.data)[place] = found[index];
+                if (defined.data) static_cast<uint8_t *>(defined.data)[place] = of.rule().legal >> found[index] & 1;
+            }
+        }
     });
 }

@@ -1,11 +1,8 @@
 #include "product.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
+
+#include "parallel.h"
 
 namespace sptc {
 
@@ -281,34 +278,18 @@ void Product::compute(const Matrices &matrices, const Kernels &kernels, const Bl
 
 void Product::multiply(const Matrices &matrices, const Kernels &kernels, int threads) const {
     const int64_t columns = divided(matrices.n, COLUMNS), rows = divided(matrices.m, ROWS);
-    const int64_t blocks = matrices.batch * columns * rows;
-    std::atomic<int64_t> next{0};
-    std::exception_ptr failure;
-    std::mutex failing;
-    const auto work = [&] {
-        try {
-            Scratch scratch;
-            for (int64_t number = next++; number < blocks; number = next++) {
-                Block block{};
-                block.tile = number / (columns * rows);
-                block.first_column = number / rows % columns * COLUMNS;
-                block.first_row = number % rows * ROWS;
-                block.rows = std::min(ROWS, matrices.m - block.first_row);
-                block.columns = int(std::min<int64_t>(COLUMNS, matrices.n - block.first_column));
-                block.stride = int(divided(block.columns, kernels.lanes)) * kernels.lanes;
-                compute(matrices, kernels, block, scratch);
-            }
-        } catch (...) {
-            const std::lock_guard<std::mutex> guard(failing);
-            failure = std::current_exception();
-            next = blocks;
-        }
-    };
-    std::vector<std::thread> others;
-    for (int64_t index = 1; index < std::min<int64_t>(threads, blocks); ++index) others.emplace_back(work);
-    work();
-    for (std::thread &other : others) other.join();
-    if (failure) std::rethrow_exception(failure);
+    in_parallel(matrices.batch * columns * rows, threads, [&] {
+        return [&, scratch = Scratch{}](int64_t number) mutable {
+            Block block{};
+            block.tile = number / (columns * rows);
+            block.first_column = number / rows % columns * COLUMNS;
+            block.first_row = number % rows * ROWS;
+            block.rows = std::min(ROWS, matrices.m - block.first_row);
+            block.columns = int(std::min<int64_t>(COLUMNS, matrices.n - block.first_column));
+            block.stride = int(divided(block.columns, kernels.lanes)) * kernels.lanes;
+            compute(matrices, kernels, block, scratch);
+        };
+    });
 }
 
 }  // namespace sptc

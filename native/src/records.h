@@ -45,6 +45,18 @@ struct Numerics {
     Rounding rounding;
 };
 
+// A permutation of shared memory, and where the fields stand that differ between generations of descriptors.
+struct Swizzle {
+    const char *name;
+    int row_bytes, atom_bytes, pattern_rows;
+};
+
+struct Generation {
+    int swizzle_bit;
+    int swizzles[8];  // numbers in SWIZZLES by code, -1 if there is none
+    int fixed_bit, fixed_bits, fixed_value;
+};
+
 // Thread and element in it (or bit, or byte) of row and column: sums over the bits of both.
 struct Places {
     uint16_t thread_of_row[8], thread_of_column[8], element_of_row[8], element_of_column[8];

@@ -46,6 +46,19 @@ constexpr Rule RULES[] = {
     {"tcgen05", 0x7350, {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {2, 2, 2, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1}}, "which wants one of 0b0100, 0b0110, 0b1000, 0b1001, 0b1100, 0b1101 or 0b1110"},
 };
 
+constexpr Swizzle SWIZZLES[] = {
+    {"none", 16, 16, 8},
+    {"32B", 32, 16, 8},
+    {"64B", 64, 16, 8},
+    {"128B", 128, 16, 8},
+    {"128B with 32B atoms", 128, 32, 4},
+};
+
+constexpr Generation GENERATIONS[] = {
+    {62, {0, 3, 2, 1, -1, -1, -1, -1}, 0, 0, 0},
+    {61, {0, 4, 3, -1, 2, -1, 1, -1}, 46, 3, 1},
+};
+
 constexpr Numerics NUMERICS[] = {
     {Method::FUSED, 8, 24, -20, Rounding::RNE_F16},
     {Method::FUSED, 16, 25, -21, Rounding::RNE_F16},

@@ -1,0 +1,46 @@
+// Pieces of work shared by threads.
+#ifndef SPTC_PARALLEL_H
+#define SPTC_PARALLEL_H
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace sptc {
+
+// Calls what `make_worker()` returns, made once in each thread, with the numbers from 0 to `pieces` - 1; this thread is
+// one of them. Of what pieces throw, that of the first one is thrown here.
+template <typename MakeWorker>
+void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
+    std::atomic<int64_t> next{0};
+    std::exception_ptr failure;
+    int64_t failed = pieces;
+    std::mutex failing;
+    const auto work = [&] {
+        int64_t number = pieces;
+        try {
+            auto worker = make_worker();
+            for (number = next++; number < pieces; number = next++) worker(number);
+        } catch (...) {
+            const std::lock_guard<std::mutex> guard(failing);
+            if (!failure || number < failed) failure = std::current_exception(), failed = number;
+            next = pieces;  // pieces before this one are begun already
+        }
+    };
+    std::vector<std::thread> others;
+    try {
+        for (int64_t index = 1; index < std::min<int64_t>(threads, pieces); ++index) others.emplace_back(work);
+    } catch (...) {  // the threads that there are do it
+    }
+    work();
+    for (std::thread &other : others) other.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace sptc
+
+#endif
