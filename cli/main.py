@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import area, campaign, compress, coverage, explain, gemm, gpu, hardware, instructions, prove, run, sweep
+from . import area, campaign, compress, coverage, explain, gemm, gpu, hardware, instructions, native, prove, run, sweep
 
 __all__ = ["main"]
 
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compress.add_parser(commands)
     gemm.add_parser(commands)
     gpu.add_parser(commands)
+    native.add_parser(commands)
     if word := next((word for word in arguments or () if "\0" in word), None):
         parser.error(f"{word!r} holds a NUL, which no word of a command line can")
     options = parser.parse_args(arguments)

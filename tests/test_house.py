@@ -30,8 +30,8 @@ MAY_IMPORT = {
     "formal": "rtl/cells rtl isa infra errors numpy amaranth vcd",
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "gemm": "api golden isa tensors infra errors numpy",
-    "cli": "verify formal synth gemm tensors api sim/benches sim/coverage sim/engine gpu golden rtl isa infra errors "
-    "numpy tqdm matplotlib __version__",
+    "cli": "verify formal synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl isa infra "
+    "errors numpy tqdm matplotlib __version__",
     "": "api isa errors cli",
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)

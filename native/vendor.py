@@ -1,0 +1,39 @@
+"""The C++ library's files for those who keep a copy of it in their own tree."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from ..errors import FileError
+from ..infra.files import write_whole
+
+__all__ = ["files", "write_files"]
+
+_FOLDER = Path(__file__).parent
+_PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "include/*.h", "src/*", "examples/*")
+
+
+def files() -> Iterator[PurePosixPath]:
+    """Yield every file that the library is built from, with examples, below its folder."""
+    for pattern in _PATTERNS:
+        for path in sorted(_FOLDER.glob(pattern)):
+            yield PurePosixPath(path.relative_to(_FOLDER).as_posix())
+
+
+def write_files(prefix: Path) -> int:
+    """Write all files below a folder, which is made if there is none; return how many.
+
+    Raises
+    ------
+    FileError
+        One of them cannot be written.
+    """
+    count = 0
+    for name in files():
+        path = prefix / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{path.parent} cannot be made ({error.strerror})") from None
+        write_whole(path, (_FOLDER / name).read_bytes())
+        count += 1
+    return count
