@@ -293,7 +293,8 @@ sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *ma
     return checked(instruction, [&] {
         require(matrices, "matrices");
         check_threads(threads);
-        check(*matrices, opened(instruction), *instruction->product);
+        const sptc::Instruction &of = opened(instruction);
+        check(*matrices, of, *instruction->product);
         const sptc::Matrices given{
             matrices->batch, matrices->m, matrices->n, matrices->k, matrices->a.data, matrices->b.data,
             matrices->c.data, matrices->d.data, static_cast<const uint8_t *>(matrices->nibbles.data),

@@ -13,7 +13,7 @@ constexpr int STRETCH = 128, COLUMNS = 64;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
 
-int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
+int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
 // f16 codes to f32 codes, and back where the number is one of f16.
 int32_t widened(uint16_t code) {
@@ -277,6 +277,7 @@ void Product::compute(const Matrices &matrices, const Kernels &kernels, const Bl
 }
 
 void Product::multiply(const Matrices &matrices, const Kernels &kernels, int threads) const {
+    if (!matrices.batch || !matrices.m || !matrices.n) return;
     const int64_t columns = divided(matrices.n, COLUMNS), rows = divided(matrices.m, ROWS);
     in_parallel(matrices.batch * columns * rows, threads, [&] {
         return [&, scratch = Scratch{}](int64_t number) mutable {

@@ -18,7 +18,7 @@ const Format &format_named(const char *name) {
 // The same value as an f16 has it: a subnormal e4m3 is a normal one, which can raise the alignment less.
 Raw widened(Raw narrow, const Format &format, const Format &f16) {
     if (narrow.exponent <= EXPONENT_OF_ZERO) return narrow;
-    int32_t significand = narrow.significand << (f16.fraction_bits - format.fraction_bits), exponent = narrow.exponent;
+    int32_t significand = narrow.significand * (1 << (f16.fraction_bits - format.fraction_bits)), exponent = narrow.exponent;
     const int32_t one = 1 << f16.fraction_bits;
     while ((significand < 0 ? -significand : significand) < one && exponent > f16.minimum_exponent()) {
         significand *= 2;

@@ -221,7 +221,7 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
 }
 
 void Registers::compute(const Held &held, const Product &product, const Kernels &kernels, int threads) const {
-    const auto pieces = (held.count + TILES - 1) / TILES;
+    const int64_t pieces = held.count / TILES + (held.count % TILES != 0);
     if (held.e && held.policy != Policy::SILICON)  // before anything is written
         in_parallel(pieces, threads, [&] {
             return [&, tiles = Tiles{}](int64_t number) mutable {

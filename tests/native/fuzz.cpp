@@ -1,0 +1,172 @@
+// Random and mutated calls of the C interface, for a build with sanitizers: SEED SECONDS FILE, a file with an
+// instruction and an architecture in each line, between them a tab. Buffers are exactly as long as is said, on the heap.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sptc.h"
+
+namespace {
+
+std::mt19937_64 randomness;
+
+uint64_t below(uint64_t end) { return randomness() % end; }
+bool happens(int in) { return below(uint64_t(in)) == 0; }
+
+std::string mutated(std::string text) {
+    static const char *const words[] = {".sp", ".f16", "m16n8k32", ".kind::", "(", ")", "::", ".", ".satfinite", ".m9999999n8k16", "\xff"};
+    for (uint64_t count = 1 + below(3); count; --count) {
+        const size_t place = size_t(below(text.size() + 1));
+        switch (below(5)) {
+            case 0: text.erase(place, size_t(below(8))); break;
+            case 1: text.insert(place, words[below(std::size(words))]); break;
+            case 2: text.insert(place, 1, char(1 + below(255))); break;
+            case 3: text = text.substr(0, place) + text; break;
+            default: if (place < text.size()) text[place] = char(1 + below(255));
+        }
+    }
+    return text;
+}
+
+// An array on the heap, filled at random.
+struct Buffer {
+    std::vector<uint8_t> bytes;
+
+    explicit Buffer(int64_t size) : bytes(size_t(size)) {
+        const uint64_t kind = below(4);
+        for (uint8_t &byte : bytes) byte = kind ? uint8_t(randomness()) : uint8_t(0x44);
+    }
+    template <typename View>
+    View as() {
+        const size_t shown = happens(60) ? size_t(below(bytes.size() + 1)) : bytes.size();
+        if (shown < bytes.size()) bytes.resize(shown), bytes.shrink_to_fit();
+        if (happens(80)) return {nullptr, bytes.size()};
+        return {bytes.data(), bytes.size()};
+    }
+    operator sptc_input() { return as<sptc_input>(); }
+    operator sptc_output() { return as<sptc_output>(); }
+};
+
+template <typename Integer>
+Integer spoiled(Integer right) {
+    if (!happens(40)) return right;
+    static const int64_t odd[] = {-1, 0, 1, 2, 3, 7, 100, INT32_MIN, INT32_MAX, int64_t(1) << 40,
+                                  std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    return happens(2) ? Integer(odd[below(std::size(odd))]) : Integer(right + Integer(below(3)) - 1);
+}
+
+sptc_status multiply(sptc_instruction *handle, const sptc_shape &shape) {
+    const int64_t batch = int64_t(below(3)), m = int64_t(below(20)), n = int64_t(below(40));
+    const int64_t steps = 1 + int64_t(below(3)), k = steps * shape.k, stored = steps * shape.stored_k;
+    Buffer a(batch * m * stored * shape.operand_bytes), b(batch * k * n * shape.operand_bytes);
+    Buffer c(batch * m * n * shape.result_bytes), d(batch * m * n * shape.result_bytes);
+    Buffer nibbles(batch * m * steps * shape.chunks), scale_a(batch * m * steps * shape.scales);
+    Buffer scale_b(batch * n * steps * shape.scales);
+    sptc_matrices matrices{spoiled(batch), spoiled(m), spoiled(n), spoiled(k), a, b, c, {}, {}, {}, d};
+    if (shape.chunks || happens(30)) matrices.nibbles = nibbles;
+    if (shape.scales || happens(30)) matrices.scale_a = scale_a, matrices.scale_b = scale_b;
+    return sptc_multiply(handle, happens(200) ? nullptr : &matrices, spoiled(1 + int(below(3))));
+}
+
+sptc_status mma(sptc_instruction *handle, const sptc_shape &shape) {
+    const int64_t tiles = int64_t(below(40)), threads = shape.threads ? shape.threads : 32;
+    const auto registers = [&](int count) { return Buffer(tiles * threads * count * 4); };
+    Buffer a = registers(shape.a_registers), b = registers(shape.b_registers), c = registers(shape.d_registers);
+    Buffer e = registers(1), scale_a = registers(1), scale_b = registers(1), d = registers(shape.d_registers);
+    sptc_mma_operands operands{};
+    operands.tiles = spoiled(tiles), operands.a = a, operands.b = b, operands.c = c, operands.d = d;
+    if (shape.chunks || happens(30)) operands.e = e;
+    if (shape.scales || happens(30)) operands.scale_a = scale_a, operands.scale_b = scale_b;
+    operands.selector = spoiled(int(below(uint64_t(shape.selectors) + 1))), operands.metadata = spoiled(int(below(3)));
+    operands.byte_a = spoiled(int(below(4))), operands.thread_a = spoiled(int(below(2)));
+    operands.byte_b = spoiled(int(below(4))), operands.thread_b = spoiled(int(below(4)));
+    return sptc_mma(handle, &operands, spoiled(1 + int(below(3))));
+}
+
+uint64_t descriptor() {
+    if (happens(10)) return randomness();
+    const uint64_t offsets = below(64) | below(64) << 16 | below(64) << 32 | below(8) << 49;
+    return offsets | below(4) << 62 | (happens(20) ? uint64_t(1) << below(64) : 0);
+}
+
+sptc_status wgmma(sptc_instruction *handle, const sptc_shape &shape) {
+    const int64_t tiles = int64_t(below(3)), image = happens(5) ? int64_t(below(4096)) : 65536;
+    const bool one_image = happens(3);
+    const auto registers = [&](int count) { return Buffer(tiles * shape.threads * count * 4); };
+    Buffer a = registers(shape.a_registers), c = registers(shape.d_registers), d = registers(shape.d_registers);
+    Buffer e = registers(1), smem(one_image ? image : tiles * image);
+    sptc_wgmma_operands operands{};
+    operands.tiles = spoiled(tiles), operands.c = c, operands.d = d, operands.smem = smem;
+    if (happens(2)) operands.a = a;
+    operands.a_descriptor = descriptor(), operands.b_descriptor = descriptor();
+    if (shape.chunks || happens(30)) operands.e = e;
+    operands.selector = spoiled(int(below(uint64_t(shape.selectors) + 1))), operands.metadata = spoiled(int(below(3)));
+    operands.smem_stride = spoiled(one_image ? size_t(0) : size_t(image));
+    operands.scale_d = spoiled(int(below(2)));
+    operands.imm_scale_a = spoiled(happens(2) ? 1 : -1), operands.imm_scale_b = spoiled(happens(2) ? 1 : -1);
+    operands.imm_trans_a = spoiled(int(happens(4))), operands.imm_trans_b = spoiled(int(happens(4)));
+    return sptc_wgmma(handle, &operands, spoiled(1 + int(below(3))));
+}
+
+sptc_status metadata(sptc_instruction *handle, const sptc_shape &shape) {
+    const int64_t tiles = int64_t(below(4)), cells = tiles * shape.m * shape.chunks;
+    Buffer e(tiles * shape.threads * 4), nibbles(cells), defined(cells);
+    return sptc_metadata(handle, spoiled(tiles), e, spoiled(int(below(4))), nibbles, defined);
+}
+
+[[noreturn]] void fail(const char *what, const std::string &text) {
+    std::printf("%s: %s\n", what, text.c_str());
+    std::exit(1);
+}
+
+// A status comes with a sentence, and none without one.
+void check(sptc_status status, sptc_instruction *handle, const std::string &text) {
+    const std::string said = sptc_last_error(handle);
+    if ((status == SPTC_OK) != said.empty() && status != SPTC_NO_MEMORY) fail("status and sentence disagree", text);
+    if (!said.empty() && said.back() != '.') fail("not a sentence", said);
+    if (status == SPTC_FAILED) fail("failed", said);
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+    if (count != 4) return 2;
+    randomness.seed(std::strtoull(words[1], nullptr, 10));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(std::atof(words[2]));
+    std::vector<std::pair<std::string, std::string>> lines;
+    std::ifstream file(words[3]);
+    for (std::string text, arch; std::getline(file, text, '\t') && std::getline(file, arch);) lines.emplace_back(text, arch);
+    static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
+    unsigned long calls = 0, accepted = 0;
+    for (; std::chrono::steady_clock::now() < end; ++calls) {
+        auto [text, arch] = lines[below(lines.size())];
+        if (happens(10)) text = mutated(text);
+        if (happens(40)) arch = mutated(arch);
+        sptc_instruction *handle = nullptr;
+        const sptc_status opened = sptc_open(happens(200) ? 7 : SPTC_ABI, happens(300) ? nullptr : text.c_str(),
+                                             happens(300) ? nullptr : arch.c_str(), &handle);
+        check(opened, handle, text);
+        sptc_shape shape{};
+        const sptc_status described = sptc_get_shape(handle, &shape);
+        check(described, handle, text);
+        if (opened != described && opened == SPTC_OK) fail("opened without a shape", text);
+        const sptc_status chosen = sptc_choose_kernels(handle, kernels[below(std::size(kernels))]);
+        check(chosen, handle, text);
+        for (int times = 0; times < 4; ++times) {
+            sptc_status (*const calls_of[])(sptc_instruction *, const sptc_shape &) = {multiply, mma, wgmma, metadata};
+            const sptc_status status = calls_of[below(4)](handle, shape);
+            check(status, handle, text);
+            accepted += status == SPTC_OK;
+            if (opened != SPTC_OK && status == SPTC_OK) fail("computed what was not opened", text);
+        }
+        sptc_close(handle);
+    }
+    std::printf("%lu instructions, %lu calls accepted\n", calls, accepted);
+    return accepted ? 0 : 1;
+}
