@@ -297,8 +297,32 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
+// Without branches, so that compilers find vectors.
+template <typename Container>
+bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
+            int32_t *exponents) {
+    const int fraction_bits = encoding.fraction_bits, sign_bit = fraction_bits + encoding.exponent_bits;
+    const int bias = encoding.bias, low_bit = encoding.low_bit;
+    const uint32_t fraction_mask = (1u << fraction_bits) - 1, top = (1u << encoding.exponent_bits) - 1;
+    int32_t specials = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint32_t code = uint32_t(containers[i]) >> low_bit;
+        const uint32_t fraction = code & fraction_mask, field = code >> fraction_bits & top;
+        const int32_t negative = -int32_t(code >> sign_bit & 1), special = -int32_t(field == top);
+        const int32_t subnormal = int32_t(field == 0);
+        const int32_t magnitude = int32_t(fraction | uint32_t(1 - subnormal) << fraction_bits) & ~special;
+        const int32_t finite = magnitude ? int32_t(field) + subnormal - bias : EXPONENT_OF_ZERO;
+        const int32_t infinite = EXPONENT_OF_INFINITY + negative;
+        significands[i] = ((magnitude ^ negative) - negative) * (1 << up);
+        exponents[i] = special ? (fraction ? EXPONENT_OF_NAN : infinite) : finite;
+        specials |= special;
+    }
+    return specials != 0;
+}
+
 }  // namespace
 
-extern const Kernels SPTC_KERNELS = {SPTC_KERNELS_NAME, LANES, fused, grouped, emulated, integer};
+extern const Kernels SPTC_KERNELS = {SPTC_KERNELS_NAME,  LANES,           fused, grouped, emulated, integer,
+                                     decode<uint16_t>, decode<uint32_t>};
 
 }  // namespace sptc

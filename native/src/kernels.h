@@ -38,10 +38,22 @@ struct BlockOfB {
 // Adds the products of a stretch to the accumulators `d`, f32 codes (also of f16 numbers) or integers, `stride` of them.
 using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
 
+// Fields of a code with Inf and NaN, and where it starts in its container.
+struct Encoding {
+    int fraction_bits, exponent_bits, bias, low_bit;
+};
+
+// Turns elements into raw numbers, with `up` zeros behind the significand; says whether one is Inf or NaN.
+template <typename Container>
+using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int up, int32_t *significands,
+                              int32_t *exponents);
+
 struct Kernels {
     const char *name;
     int lanes;  // `stride` is a multiple of it
     RowKernel fused, grouped, emulated, integer;
+    DecodeKernel<uint16_t> decode_16;
+    DecodeKernel<uint32_t> decode_32;
 };
 
 extern const Kernels portable_kernels;

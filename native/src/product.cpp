@@ -45,8 +45,8 @@ uint16_t narrowed(int32_t code) {
 struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
-    std::vector<int32_t> unordered, results;
-    std::vector<uint8_t> column;
+    std::vector<int32_t> ordered, ordered_offsets, results;
+    int32_t unit_offsets[16][4] = {};  // into a chunk of the block of B; negative if a slot meets none
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
@@ -123,27 +123,31 @@ void Product::decode_scales(const uint8_t *scales, int64_t count, int32_t *signi
     }
 }
 
-void Product::decode_columns(const Matrices &matrices, const Block &block, int64_t first_k, int k,
-                             Scratch &scratch) const {
+void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
+                             int k, Scratch &scratch) const {
     const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // rows for elements spliced of two
-    const size_t rows = size_t(k) + 1 + spare, size = rows * size_t(block.stride);
+    const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);
     scratch.b_special = false;
-    const int up = instruction_.numerics->method == Method::FUSED || instruction_.numerics->method == Method::EMULATED
-                       ? product_up_
-                       : 0;
-    const char *b = static_cast<const char *>(matrices.b);
-    for (int row = 0; row <= k; ++row) {
-        int32_t *significands = &scratch.b_significands[size_t(row) * size_t(block.stride)];
-        int32_t *exponents = &scratch.b_exponents[size_t(row) * size_t(block.stride)];
-        const int columns = row < k ? block.columns : 0;
-        const int64_t first = ((block.tile * matrices.k + first_k + row) * matrices.n + block.first_column);
-        if (columns)
-            scratch.b_special |= b_.decode(b + first * operand_bytes(), columns, 1, up, significands, exponents);
-        std::fill(significands + columns, significands + block.stride, 0);
-        std::fill(exponents + columns, exponents + block.stride, EXPONENT_OF_ZERO);
+    const Method method = instruction_.numerics->method;
+    const int up = method == Method::FUSED || method == Method::EMULATED ? product_up_ : 0;
+    const char *b = static_cast<const char *>(matrices.b) +
+                    ((block.tile * matrices.k + first_k) * matrices.n + block.first_column) * operand_bytes();
+    const bool at_once = block.stride == matrices.n;
+    for (int row = 0; row < k; row += at_once ? k : 1) {
+        int32_t *significands = &scratch.b_significands[size_t(row) * stride];
+        int32_t *exponents = &scratch.b_exponents[size_t(row) * stride];
+        const int64_t count = at_once ? k * int64_t(block.columns) : block.columns;
+        scratch.b_special |= b_.decode(kernels, b + row * matrices.n * operand_bytes(), count, up, significands, exponents);
+        if (at_once) continue;
+        std::fill(significands + block.columns, significands + block.stride, 0);
+        std::fill(exponents + block.columns, exponents + block.stride, EXPONENT_OF_ZERO);
     }
+    std::fill_n(&scratch.b_significands[size_t(k) * stride], stride, 0);
+    std::fill_n(&scratch.b_exponents[size_t(k) * stride], stride, EXPONENT_OF_ZERO);
+    for (int nibble = 0; nibble < 16; ++nibble)
+        for (int slot = 0; slot < 4; ++slot) scratch.unit_offsets[nibble][slot] = selected_[nibble].unit[slot] * block.stride;
     if (!group_) return;
     const int groups = k / form_.k * (form_.stored_k / group_), dense = instruction_.sparse() ? 2 : 1;
     scratch.b_scale_significands.assign(size_t(groups) * size_t(block.stride), 0);
@@ -160,7 +164,7 @@ void Product::decode_columns(const Matrices &matrices, const Block &block, int64
 }
 
 // Writes a row of elements whose halves are those that a nibble names; returns whether one is Inf or NaN.
-int32_t Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
+bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
                          Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];
     const uint32_t *b = static_cast<const uint32_t *>(matrices.b) +
@@ -184,52 +188,84 @@ int32_t Product::spliced(const Matrices &matrices, const Block &block, int64_t f
     return special;
 }
 
-void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
-                     Scratch &scratch) const {
-    const int stored = form_.stored_in_chunk, chunks = k / (2 * stored);
-    scratch.spliced_special = false;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-        const int nibble = nibbles[chunk] & 15;
-        const Selected &selected = selected_[nibble];
-        if (!selected.whole) {
-            scratch.spliced_special |= spliced(matrices, block, first_k, chunk, nibble, k + 1 + chunk, scratch) != 0;
-            scratch.offsets[size_t(chunk)] = (k + 1 + chunk) * block.stride;
-            continue;
-        }
-        for (int slot = 0; slot < stored; ++slot) {
-            const int row = selected.unit[slot] < 0 ? k : 2 * stored * chunk + selected.unit[slot];
-            scratch.offsets[size_t(chunk * stored + slot)] = row * block.stride;
-        }
+// Finds what the slots of whole chunks meet.
+template <int STORED>
+void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
+    const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;
+    int32_t *offsets = scratch.offsets.data();
+    for (int32_t start = 0; start < zero; start += chunk_offset) {
+        const int32_t *unit_offsets = scratch.unit_offsets[*nibbles++ & 15];
+        for (int slot = 0; slot < STORED; ++slot)
+            *offsets++ = unit_offsets[slot] < 0 ? zero : start + unit_offsets[slot];
     }
 }
 
-void Product::decode_row(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
-                         Scratch &scratch) const {
+void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
+                     Scratch &scratch) const {
+    if (form_.stored_in_chunk == 2) return select_whole<2>(nibbles, block, k, scratch);
+    if (form_.stored_in_chunk == 4) return select_whole<4>(nibbles, block, k, scratch);
+    scratch.spliced_special = false;
+    for (int chunk = 0; chunk < k / 2; ++chunk) {
+        const int nibble = nibbles[chunk] & 15;
+        int row = 2 * chunk + selected_[nibble].unit[0];
+        if (!selected_[nibble].whole) {
+            row = k + 1 + chunk;
+            scratch.spliced_special |= spliced(matrices, block, first_k, chunk, nibble, row, scratch);
+        }
+        scratch.offsets[size_t(chunk)] = row * block.stride;
+    }
+}
+
+// Decodes a stretch of all rows of a block of A.
+void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int k,
+                          Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1;
-    const int64_t line = block.tile * matrices.m + block.first_row + row, stored_k = matrices.k / per_k;
-    const int stored = k / per_k;
-    const int64_t first = line * stored_k + first_k / per_k;
-    scratch.a_significands.resize(size_t(stored));
-    scratch.a_exponents.resize(size_t(stored));
-    scratch.offsets.resize(size_t(stored));
+    const int64_t stored_k = matrices.k / per_k, stored = k / per_k;
+    const int64_t first = (block.tile * matrices.m + block.first_row) * stored_k + first_k / per_k;
     const char *a = static_cast<const char *>(matrices.a) + first * operand_bytes();
-    scratch.a_special = a_.decode(a, stored, 1, 0, scratch.a_significands.data(), scratch.a_exponents.data());
+    scratch.a_significands.resize(size_t(block.rows * stored));
+    scratch.a_exponents.resize(size_t(block.rows * stored));
+    scratch.offsets.resize(size_t(stored));
+    scratch.a_special = false;
+    const bool at_once = stored == stored_k;
+    for (int64_t row = 0; row < block.rows; row += at_once ? block.rows : 1)
+        scratch.a_special |= a_.decode(kernels, a + row * stored_k * operand_bytes(), at_once ? block.rows * stored : stored,
+                                       0, &scratch.a_significands[size_t(row * stored)],
+                                       &scratch.a_exponents[size_t(row * stored)]);
+    if (!instruction_.sparse())
+        for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
+}
+
+// Gathers what a row of A needs beside its own elements, and puts all in the order of the steps.
+RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
+                         Scratch &scratch) const {
+    const int per_k = instruction_.sparse() ? 2 : 1, stored = k / per_k;
+    const int64_t line = block.tile * matrices.m + block.first_row + row;
+    int32_t *significands = &scratch.a_significands[size_t(row * stored)];
+    int32_t *exponents = &scratch.a_exponents[size_t(row * stored)];
     if (instruction_.sparse()) {
         const int logical = 2 * form_.stored_in_chunk;
         select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k, scratch);
-    } else {
-        for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
     }
-    if (instruction_.numerics->method == Method::EMULATED)
-        for (std::vector<int32_t> *part : {&scratch.a_significands, &scratch.a_exponents, &scratch.offsets}) {
-            scratch.unordered = *part;
+    const int32_t *offsets = scratch.offsets.data();
+    if (instruction_.numerics->method == Method::EMULATED) {
+        scratch.ordered.resize(size_t(stored));
+        for (int32_t *part : {significands, exponents, scratch.offsets.data()}) {
+            std::copy_n(part, stored, scratch.ordered.data());
+            int32_t *into = part;
+            if (part == scratch.offsets.data()) {
+                scratch.ordered_offsets.resize(size_t(stored));
+                into = scratch.ordered_offsets.data();
+            }
             for (int slot = 0; slot < stored; ++slot) {
                 const int start = slot - slot % form_.stored_k;
-                (*part)[size_t(slot)] = scratch.unordered[size_t(start + order_[size_t(slot - start)])];
+                into[slot] = scratch.ordered[size_t(start + order_[size_t(slot - start)])];
             }
         }
-    if (!group_) return;
-    const int groups = stored / group_;
+        offsets = scratch.ordered_offsets.data();
+    }
+    bool special = scratch.a_special && std::any_of(exponents, exponents + stored, is_special);
+    const int groups = group_ ? stored / group_ : 0;
     scratch.a_scale_significands.resize(size_t(groups));
     scratch.a_scale_exponents.resize(size_t(groups));
     for (int group = 0; group < groups; ++group) {
@@ -237,43 +273,47 @@ void Product::decode_row(const Matrices &matrices, const Block &block, int64_t r
         int32_t *exponent = &scratch.a_scale_exponents[size_t(group)];
         decode_scales(matrices.scale_a + line * (matrices.k / form_.span) + span, 1,
                       &scratch.a_scale_significands[size_t(group)], exponent);
-        scratch.a_special |= is_special(*exponent);
+        special |= is_special(*exponent);
     }
+    return {significands, exponents, offsets, scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(),
+            special};
 }
 
 void Product::compute(const Matrices &matrices, const Kernels &kernels, const Block &block, Scratch &scratch) const {
     const RowKernel row_kernel = kernel(kernels);
     const bool half = result_bytes() == 2;
-    const auto each_output = [&](auto work) {
-        for (int64_t row = 0; row < block.rows; ++row) {
-            const int64_t line = (block.tile * matrices.m + block.first_row + row) * matrices.n + block.first_column;
-            for (int column = 0; column < block.columns; ++column)
-                work(scratch.results[size_t(row * block.stride + column)], line + column);
-        }
-    };
-    scratch.results.assign(size_t(block.rows * block.stride), 0);
-    if (half)
-        each_output([c = static_cast<const uint16_t *>(matrices.c)](int32_t &d, int64_t place) { d = widened(c[place]); });
-    else
-        each_output([c = static_cast<const int32_t *>(matrices.c)](int32_t &d, int64_t place) { d = c[place]; });
+    scratch.results.resize(size_t(block.rows * block.stride));
+    for (int64_t row = 0; row < block.rows; ++row) {
+        const int64_t first = (block.tile * matrices.m + block.first_row + row) * matrices.n + block.first_column;
+        int32_t *d = &scratch.results[size_t(row * block.stride)];
+        if (half)
+            std::transform(static_cast<const uint16_t *>(matrices.c) + first,
+                           static_cast<const uint16_t *>(matrices.c) + first + block.columns, d, widened);
+        else
+            std::copy_n(static_cast<const int32_t *>(matrices.c) + first, block.columns, d);
+        std::fill(d + block.columns, d + block.stride, 0);
+    }
     for (int64_t first_k = 0; first_k < matrices.k; first_k += panel_k_) {
         const int k = int(std::min<int64_t>(panel_k_, matrices.k - first_k));
         const Window steps = window(k);
-        decode_columns(matrices, block, first_k, k, scratch);
+        decode_columns(matrices, kernels, block, first_k, k, scratch);
+        decode_rows(matrices, kernels, block, first_k, k, scratch);
         for (int64_t row = 0; row < block.rows; ++row) {
-            decode_row(matrices, block, row, first_k, k, scratch);
-            const RowOfA a{scratch.a_significands.data(), scratch.a_exponents.data(), scratch.offsets.data(),
-                           scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(), scratch.a_special};
+            const RowOfA a = row_of_a(matrices, block, row, first_k, k, scratch);
             const BlockOfB b{scratch.b_significands.data(), scratch.b_exponents.data(),
                              scratch.b_scale_significands.data(), scratch.b_scale_exponents.data(), block.stride,
                              scratch.b_special || scratch.spliced_special};
             row_kernel(steps, a, b, &scratch.results[size_t(row * block.stride)]);
         }
     }
-    if (half)
-        each_output([d = static_cast<uint16_t *>(matrices.d)](int32_t code, int64_t place) { d[place] = narrowed(code); });
-    else
-        each_output([d = static_cast<int32_t *>(matrices.d)](int32_t code, int64_t place) { d[place] = code; });
+    for (int64_t row = 0; row < block.rows; ++row) {
+        const int64_t first = (block.tile * matrices.m + block.first_row + row) * matrices.n + block.first_column;
+        const int32_t *d = &scratch.results[size_t(row * block.stride)];
+        if (half)
+            std::transform(d, d + block.columns, static_cast<uint16_t *>(matrices.d) + first, narrowed);
+        else
+            std::copy_n(d, block.columns, static_cast<int32_t *>(matrices.d) + first);
+    }
 }
 
 void Product::multiply(const Matrices &matrices, const Kernels &kernels, int threads) const {

@@ -36,14 +36,19 @@ class Product {
     struct Block;
 
     void compute(const Matrices &matrices, const Kernels &kernels, const Block &block, Scratch &scratch) const;
-    void decode_columns(const Matrices &matrices, const Block &block, int64_t first_k, int k, Scratch &scratch) const;
-    void decode_row(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
+    void decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int k,
+                        Scratch &scratch) const;
+    void decode_rows(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int k,
+                     Scratch &scratch) const;
+    RowOfA row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
                     Scratch &scratch) const;
     void decode_scales(const uint8_t *scales, int64_t count, int32_t *significands, int32_t *exponents) const;
     void select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
                 Scratch &scratch) const;
-    int32_t spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
-                    Scratch &scratch) const;
+    template <int STORED>
+    void select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const;
+    bool spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
+                 Scratch &scratch) const;
     RowKernel kernel(const Kernels &kernels) const;
     Window window(int k) const;
 

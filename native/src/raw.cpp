@@ -1,5 +1,6 @@
 #include "raw.h"
 
+#include "kernels.h"
 #include "tables.h"
 
 namespace sptc {
@@ -64,39 +65,17 @@ Raw Decoder::decode(uint32_t container) const {
     return container_bits_ <= 8 ? of_byte_[container & 255] : decode_code(format_, container >> low_bit_);
 }
 
-// Of formats with Inf and NaN in 16 or 32 bits; without branches, so that compilers find vectors.
-template <typename Container>
-bool Decoder::decode_all(const Container *containers, int64_t count, int64_t stride, int up, int32_t *significands,
-                         int32_t *exponents) const {
-    const int fraction_bits = format_.fraction_bits, sign_bit = format_.bits - 1, bias = format_.bias;
-    const int low_bit = low_bit_;
-    const uint32_t fraction_mask = (1u << fraction_bits) - 1, top = (1u << format_.exponent_bits) - 1;
-    int32_t specials = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        const uint32_t code = uint32_t(containers[i * stride]) >> low_bit;
-        const uint32_t fraction = code & fraction_mask, field = code >> fraction_bits & top;
-        const int32_t negative = -int32_t(code >> sign_bit & 1), special = -int32_t(field == top);
-        const int32_t subnormal = int32_t(field == 0);
-        const int32_t magnitude = int32_t(fraction | uint32_t(1 - subnormal) << fraction_bits) & ~special;
-        const int32_t finite = magnitude ? int32_t(field) + subnormal - bias : EXPONENT_OF_ZERO;
-        const int32_t infinite = EXPONENT_OF_INFINITY + negative;
-        significands[i] = ((magnitude ^ negative) - negative) * (1 << up);
-        exponents[i] = special ? (fraction ? EXPONENT_OF_NAN : infinite) : finite;
-        specials |= special;
-    }
-    return specials != 0;
-}
-
-bool Decoder::decode(const void *containers, int64_t count, int64_t stride, int up, int32_t *significands,
+bool Decoder::decode(const Kernels &kernels, const void *containers, int64_t count, int up, int32_t *significands,
                      int32_t *exponents) const {
+    const Encoding encoding{format_.fraction_bits, format_.exponent_bits, format_.bias, low_bit_};
     if (container_bits_ == 16)
-        return decode_all(static_cast<const uint16_t *>(containers), count, stride, up, significands, exponents);
+        return kernels.decode_16(encoding, static_cast<const uint16_t *>(containers), count, up, significands, exponents);
     if (container_bits_ == 32)
-        return decode_all(static_cast<const uint32_t *>(containers), count, stride, up, significands, exponents);
+        return kernels.decode_32(encoding, static_cast<const uint32_t *>(containers), count, up, significands, exponents);
     const uint8_t *bytes = static_cast<const uint8_t *>(containers);
     bool special = false;
     for (int64_t i = 0; i < count; ++i) {
-        const Raw raw = of_byte_[bytes[i * stride]];
+        const Raw raw = of_byte_[bytes[i]];
         significands[i] = raw.significand * (1 << up);
         exponents[i] = raw.exponent;
         special |= is_special(raw.exponent);

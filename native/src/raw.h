@@ -8,6 +8,8 @@
 
 namespace sptc {
 
+struct Kernels;
+
 // Exponents of what has none: far below any floor, even two of them with two block scales; their significand is zero.
 constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
                   EXPONENT_OF_NAN = -20003;
@@ -27,18 +29,14 @@ class Decoder {
     // Fraction bits of a significand.
     int fraction_bits() const { return format_.fraction_bits; }
 
-    // Decodes `count` elements that stand `stride` apart; says whether one is Inf or NaN.
-    bool decode(const void *containers, int64_t count, int64_t stride, int up, int32_t *significands,
+    // Decodes `count` elements; says whether one is Inf or NaN.
+    bool decode(const Kernels &kernels, const void *containers, int64_t count, int up, int32_t *significands,
                 int32_t *exponents) const;
 
     // Decodes one element, whatever its container has around it.
     Raw decode(uint32_t container) const;
 
   private:
-    template <typename Container>
-    bool decode_all(const Container *containers, int64_t count, int64_t stride, int up, int32_t *significands,
-                    int32_t *exponents) const;
-
     Format format_;
     int container_bits_, low_bit_;
     Raw of_byte_[256];  // where a container has no more

@@ -31,14 +31,26 @@ Place place_of(int number, int row, int column) {
             sum_of_bits(places.element_of_row, row) + sum_of_bits(places.element_of_column, column)};
 }
 
-// Places of the elements of a matrix in what all threads hold together.
-std::vector<int32_t> positions(int number, int rows, int columns, int elements_of_a_thread) {
-    std::vector<int32_t> found;
+// Runs of a matrix whose elements have so many bits; the longer they are, the fewer are copied.
+Runs runs(int number, int rows, int columns, int elements_of_a_thread, int bits) {
+    Runs found;
+    found.bits = bits;
     for (int row = 0; row < rows; ++row)
         for (int column = 0; column < columns; ++column) {
             const Place place = place_of(number, row, column);
-            found.push_back(place.thread * elements_of_a_thread + place.element);
+            found.positions.push_back(place.thread * elements_of_a_thread + place.element);
         }
+    found.elements = found.positions.size();
+    std::vector<int32_t> &at = found.positions;
+    const auto pairs = [&at] {
+        for (size_t index = 0; index + 1 < at.size(); index += 2)
+            if (at[index] % 2 || at[index + 1] != at[index] + 1) return false;
+        return at.size() % 2 == 0;
+    };
+    for (; bits >= 8 && found.bits < 64 && pairs(); found.bits *= 2) {
+        for (size_t index = 0; index < at.size() / 2; ++index) at[index] = at[2 * index] / 2;
+        at.resize(at.size() / 2);
+    }
     return found;
 }
 
@@ -51,20 +63,60 @@ void split(int number, int rows, int columns, std::vector<int32_t> &threads, std
         }
 }
 
-template <typename Element>
-void take(const uint32_t *registers, const std::vector<int32_t> &positions, uint8_t *into) {
-    const uint8_t *bytes = reinterpret_cast<const uint8_t *>(registers);
-    for (size_t index = 0; index < positions.size(); ++index)
-        std::memcpy(into + index * sizeof(Element), bytes + size_t(positions[index]) * sizeof(Element), sizeof(Element));
+// Copies runs between registers and a matrix.
+template <typename Run>
+void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
+    for (int32_t position : runs.positions) {
+        std::memcpy(matrix, registers + size_t(position) * sizeof(Run), sizeof(Run));
+        matrix += sizeof(Run);
+    }
 }
 
-void take_elements(const uint32_t *registers, const std::vector<int32_t> &positions, int bits, uint8_t *into) {
-    if (bits == 32) return take<uint32_t>(registers, positions, into);
-    if (bits == 16) return take<uint16_t>(registers, positions, into);
-    if (bits == 8) return take<uint8_t>(registers, positions, into);
+template <typename Run>
+void put(const uint8_t *matrix, const Runs &runs, uint8_t *registers) {
+    for (int32_t position : runs.positions) {
+        std::memcpy(registers + size_t(position) * sizeof(Run), matrix, sizeof(Run));
+        matrix += sizeof(Run);
+    }
+}
+
+void take(const uint32_t *registers, const Runs &runs, uint8_t *matrix) {
     const uint8_t *bytes = reinterpret_cast<const uint8_t *>(registers);
-    for (size_t index = 0; index < positions.size(); ++index)
-        into[index] = bytes[positions[index] / 2] >> 4 * (positions[index] & 1) & 15;
+    switch (runs.bits) {
+        case 4:
+            for (int32_t position : runs.positions) *matrix++ = bytes[position / 2] >> 4 * (position & 1) & 15;
+            break;
+        case 8: return take<uint8_t>(bytes, runs, matrix);
+        case 16: return take<uint16_t>(bytes, runs, matrix);
+        case 32: return take<uint32_t>(bytes, runs, matrix);
+        default: return take<uint64_t>(bytes, runs, matrix);
+    }
+}
+
+// Of results, which have 16 bits at least.
+void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
+    uint8_t *bytes = reinterpret_cast<uint8_t *>(registers);
+    switch (runs.bits) {
+        case 16: return put<uint16_t>(matrix, runs, bytes);
+        case 32: return put<uint32_t>(matrix, runs, bytes);
+        default: return put<uint64_t>(matrix, runs, bytes);
+    }
+}
+
+// Gathers elements from addresses of an image, `columns` lines of them turned into columns.
+template <typename Element>
+void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, uint8_t *into) {
+    const size_t length = addresses.size() / columns;
+    for (size_t column = 0; column < columns; ++column)
+        for (size_t index = 0; index < length; ++index)
+            std::memcpy(into + (index * columns + column) * sizeof(Element), image + addresses[column * length + index],
+                        sizeof(Element));
+}
+
+void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, int bits, uint8_t *into) {
+    if (bits == 32) return take_shared<uint32_t>(image, addresses, columns, into);
+    if (bits == 16) return take_shared<uint16_t>(image, addresses, columns, into);
+    return take_shared<uint8_t>(image, addresses, columns, into);
 }
 
 void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, const std::vector<int32_t> &bytes,
@@ -81,19 +133,27 @@ struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
 
-Registers::Registers(const Instruction &instruction) : instruction_(instruction), zero_{} {
+Registers::Registers(const Instruction &instruction) : instruction_(instruction), legal_{}, zero_{} {
     const Form &form = *instruction.form;
     if (!form.threads) return;
     const int per_register = 32 / form.container_bits, per_result = 32 / instruction.d().bits;
     a_registers_ = instruction.m * form.stored_k / (per_register * form.threads);
     d_registers_ = instruction.m * instruction.n / (per_result * form.threads);
-    a_ = positions(form.places[0], instruction.m, form.stored_k, a_registers_ * per_register);
+    a_ = runs(form.places[0], instruction.m, form.stored_k, a_registers_ * per_register, form.container_bits);
     if (form.places[1] >= 0) {
         b_registers_ = form.k * instruction.n / (per_register * form.threads);
-        b_ = positions(form.places[1], form.k, instruction.n, b_registers_ * per_register);
+        b_ = runs(form.places[1], form.k, instruction.n, b_registers_ * per_register, form.container_bits);
     }
-    d_ = positions(form.places[2], instruction.m, instruction.n, d_registers_ * per_result);
-    if (instruction.sparse()) split(form.places[3], instruction.m, form.chunks, e_thread_, e_bit_);
+    d_ = runs(form.places[2], instruction.m, instruction.n, d_registers_ * per_result, instruction.d().bits);
+    if (instruction.sparse()) {
+        split(form.places[3], instruction.m, form.chunks, e_thread_, e_bit_);
+        // Every register that holds nibbles holds eight.
+        e_whole_ = e_thread_;
+        std::sort(e_whole_.begin(), e_whole_.end());
+        e_whole_.erase(std::unique(e_whole_.begin(), e_whole_.end()), e_whole_.end());
+        for (int byte = 0; byte < 256; ++byte)
+            legal_[byte] = instruction.rule().legal >> (byte & 15) & instruction.rule().legal >> (byte >> 4) & 1;
+    }
     if (form.scale_size) {
         split(form.places[4], instruction.m, form.scale_size, scale_a_thread_, scale_a_byte_);
         split(form.places[5], instruction.n, form.scale_size, scale_b_thread_, scale_b_byte_);
@@ -115,10 +175,16 @@ void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
     const Form &form = *instruction_.form;
     const Rule &rule = instruction_.rule();
     const int bytes = std::max(1, form.container_bits / 8) * form.stored_in_chunk;
+    const uint32_t *e = held.e + size_t(tile) * size_t(form.threads) + held.selector * form.lanes_a_selector;
+    const auto is_legal = [&](int32_t thread) {
+        const uint32_t word = e[thread];
+        return legal_[word & 255] & legal_[word >> 8 & 255] & legal_[word >> 16 & 255] & legal_[word >> 24];
+    };
+    if (std::all_of(e_whole_.begin(), e_whole_.end(), is_legal)) return;
     tiles.nibbles.resize(e_thread_.size());
     nibbles(held.e + size_t(tile) * size_t(form.threads), held.selector, tiles.nibbles.data());
     if (held.policy == Policy::SOFTWARE) {
-        tiles.a.resize(a_.size() * size_t(std::max(1, form.container_bits / 8)));
+        tiles.a.resize(a_.elements * size_t(std::max(1, form.container_bits / 8)));
         gather_a(held, tile, tiles.a.data());
     }
     const auto is_zero = [&](size_t chunk) {
@@ -150,13 +216,11 @@ void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
 
 void Registers::gather_a(const Held &held, int64_t tile, uint8_t *into) const {
     const Form &form = *instruction_.form;
-    const size_t bytes = size_t(std::max(1, form.container_bits / 8));
     if (held.a) {
         const size_t registers = size_t(form.threads) * size_t(a_registers_);
-        take_elements(held.a + size_t(tile) * registers, a_, form.container_bits, into);
+        take(held.a + size_t(tile) * registers, a_, into);
     } else {
-        for (size_t index = 0; index < a_.size(); ++index)
-            std::memcpy(into + index * bytes, held.smem + tile * held.smem_stride + held.a_addresses[index], bytes);
+        take_shared(held.smem + tile * held.smem_stride, held.a_addresses, 1, form.container_bits, into);
     }
 }
 
@@ -164,30 +228,26 @@ void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t plac
     const Form &form = *instruction_.form;
     const size_t threads = size_t(form.threads), number = size_t(tile);
     const size_t bytes = size_t(std::max(1, form.container_bits / 8));
-    const uint8_t *image = held.smem ? held.smem + tile * held.smem_stride : nullptr;
-    uint8_t *a = &tiles.a[place * a_.size() * bytes];
+    uint8_t *a = &tiles.a[place * a_.elements * bytes];
     gather_a(held, tile, a);
     if (held.e)
         nibbles(held.e + number * threads, held.selector, &tiles.nibbles[place * e_thread_.size()]);
     // The sign of the products, as measured, is that of A: behind the selection, where two elements may be spliced.
     if (held.negates)
-        for (size_t index = 0; index < a_.size(); ++index) a[index * bytes + bytes - 1] ^= 0x80;
+        for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
     const size_t b_elements = size_t(form.k) * size_t(instruction_.n);
     uint8_t *b = &tiles.b[place * b_elements * bytes];
     if (held.b) {
-        take_elements(held.b + number * threads * size_t(b_registers_), b_, form.container_bits, b);
+        take(held.b + number * threads * size_t(b_registers_), b_, b);
     } else {
-        for (int column = 0; column < instruction_.n; ++column)  // addresses are column by column
-            for (int k = 0; k < form.k; ++k)
-                std::memcpy(b + (size_t(k) * size_t(instruction_.n) + size_t(column)) * bytes,
-                            image + held.b_addresses[size_t(column) * size_t(form.k) + size_t(k)], bytes);
+        take_shared(held.smem + tile * held.smem_stride, held.b_addresses, size_t(instruction_.n), form.container_bits, b);
     }
     const size_t result_bytes = size_t(instruction_.d().bits / 8);
-    uint8_t *c = &tiles.c[place * d_.size() * result_bytes];
+    uint8_t *c = &tiles.c[place * d_.elements * result_bytes];
     if (held.adds)
-        take_elements(held.c + number * threads * size_t(d_registers_), d_, instruction_.d().bits, c);
+        take(held.c + number * threads * size_t(d_registers_), d_, c);
     else
-        std::memset(c, 0, d_.size() * result_bytes);
+        std::memset(c, 0, d_.elements * result_bytes);
     if (form.scale_size) {
         take_scales(held.scale_a + number * threads, scale_a_thread_, scale_a_byte_, held.ids_a, 2,
                     &tiles.scale_a[place * scale_a_thread_.size()]);
@@ -200,8 +260,8 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
                              int64_t count, Tiles &tiles) const {
     const Form &form = *instruction_.form;
     const size_t bytes = size_t(product.operand_bytes()), result_bytes = size_t(product.result_bytes());
-    const size_t some = size_t(count), results = some * d_.size() * result_bytes;
-    tiles.a.resize(some * a_.size() * bytes);
+    const size_t some = size_t(count), results = some * d_.elements * result_bytes;
+    tiles.a.resize(some * a_.elements * bytes);
     tiles.b.resize(some * size_t(form.k) * size_t(instruction_.n) * bytes);
     tiles.c.resize(results);
     tiles.d.resize(results);
@@ -212,12 +272,11 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
     const Matrices matrices{count, instruction_.m, instruction_.n, form.k, tiles.a.data(), tiles.b.data(), tiles.c.data(),
                             tiles.d.data(), tiles.nibbles.data(), tiles.scale_a.data(), tiles.scale_b.data()};
     product.multiply(matrices, kernels, 1);
-    uint8_t *into = reinterpret_cast<uint8_t *>(held.d + size_t(first) * size_t(form.threads * d_registers_));
-    const size_t of_tile = size_t(form.threads * d_registers_) * 4;
-    for (size_t place = 0; place < some; ++place)
-        for (size_t index = 0; index < d_.size(); ++index)
-            std::memcpy(into + place * of_tile + size_t(d_[index]) * result_bytes,
-                        &tiles.d[(place * d_.size() + index) * result_bytes], result_bytes);
+    for (size_t place = 0; place < some; ++place) {
+        const uint8_t *from = &tiles.d[place * d_.elements * result_bytes];
+        uint32_t *into = held.d + (size_t(first) + place) * size_t(form.threads) * size_t(d_registers_);
+        put(from, d_, into);
+    }
 }
 
 void Registers::compute(const Held &held, const Product &product, const Kernels &kernels, int threads) const {

@@ -32,6 +32,13 @@ struct Held {
     bool adds, negates;
 };
 
+// Where runs of a matrix, row by row, lie in the registers of all threads.
+struct Runs {
+    int bits = 0;                    // of a run: a whole element at least, unless that has 4
+    size_t elements = 0;             // in all
+    std::vector<int32_t> positions;  // of each run, counted in runs
+};
+
 // Places of an instruction's operands, and what computes with them.
 class Registers {
   public:
@@ -58,10 +65,11 @@ class Registers {
 
     Instruction instruction_;
     int a_registers_ = 0, b_registers_ = 0, d_registers_ = 0;
-    // Of every element, row by row: its place among the elements of all threads.
-    std::vector<int32_t> a_, b_, d_;
+    Runs a_, b_, d_;
     // Of every nibble: thread, and lowest bit; of every scale: thread, and byte.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
+    std::vector<int32_t> e_whole_;  // threads that hold them, eight each, with selector 0
+    bool legal_[256];               // bytes of two defined nibbles
     bool zero_[256];  // bytes that hold zero, of elements of 4 and 8 bits
 };
 

@@ -1,0 +1,200 @@
+"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and the machine's limit."""
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from measure import Row, best_seconds, options, show
+from sptc.errors import BackendError
+from sptc.golden.matrix import multiply as golden
+from sptc.infra.compiler import cxx_compiler, run_tool
+from sptc.isa.instructions import Instruction, parse
+from sptc.isa.operands import MatrixOperands
+from sptc.native.backend import multiply
+from sptc.native.library import ABI, Input, MmaOperands, Output, library
+from sptc.sim.benches.random_operands import random_operands
+
+import golden as peers  # keeps this process on one core before numpy is imported
+
+ORDERED = "mma.sp::ordered_metadata.sync.aligned"
+#: What is promised of matrices, in G kept MAC/s.
+MATRICES = {
+    "f16": (f"{ORDERED}.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", 2),
+    "bf16": (f"{ORDERED}.m16n8k32.row.col.f32.bf16.bf16.f32", "sm_90", 0),
+    "e4m3": (f"{ORDERED}.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32", "sm_120", 2),
+    "s8": (f"{ORDERED}.m16n8k64.row.col.satfinite.s32.s8.s8.s32", "sm_90", 8),
+    "mxf4": (f"{ORDERED}.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "sm_120", 1),
+}
+THROUGH_REGISTERS = 1
+TIMES_MMASIM = 40
+GIB = 1 << 30
+#: The multiplications alone: lanes of 32 bits, nothing selected, aligned or rounded.
+LIMIT = """
+#include <cstdint>
+extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int64_t times) {
+    constexpr int K = 64, LANES = 64;
+    for (int64_t time = 0; time < times; ++time)
+        for (int lane = 0; lane < LANES; lane += 32) {
+            int32_t sum[32] = {};
+            for (int k = 0; k < K; ++k)
+                for (int i = 0; i < 32; ++i) sum[i] += a[(time & 7) * K + k] * b[k * LANES + lane + i];
+            for (int i = 0; i < 32; ++i) d[lane + i] ^= sum[i];
+        }
+    return times * K * LANES;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed: a product M x N x K, tiles, and the rows of a large product of so many rows and columns."""
+
+    m: int
+    n: int
+    k: int
+    tiles: int
+    rows: int
+    large: int
+
+
+FULL = Size(m=512, n=512, k=1024, tiles=4096, rows=64, large=8192)
+SMALL = Size(m=16, n=8, k=128, tiles=16, rows=2, large=128)
+
+
+def limit() -> float:
+    """Return the multiplications a second of a plain loop for AVX2, in G."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "limit.cpp").write_text(LIMIT, encoding="utf-8")
+        words = [cxx_compiler(), "-O3", "-mavx2", "-fPIC", "-shared", "-o", "limit.so", "limit.cpp"]
+        run_tool(words, folder, "the C++ compiler", "a loop of multiplications")
+        loop = ctypes.CDLL(str(folder / "limit.so"))
+    a, b, d = (np.ones(count, np.int32) for count in (8 * 64, 64 * 64, 64))
+    times = 20_000
+    loop.products.restype = ctypes.c_int64
+    arguments = (
+        a.ctypes.data_as(ctypes.c_void_p),
+        b.ctypes.data_as(ctypes.c_void_p),
+        d.ctypes.data_as(ctypes.c_void_p),
+    )
+    seconds = best_seconds(lambda: loop.products(*arguments, ctypes.c_int64(times)))
+    return times * 64 * 64 / seconds / 1e9
+
+
+def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
+    """Return normal values, or any codes of what is not f16, with legal metadata."""
+    rng = np.random.default_rng(0)
+    if i.a.name == "f16":
+        shapes = (1, m, k // 2), (1, k, n)
+        a, b = (rng.standard_normal(shape, np.float32).astype(np.float16).view(np.uint16) for shape in shapes)
+    elif i.a.name == "bf16":
+        shapes = (1, m, k // 2), (1, k, n)
+        a, b = ((rng.standard_normal(s, np.float32).view(np.uint32) >> 16).astype(np.uint16) for s in shapes)
+    else:
+        most = 1 << (4 if i.container_bits == 4 else 8 if i.a.is_integer else 6)
+        a, b = (rng.integers(0, most, shape, np.uint8) for shape in ((1, m, k // 2), (1, k, n)))
+    nibbles = rng.choice(peers.ORDERED, (1, m, k // i.k * i.chunks))
+    scales: list[np.ndarray | None] = [None, None]
+    if i.scale_size:
+        scales = [rng.integers(120, 134, (1, lines, k // i.k * i.scale_size), np.uint8) for lines in (m, n)]
+    return MatrixOperands(a, b, np.zeros((1, m, n), np.uint32), nibbles, *scales)
+
+
+def of_matrices(size: Size, most: float) -> Iterator[Row]:
+    """Yield the speed on matrices of each format, and what else computes them."""
+    work = size.m * size.n * size.k / 2 / 1e9
+    for name, (text, arch, promised) in MATRICES.items():
+        i = parse(text)
+        operands = matrices(i, size.m, size.n, size.k)
+        seconds = best_seconds(lambda i=i, arch=arch, operands=operands: multiply(i, arch, operands))
+        of_golden = best_seconds(lambda i=i, arch=arch, operands=operands: golden(i, arch, operands), 1)
+        shape = f"{size.m}x{size.n}x{size.k}"
+        yield Row(f"{shape} {name} matrix", "G kept MAC/s", work / seconds, f"at least {promised}" if promised else "")
+        yield Row("  of the multiplications alone", "%", 100 * work / seconds / most)
+        yield Row("  times the golden model", "x", of_golden / seconds)
+        if name == "f16" and (peer := mmasim(i, operands)):
+            yield Row("  times mmasim 2.1.1", "x", peer / seconds, f"at least {TIMES_MMASIM}")
+
+
+def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
+    """Return the seconds of mmasim on some rows, for all of them."""
+    rows = min(64, operands.a.shape[1])
+    part = operands.take(slice(None), slice(rows))
+    assert part.nibbles is not None
+    gathered = np.moveaxis(part.b[0][peers.kept_rows(part.nibbles[0], i.granularity)], 1, 2)
+    seconds = peers.mmasim_seconds(np.broadcast_to(part.a[0][:, None], gathered.shape), gathered, part.c[0])
+    return seconds and seconds * operands.a.shape[1] / rows
+
+
+def through_registers(tiles: int) -> Row:
+    """Return the speed on what threads hold, m16n8k32 f16."""
+    text, arch, _ = MATRICES["f16"]
+    i = parse(text)
+    held = random_operands(i, "mid", tiles, np.random.default_rng(0))
+    assert held.e is not None
+    d = np.empty_like(held.c)
+
+    def given(array: np.ndarray, kind: type[Input] = Input) -> Input:
+        return kind(array.ctypes.data, array.nbytes)
+
+    operands = MmaOperands(tiles, *map(given, (held.a, held.b, held.c, held.e)), 0, 0, d=given(d, Output))
+    handle = ctypes.c_void_p()
+    assert library().sptc_open(ABI, text.encode(), arch.encode(), ctypes.byref(handle)) == 0
+    seconds = best_seconds(lambda: library().sptc_mma(handle, ctypes.byref(operands), 1))
+    library().sptc_close(handle)
+    speed = peers.kept(i) * tiles / seconds / 1e9
+    return Row("m16n8k32 f16 through registers", "G kept MAC/s", speed, f"at least {THROUGH_REGISTERS}")
+
+
+def large(size: Size, small: bool) -> Iterator[Row]:
+    """Yield time, extrapolated from some rows, and memory of a large product in a process of its own, on two cores."""
+    words = [sys.executable, __file__, "--large", *(["--small"] if small else [])]
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    name = f"{size.large}^3 sparse f16 on two cores"
+    yield Row(f"{name}, from {size.rows} rows", "s", float(printed[0]))
+    yield Row(f"{name}, peak memory", "GiB", float(printed[1]), "below 1")
+
+
+def compute_large(size: Size) -> None:
+    """Multiply some rows on two cores; print seconds for all rows, and the peak memory in GiB with a whole A and D."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    text, arch, _ = MATRICES["f16"]
+    i = parse(text)
+    operands = matrices(i, size.rows, size.large, size.large)
+    start = time.perf_counter()
+    multiply(i, arch, operands, threads=2)
+    seconds = (time.perf_counter() - start) * size.large / size.rows
+    others = 2 * (size.large - size.rows) * size.large * 4 + (size.large - size.rows) * size.large
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(seconds, (used + others) / GIB)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = options(__doc__)
+    parser.add_argument("--large", action="store_true", help="only compute rows of the large product")
+    chosen = parser.parse_args()
+    size = SMALL if chosen.small else FULL
+    if chosen.large:
+        compute_large(size)
+        return
+    most = limit()
+    rows = [Row("multiplications alone, AVX2, 32 bits", "G/s", most)]
+    rows += of_matrices(size, most)
+    rows += [through_registers(size.tiles), *large(size, chosen.small)]
+    show(rows, chosen.json)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BackendError as error:
+        sys.exit(str(error))
