@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and the machine's limit."""
+"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and what limits it."""
 
 import ctypes
 import os

@@ -96,7 +96,8 @@ class Shape(ctypes.Structure):
         (name, ctypes.c_int32)
         for name in (
             *("m", "n", "k", "stored_k", "chunks", "selectors", "threads"),
-            *("a_registers", "b_registers", "d_registers", "operand_bytes", "result_bytes", "scales"),
+            *("a_registers", "b_registers", "d_registers", "operand_bytes", "result_bytes"),
+            *("operand_bits", "scales", "defined_nibbles"),
         )
     )
 

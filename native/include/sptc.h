@@ -71,7 +71,9 @@ typedef struct sptc_shape {
     int32_t a_registers, b_registers, d_registers; /* of a thread; 0 where an operand is not in registers */
     int32_t operand_bytes;  /* of an element of A or B in a matrix */
     int32_t result_bytes;   /* of an element of C or D */
+    int32_t operand_bits;   /* of an element of A or B in a register */
     int32_t scales;         /* block scales of a row of A or a column of B, 0 if there are none */
+    int32_t defined_nibbles; /* bit i: nibble i is defined; 0 if the instruction is dense */
 } sptc_shape;
 
 /* Says what an instruction takes and gives. */

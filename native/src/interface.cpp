@@ -285,7 +285,9 @@ sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape) {
         shape->d_registers = instruction->registers->d_registers();
         shape->operand_bytes = instruction->product->operand_bytes();
         shape->result_bytes = instruction->product->result_bytes();
+        shape->operand_bits = form.container_bits;
         shape->scales = form.scale_size;
+        shape->defined_nibbles = of.sparse() ? of.rule().legal : 0;
     });
 }
 

@@ -101,6 +101,11 @@ def test_golden_model(arch: str) -> None:
     assert check(arch, "golden") >= 5 * 9
 
 
+@pytest.mark.parametrize("arch", LAST)
+def test_library(arch: str) -> None:
+    assert check(arch, "native") >= 5 * 9
+
+
 @pytest.mark.parametrize(
     "arch", [pytest.param(arch, marks=[] if arch in COMPILED else pytest.mark.regression) for arch in LAST]
 )

@@ -105,3 +105,10 @@ def test_no_sanitizer_complains(example: str, sources: Path, tmp_path: Path) -> 
     words = [source, build / "libsptc.a", "-Iinclude", "-lstdc++", "-lm", "-pthread", *flags.split()]
     run([compiler, *words, "-o", tmp_path / "program"], sources)
     assert run([tmp_path / "program"], tmp_path).startswith(EXAMPLES[example])
+
+
+def test_the_program_of_the_readme_is_the_first_example() -> None:
+    root = Path(__file__).parents[2]
+    program = (root / "native" / "examples" / "first.c").read_text(encoding="utf-8")
+    assert f"```c\n{program}```\n" in (root / "README.md").read_text(encoding="utf-8")
+    assert len(program.splitlines()) < 60

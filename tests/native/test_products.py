@@ -94,6 +94,26 @@ def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None
             check(i, arch, rng, kernels=kernels)
 
 
+def test_full_windows() -> None:
+    """Products as large as the formats have, all of one sign, with an accumulator beside them."""
+    rng = np.random.default_rng(0)
+    for i, arch in cases():
+        if i.a.is_integer:
+            continue
+        operands = random_product(i, "narrow", rng, 2, 9)
+        one_sign = {}
+        for name, fmt in (("a", i.a), ("b", i.b)):
+            codes = getattr(operands, name)
+            # The exponent of 1 with every fraction bit; of e2m1, which has too few, any.
+            largest = (fmt.bias << fmt.fraction_bits | (1 << fmt.fraction_bits) - 1) << i.low_bit(fmt)
+            one_sign[name] = np.full_like(codes, largest)
+        nibbles = None if operands.nibbles is None else np.full_like(operands.nibbles, 0b1110)
+        c = np.full_like(operands.c, 0x7BFF if i.d.bits == 16 else 0x41FFFFFF)
+        c[:, 1] = 0
+        full = replace(operands, **one_sign, nibbles=nibbles, c=c)
+        np.testing.assert_array_equal(multiply(i, arch, full), golden(i, arch, full), f"{i} on {arch}")
+
+
 def test_threads_change_nothing(rng: np.random.Generator) -> None:
     instruction = parse(F16)
     operands = random_product(instruction, "mid", rng, 700, 300)

@@ -25,7 +25,7 @@ ROOT = TESTS.parent
 #: Tests of the faults themselves: with one planted already, they would plant two.
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
 #: Folders and files that compile, synthesise, prove or package, in the order of their patience.
-_SLOW = ("verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
+_SLOW = ("native", "verify", "api", "sim", "cli", "gemm", "formal", "benches", "synth")
 #: Seconds after which tests of a stage are taken to hang, and what is said of them.
 _PATIENCE = 600
 _HANGS = "hangs:"

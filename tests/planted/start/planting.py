@@ -28,6 +28,7 @@ ROOMS = {
     "isa": ("isa",),
     "verify": ("verify",),
     "gemm": ("gemm",),
+    "native": ("native",),
 }
 #: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
 _COMPILED = ("rtl", "isa")
