@@ -9,7 +9,7 @@ from ..infra.files import write_whole
 __all__ = ["files", "write_files"]
 
 _FOLDER = Path(__file__).parent
-_PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "include/*.h", "src/*", "examples/*")
+_PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "include/*.h", "src/*", "dpi/*", "examples/*")
 
 
 def files() -> Iterator[PurePosixPath]:
