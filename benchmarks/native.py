@@ -1,28 +1,31 @@
 """Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and what limits it."""
 
-import ctypes
-import os
-import resource
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from measure import Row, best_seconds, one_core, options, show
 
-import numpy as np
-from measure import Row, best_seconds, options, show
-from sptc.errors import BackendError
-from sptc.golden.matrix import multiply as golden
-from sptc.infra.compiler import cxx_compiler, run_tool
-from sptc.isa.instructions import Instruction, parse
-from sptc.isa.operands import MatrixOperands
-from sptc.native.backend import multiply
-from sptc.native.library import ABI, Input, MmaOperands, Output, library
-from sptc.sim.benches.random_operands import random_operands
+one_core()
 
-import golden as peers  # keeps this process on one core before numpy is imported
+import ctypes  # noqa: E402
+import os  # noqa: E402
+import resource  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import numpy as np  # noqa: E402
+from sptc.errors import BackendError  # noqa: E402
+from sptc.golden.matrix import multiply as golden_model  # noqa: E402
+from sptc.infra.compiler import cxx_compiler, run_tool  # noqa: E402
+from sptc.isa.instructions import Instruction, parse  # noqa: E402
+from sptc.isa.operands import MatrixOperands  # noqa: E402
+from sptc.native.backend import multiply  # noqa: E402
+from sptc.native.library import ABI, Input, MmaOperands, Output, library  # noqa: E402
+from sptc.sim.benches.random_operands import random_operands  # noqa: E402
+
+import golden as peers  # noqa: E402
 
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
 #: What is promised of matrices, in G kept MAC/s.
@@ -115,7 +118,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
         i = parse(text)
         operands = matrices(i, size.m, size.n, size.k)
         seconds = best_seconds(lambda i=i, arch=arch, operands=operands: multiply(i, arch, operands))
-        of_golden = best_seconds(lambda i=i, arch=arch, operands=operands: golden(i, arch, operands), 1)
+        of_golden = best_seconds(lambda i=i, arch=arch, operands=operands: golden_model(i, arch, operands), 1)
         shape = f"{size.m}x{size.n}x{size.k}"
         yield Row(f"{shape} {name} matrix", "G kept MAC/s", work / seconds, f"at least {promised}" if promised else "")
         yield Row("  of the multiplications alone", "%", 100 * work / seconds / most)

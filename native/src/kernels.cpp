@@ -241,7 +241,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
         Longs total = truncated(c_significand << (window.numerics.alignment_bits - 23), largest - c_exponent);
         for (int group = 0; group < groups; ++group) {
-            const Longs term = __builtin_convertvector(half(terms[group], side), Longs) << window.product_up;
+            const Longs term = __builtin_convertvector(half(terms[group], side), Longs) << window.group_up;
             total += truncated(term, largest - __builtin_convertvector(half(exponents[group], side), Longs));
         }
         const HalfInts unit = half(e_max, side) - window.numerics.alignment_bits;

@@ -11,11 +11,10 @@ namespace sptc {
 // What a step does, beside its operands.
 struct Window {
     Numerics numerics;
-    int slots;                // kept products of a step
-    int steps;                // steps of the stretch
-    int product_up;           // zeros behind a product in units of the last bit kept
-    int least_c_exponent;     // of a number of the accumulator's format that is not zero
-    int scale_fraction_bits;  // of both block scales together
+    int slots;             // kept products of a step
+    int steps;             // steps of the stretch
+    int group_up;          // zeros behind the scaled sum of a group, in units of the last bit kept
+    int least_c_exponent;  // of a number of the accumulator's format that is not zero
     bool scaled, saturates;
 };
 

@@ -109,18 +109,11 @@ Window Product::window(int k) const {
     if (numerics.method == Method::EMULATED) window.slots = form_.stored_k / 2;
     if (numerics.method == Method::INTEGER) window.slots = form_.stored_k;
     window.steps = k / form_.k * (form_.stored_k / window.slots);
-    window.product_up = product_up_;
+    window.group_up = product_up_;
     window.least_c_exponent = FORMATS[form_.c].minimum_exponent();
     window.scaled = form_.scale_size != 0;
     window.saturates = form_.satfinite;
     return window;
-}
-
-void Product::decode_scales(const uint8_t *scales, int64_t count, int32_t *significands, int32_t *exponents) const {
-    for (int64_t i = 0; i < count; ++i) {
-        significands[i] = scale_[scales[i]].significand;
-        exponents[i] = scale_[scales[i]].exponent;
-    }
 }
 
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
@@ -158,8 +151,9 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
             const int64_t span = (first_k + int64_t(group) * group_ * dense) / form_.span;
             const uint8_t *code = matrices.scale_b + (block.tile * matrices.n + block.first_column + column) * spans + span;
             const size_t place = size_t(group) * size_t(block.stride) + size_t(column);
-            decode_scales(code, 1, &scratch.b_scale_significands[place], &scratch.b_scale_exponents[place]);
-            scratch.b_special |= is_special(scratch.b_scale_exponents[place]);
+            scratch.b_scale_significands[place] = scale_[*code].significand;
+            scratch.b_scale_exponents[place] = scale_[*code].exponent;
+            scratch.b_special |= is_special(scale_[*code].exponent);
         }
 }
 
@@ -270,10 +264,10 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
     scratch.a_scale_exponents.resize(size_t(groups));
     for (int group = 0; group < groups; ++group) {
         const int64_t span = (first_k + int64_t(group) * group_ * per_k) / form_.span;
-        int32_t *exponent = &scratch.a_scale_exponents[size_t(group)];
-        decode_scales(matrices.scale_a + line * (matrices.k / form_.span) + span, 1,
-                      &scratch.a_scale_significands[size_t(group)], exponent);
-        special |= is_special(*exponent);
+        const Raw scale = scale_[matrices.scale_a[line * (matrices.k / form_.span) + span]];
+        scratch.a_scale_significands[size_t(group)] = scale.significand;
+        scratch.a_scale_exponents[size_t(group)] = scale.exponent;
+        special |= is_special(scale.exponent);
     }
     return {significands, exponents, offsets, scratch.a_scale_significands.data(), scratch.a_scale_exponents.data(),
             special};

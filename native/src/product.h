@@ -42,7 +42,6 @@ class Product {
                      Scratch &scratch) const;
     RowOfA row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
                     Scratch &scratch) const;
-    void decode_scales(const uint8_t *scales, int64_t count, int32_t *significands, int32_t *exponents) const;
     void select(const uint8_t *nibbles, const Matrices &matrices, const Block &block, int64_t first_k, int k,
                 Scratch &scratch) const;
     template <int STORED>
@@ -55,7 +54,7 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_up_;         // zeros behind a product in units of the last bit kept
+    int product_up_;         // zeros behind a product, or a scaled group of them, in units of the last bit kept
     int panel_k_;            // logical k of a stretch
     int group_;              // kept products that share a block scale, 0 without
     Raw scale_[256];         // block scales by code

@@ -1,6 +1,7 @@
 """The library by itself: written out, built by make and CMake, installed, found, and used from C and C++."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from sptc.cli import main
 from sptc.infra.compiler import cxx_compiler
+from sptc.native.library import KERNELS
 from sptc.native.vendor import files
 
 EXAMPLES = {
@@ -44,6 +46,18 @@ def test_every_source_is_written(sources: Path) -> None:
     written = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
     wanted = {p.relative_to(here).as_posix() for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
     assert written == {name for name in wanted if not name.endswith(".py")} == {str(name) for name in files()}
+
+
+def test_all_ways_to_build_compile_the_same_kernels() -> None:
+    here = Path(__file__).parents[2] / "native"
+    makefile, cmake = ((here / name).read_text(encoding="utf-8") for name in ("Makefile", "CMakeLists.txt"))
+    sources = {path.stem for path in (here / "src").glob("*.cpp")} - {"kernels"}
+    assert set(re.findall(r"^SOURCES = (.*)$", makefile, re.M)[0].split()) == sources
+    assert {name.removesuffix(".cpp") for name in re.findall(r"src/(\w+)\.cpp", cmake)} == sources | {"kernels"}
+    for kernels, flags in KERNELS.items():
+        assert f"kernels_{kernels}.o" in makefile
+        assert f"sptc_kernels({' '.join([kernels, *flags])})" in cmake
+        assert not flags or f"kernels_{kernels}.o: FOR = {' '.join(flags)}" in makefile
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
