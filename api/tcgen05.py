@@ -237,7 +237,8 @@ class _Execution:
 
 
 def _integer(name: str, value: object, opcode: Opcode) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    # A difference of times of numpy is one of its integers.
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
         raise OperandError(f"{name} of {opcode} must be an int, not {type(value).__name__}")
     return int(value)
 

@@ -148,7 +148,8 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
         If it is no 64-bit number, sets a reserved bit, or names no swizzle.
     """
     if not 0 <= value < 1 << 64:
-        raise OperandError(f"a shared-memory descriptor must be a 64-bit number, not {value:#x}")
+        number = f"{value:#x}" if value.bit_length() <= 128 else shown(value)
+        raise OperandError(f"a shared-memory descriptor must be a 64-bit number, not {number}")
     generation = GENERATIONS[family]
     fixed_mask = (1 << generation.fixed_bits) - 1
     swizzle_code = value >> generation.swizzle_bit

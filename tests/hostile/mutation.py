@@ -148,7 +148,7 @@ def mutated_value(value: Any, rng: Random) -> Any:
         near = [lambda: not value, lambda: np.bool_(value), lambda: int(value)]
     elif isinstance(value, int):
         near = [lambda: value ^ 1 << int(rng.integers(72)), lambda: value + int(rng.integers(-3, 4))]
-        near += [lambda: np.uint64(value & (1 << 64) - 1), lambda: float(value) if value < 1 << 100 else 0.0]
+        near += [lambda: np.uint64(value & (1 << 64) - 1), lambda: float(value) if abs(value) < 1 << 100 else 0.0]
     elif isinstance(value, tuple):
         near = [lambda: _mutated_items(value, rng)] * 4
     choices = [*near, lambda: _other(value, rng)]
