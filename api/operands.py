@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ __all__ = [
     "checked_selector",
     "describe",
     "in_blocks",
+    "is_integer",
     "registers",
 ]
 
@@ -61,6 +62,11 @@ def describe(value: object) -> str:
     return type(value).__name__
 
 
+def is_integer(value: object) -> TypeGuard[int]:
+    """Tell whether a value is an integer of Python or numpy; a bool, or a difference of times of numpy, is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
 def registers(name: str, value: object, tail: tuple[int, ...], instruction: Instruction) -> Registers:
     """Return `value` if it is a uint32 array whose shape ends in `tail`."""
     if not isinstance(value, np.ndarray) or value.dtype != np.uint32 or value.shape[-len(tail) :] != tail:
@@ -71,7 +77,7 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
     """Return the sparsity selector, of Python's type: maps are kept by it. Raise unless the instruction has it."""
-    if isinstance(selector, bool) or not isinstance(selector, (int, np.integer)):
+    if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
         last = instruction.sparsity_selectors - 1

@@ -35,6 +35,7 @@ from .operands import (
     check_metadata,
     describe,
     in_blocks,
+    is_integer,
 )
 
 __all__ = ["tcgen05_mma"]
@@ -103,7 +104,7 @@ def tcgen05_mma(
         ``"sm_110a"``.
     backend : str
         ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
-        Amaranth's simulator.
+        Amaranth's simulator; ``"native"``: the model in C++.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -237,8 +238,7 @@ class _Execution:
 
 
 def _integer(name: str, value: object, opcode: Opcode) -> int:
-    # A difference of times of numpy is one of its integers.
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         raise OperandError(f"{name} of {opcode} must be an int, not {type(value).__name__}")
     return int(value)
 

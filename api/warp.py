@@ -1,7 +1,5 @@
 """``mma`` and ``mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
 
-import numpy as np
-
 from ..errors import InstructionError, OperandError, shown
 from ..golden.registers import gather_warp, pack
 from ..isa.architectures import TARGETS, require_target
@@ -20,6 +18,7 @@ from .operands import (
     checked_selector,
     describe,
     in_blocks,
+    is_integer,
     registers,
 )
 
@@ -93,8 +92,8 @@ def mma(
         ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
     backend : str
         ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
-        Amaranth's simulator, which is slow and needs no compiler; ``"cuda"``: an NVIDIA GPU of that architecture, with
-        whatever numerics it has.
+        Amaranth's simulator, which is slow and needs no compiler; ``"native"``: the model in C++; ``"cuda"``: an NVIDIA
+        GPU of that architecture, with whatever numerics it has.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -166,7 +165,7 @@ def _scale(
     data, byte_id, thread_id = value
     byte_ids = range(0, 4, instruction.scale_size)
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, range(threads))):
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number not in accepted:
+        if not is_integer(number) or number not in accepted:
             choices = " or ".join(map(str, accepted))
             raise OperandError(f"the {label} in {name} of {instruction} must be {choices}, not {shown(number)}")
     return registers(name, data, (32,), instruction), int(byte_id), int(thread_id)

@@ -21,6 +21,7 @@ from .operands import (
     checked_selector,
     describe,
     in_blocks,
+    is_integer,
     registers,
 )
 
@@ -153,7 +154,7 @@ def _immediates(
     _check_immediate("imm_trans_b", trans_b, transposes, instruction)
     if not a_in_registers:
         _check_immediate("imm_trans_a", trans_a, transposes, instruction)
-    elif not isinstance(trans_a, (int, np.integer)) or trans_a:
+    elif not is_integer(trans_a) or trans_a:
         raise OperandError(f"imm_trans_a of {instruction} must be 0 where a is held in registers, not {shown(trans_a)}")
     return Immediates(
         sparsity_selector=selector,
@@ -165,12 +166,12 @@ def _immediates(
 
 
 def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instruction: Instruction) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value not in accepted:
+    if not is_integer(value) or value not in accepted:
         raise OperandError(f"{name} of {instruction} must be {' or '.join(map(str, accepted))}, not {shown(value)}")
 
 
 def _shared_operand(name: str, value: object, instruction: Instruction, transposed: int) -> SharedMap:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         held = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
         raise OperandError(f"{name} of {instruction} must be {held}, not {describe(value)}")
     descriptor = decode_descriptor(int(value), instruction.family)

@@ -21,8 +21,8 @@ from sptc.golden.matrix import multiply as golden_model  # noqa: E402
 from sptc.infra.compiler import cxx_compiler, run_tool  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import MatrixOperands  # noqa: E402
-from sptc.native.backend import multiply  # noqa: E402
-from sptc.native.library import ABI, Input, MmaOperands, Output, library  # noqa: E402
+from sptc.native.backend import multiply, opened  # noqa: E402
+from sptc.native.library import Input, MmaOperands, Output, library  # noqa: E402
 from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 
 import golden as peers  # noqa: E402
@@ -149,10 +149,8 @@ def through_registers(tiles: int) -> Row:
         return kind(array.ctypes.data, array.nbytes)
 
     operands = MmaOperands(tiles, *map(given, (held.a, held.b, held.c, held.e)), 0, 0, d=given(d, Output))
-    handle = ctypes.c_void_p()
-    assert library().sptc_open(ABI, text.encode(), arch.encode(), ctypes.byref(handle)) == 0
-    seconds = best_seconds(lambda: library().sptc_mma(handle, ctypes.byref(operands), 1))
-    library().sptc_close(handle)
+    with opened(i, arch) as handle:
+        seconds = best_seconds(lambda: library().sptc_mma(handle, ctypes.byref(operands), 1))
     speed = peers.kept(i) * tiles / seconds / 1e9
     return Row("m16n8k32 f16 through registers", "G kept MAC/s", speed, f"at least {THROUGH_REGISTERS}")
 
@@ -175,7 +173,8 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    others = 2 * (size.large - size.rows) * size.large * 4 + (size.large - size.rows) * size.large
+    # Of each other row: C and D, and of A half its elements and a nibble for every two of those.
+    others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)
 

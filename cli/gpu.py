@@ -10,14 +10,14 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import __version__
-from ..errors import FileError
+from ..errors import FileError, InstructionError
 from ..gpu.device import Device, device
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..verify.campaign_state import Record, campaign_record
 from ..verify.register_file import write
-from ..verify.shards import Plan, draw
+from ..verify.shards import LEAST, Plan, draw
 from .arguments import integer
 from .campaign import add_limits, common, conduct
 
@@ -62,6 +62,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every one that the GPU has)"
     )
     record.add_argument("--tiles", type=integer(1), default=64, metavar="N", help="tiles of each (default %(default)s)")
+    record.add_argument(
+        "--least", action="store_true", help="tiles around the least exponent of floats, instead of random bits"
+    )
     record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
     record.set_defaults(execute=_record)
 
@@ -114,9 +117,13 @@ def _write(path: Path | None, record: Record, held: Device) -> None:
 
 def _record(options: argparse.Namespace) -> int:
     held = device()
-    chosen = [parse(text) for text in dict.fromkeys(options.instruction)]
+    chosen = [parse(text) for text in dict.fromkeys(options.instruction)] or _instructions(held)
+    if options.least and not options.instruction:
+        chosen = [i for i in chosen if not i.a.is_integer]
     for instruction in chosen:
         require_architecture(instruction, held.arch)
+        if options.least and instruction.a.is_integer:
+            raise InstructionError(f"{instruction} multiplies integers; --least is of floats.")
     recorded = f"{held.name}, CUDA {held.cuda}, {datetime.now(timezone.utc):%Y-%m-%d}"
     plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_n=True)
     try:
@@ -124,11 +131,12 @@ def _record(options: argparse.Namespace) -> int:
     except OSError as error:
         raise FileError(f"{options.folder} cannot be made ({error.strerror})") from None
     files = 0
-    for number, instruction in enumerate(tqdm(chosen or _instructions(held), unit="file", leave=False, disable=None)):
-        shard = replace(plan.shard(0), index=number, arch=held.arch, instruction=instruction, distribution="bits")
-        file = draw(replace(shard, any_nibble=False))
+    distribution = LEAST if options.least else "bits"
+    for number, instruction in enumerate(tqdm(chosen, unit="file", leave=False, disable=None)):
+        shard = replace(plan.shard(0), index=number, arch=held.arch, instruction=instruction)
+        file = draw(replace(shard, distribution=distribution, any_nibble=False))
         file = replace(file, d=file.run("cuda"), recorded=recorded)
-        path = _path(options.folder, instruction)
+        path = _path(options.folder, instruction, ".least" if options.least else "")
         try:
             write(path, file)
         except OSError as error:
@@ -142,5 +150,5 @@ def _instructions(held: Device) -> list[Instruction]:
     return [i for i in every_instruction() if held.arch in i.architectures]
 
 
-def _path(folder: Path, instruction: Instruction) -> Path:
-    return folder / f"{str(instruction).replace('::', '-')}.npz"
+def _path(folder: Path, instruction: Instruction, suffix: str) -> Path:
+    return folder / f"{str(instruction).replace('::', '-')}{suffix}.npz"

@@ -12,12 +12,12 @@ from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from .library import ABI, Input, Matrices, Output, library
 
-__all__ = ["NativeBackend", "multiply"]
+__all__ = ["NativeBackend", "multiply", "opened"]
 
 
 @contextmanager
-def _opened(instruction: Instruction, arch: str, kernels: str) -> Iterator[ctypes.c_void_p]:
-    """Open an instruction in the library, and close it."""
+def opened(instruction: Instruction, arch: str, kernels: str = "") -> Iterator[ctypes.c_void_p]:
+    """Open an instruction in the library, and close it; `kernels` as of :func:`multiply`."""
     handle = ctypes.c_void_p()
     try:
         _check(handle, library().sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
@@ -72,7 +72,7 @@ def multiply(
     assert c is not None
     d = np.empty_like(c)
     matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
-    with _opened(instruction, arch, kernels) as handle:
+    with opened(instruction, arch, kernels) as handle:
         _check(handle, library().sptc_multiply(handle, ctypes.byref(matrices), threads))
     return d
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InstructionError
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
-from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from ..isa.memory import GENERATIONS, SWIZZLES, Swizzle
-from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, UNITS_PER_CHUNK, reachable
+from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
 from ..isa.numerics import BLOCK_GROUP, numerics
 from ..isa.tcgen05 import every_opcode, instructions_of
 
@@ -74,6 +75,17 @@ def forms() -> list[Form]:
         rows.add(i.m)
         columns.add(i.n)
     return [Form(i, tuple(sorted(rows)), tuple(sorted(columns))) for i, rows, columns in found.values()]
+
+
+def _says_scale_size(instruction: Instruction) -> bool:
+    """Tell whether the number of block scales must be written, because the kind has several."""
+    i = instruction
+    if i.family == "tcgen05":
+        return bool(i.scale_size) and all(o.scale_word for o in every_opcode() if o.kind == i.kind)
+    try:
+        return i.scale_size is not None and parse(str(i).replace(f".scale_vec::{i.scale_size}X", "")) != i
+    except InstructionError:
+        return True
 
 
 def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
@@ -195,14 +207,21 @@ class _Header:
             if (selectors > 1 and i.family != "tcgen05")
             else 0
         )
+        lanes_a_thread_id = [
+            int((scale_map(widest, operand, 0, 1).lanes - scale_map(widest, operand, 0, 0).lanes)[0, 0])
+            if i.scale_size and i.family == "mma"
+            else 0
+            for operand in "ab"
+        ]
         sparse = {"": "DENSE", "sp": "SPARSE", "sp::ordered_metadata": "ORDERED"}[i.sparse]
         return _braces([
             f"Family::{i.family.upper()}", f"Sparsity::{sparse}", self._multiples(form.rows),
             self._multiples(form.columns), i.k, *(self.formats[fmt.name] for fmt in (i.a, i.b, i.c, i.d)),
-            f'"{i.kind}"', int(i.satfinite), i.scale_size or 0,
+            f'"{i.kind}"', int(i.satfinite), i.scale_size or 0, int(_says_scale_size(i)),
             self.formats[i.scale_format.name] if i.scale_format else -1, i.span or 0, i.container_bits,
             i.low_bit(i.a), i.low_bit(i.b), i.stored_k, i.chunks, granularity.stored if granularity else 0,
-            [*RULES].index(i.rule.name) if i.rule else -1, selectors, lanes_a_selector, i.threads,
+            [*RULES].index(i.rule.name) if i.rule else -1, selectors, lanes_a_selector,
+            *lanes_a_thread_id, i.threads,
             _braces(self._places_of(widest)), _braces(self._numerics_of(i, arch) for arch in ARCHITECTURES),
         ])  # fmt: skip
 
@@ -238,7 +257,7 @@ def header() -> str:
     architectures = [_braces([f'"{arch}"', muxes.index(MUX_OF_ARCHITECTURE[arch])]) for arch in ARCHITECTURES]
     parts = [
         _PREAMBLE,
-        f"\nconstexpr int UNITS_PER_CHUNK = {UNITS_PER_CHUNK};\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",
+        f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",
         _array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
         _array("Architecture", "ARCHITECTURES", architectures),
         _array("Rule", "RULES", [_rule_row(name) for name in RULES]),

@@ -9,98 +9,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS, pack, pack_nibbles
 from ..isa.formats import Format, Specials
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, scale_map
 from ..isa.instructions import Instruction
 from ..isa.metadata import nibble
 from ..isa.operands import MatrixOperands
-from ..sim.benches.random_operands import Operands, random_codes
+from ..sim.benches.random_operands import random_codes
+from .draft import Codes, Draft, power_code
 
-__all__ = ["directed_matrices", "directed_operands"]
+__all__ = ["directed_matrices"]
 
-_Codes = NDArray[np.int64]
 #: Takes the first two units of a chunk; every rule defines it.
 _FIRST_UNITS = nibble(0, 1)
 #: Distances tried either side of the largest exponent: more than any alignment keeps.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
 _MOST, _LEAST = 2**31 - 1, -(2**31)
-
-
-class _Draft:
-    """Codes of some tiles of one recipe: zeros, legal nibbles and scales of one until the recipe changes them."""
-
-    def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
-        i = instruction
-        self.instruction, self.tiles, self.rng = i, tiles, rng
-        self.a: _Codes = np.zeros((tiles, i.m, i.stored_k), np.int64)
-        self.b: _Codes = np.zeros((tiles, i.k, i.n), np.int64)
-        self.c: _Codes = np.zeros((tiles, i.m, i.n), np.int64)
-        legal = np.array(sorted(i.rule.legal)) if i.rule else np.zeros(1, np.int64)
-        self.nibbles: _Codes = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
-        one = i.scale_format.bias << i.scale_format.fraction_bits if i.scale_format else 0
-        self.scale_a: _Codes = np.full((tiles, i.m, i.scale_size or 0), one)
-        self.scale_b: _Codes = np.full((tiles, i.n, i.scale_size or 0), one)
-
-    def one_of(self, choices: NDArray | list[int], *shape: int) -> _Codes:
-        """Draw from some choices."""
-        array = np.asarray(choices, np.int64)
-        return array[self.rng.integers(0, len(array), shape)]
-
-    def signs(self, *shape: int) -> NDArray[np.bool_]:
-        """Draw signs."""
-        return self.rng.random(shape) < 0.5
-
-    def put(self, slots: _Codes, codes: _Codes) -> None:
-        """Put one element into every row of A, shape (tiles, m)."""
-        np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
-
-    def products(self, wanted: _Codes, exact: bool) -> tuple[_Codes, _Codes, _Codes]:
-        """Make every product a power of two as near to 2**wanted as the formats allow, or vary the fractions.
-
-        Fills B and the scales, each column with one number; returns the exponent of A, the exponent of the product,
-        and the one that enters the maximum, all of shape (tiles,).
-        """
-        i = self.instruction
-        (low_a, high_a), (low_b, high_b) = _exponents(i.a), _exponents(i.b)
-        of_b = np.clip(wanted // 2 + self.rng.integers(-16, 17, self.tiles), low_b, high_b)
-        of_a = np.clip(wanted - of_b, low_a, high_a)
-        of_b = np.clip(wanted - of_a, low_b, high_b)
-        value = of_a + of_b
-        largest = np.maximum(of_a, i.a.minimum_exponent) + np.maximum(of_b, i.b.minimum_exponent)
-        if i.scale_format:
-            fmt = i.scale_format
-            scale = np.clip((wanted - value) // 2, fmt.minimum_exponent, fmt.maximum_exponent)
-            other = np.clip(wanted - value - scale, fmt.minimum_exponent, fmt.maximum_exponent)
-            for codes, exponent in ((self.scale_a, scale), (self.scale_b, other)):
-                codes[:] = (exponent + fmt.bias << fmt.fraction_bits)[:, None, None]
-            value = value + scale + other
-            largest = scale + other if i.container_bits == 4 else largest + scale + other
-        fraction = 0 if exact else self.rng.integers(0, 1 << i.b.fraction_bits, (self.tiles, 1, i.n))
-        self.b[:] = _code(i.b, of_b[:, None, None], fraction, self.signs(self.tiles, 1, i.n))
-        return of_a, value, largest
-
-    def accumulators(self, exponents: _Codes, fractions: _Codes) -> None:
-        """Fill C with random signs, shape (tiles, m, n)."""
-        fmt = self.instruction.c
-        clipped = np.clip(exponents, *_exponents(fmt))
-        self.c[:] = _code(fmt, clipped, fractions, self.signs(*self.c.shape))
-
-
-def _exponents(fmt: Format) -> tuple[int, int]:
-    """Return the exponents of the smallest and the largest power of two of a format."""
-    return fmt.minimum_exponent - fmt.fraction_bits, fmt.maximum_exponent
-
-
-def _code(fmt: Format, exponent: _Codes, fraction: _Codes | int, negative: NDArray[np.bool_]) -> _Codes:
-    """Return finite codes; an exponent below the normal ones gives a subnormal power of two."""
-    normal = exponent >= fmt.minimum_exponent
-    field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
-    below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)
-    body = np.where(normal, field | fraction, below)
-    if fmt.specials is Specials.NAN:
-        body = np.where(body == (1 << fmt.bits - 1) - 1, body - 1, body)
-    return body | negative.astype(np.int64) << fmt.bits - 1
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
@@ -112,21 +34,21 @@ def _range(instruction: Instruction) -> tuple[int, int]:
     return max(low, -140), min(high, 110)
 
 
-def _distances(draft: _Draft) -> None:
+def _distances(draft: Draft) -> None:
     """One product a row, and accumulators at every distance above and below it."""
     i, rng = draft.instruction, draft.rng
     of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
     draft.put(
         rng.integers(0, i.stored_k, rows),
-        _code(i.a, of_a[:, None], rng.integers(0, 1 << i.a.fraction_bits, rows), draft.signs(*rows)),
+        power_code(i.a, of_a[:, None], rng.integers(0, 1 << i.a.fraction_bits, rows), draft.signs(*rows)),
     )
     span = _SPAN[i.container_bits]
     distance = rng.integers(-span, span, draft.c.shape, endpoint=True)
     draft.accumulators(largest[:, None, None] + distance, rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape))
 
 
-def _edges(draft: _Draft) -> None:
+def _edges(draft: Draft) -> None:
     """Accumulators with fractions at the ends of their range, and a product of quarters of their last place."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
@@ -144,7 +66,7 @@ def _edges(draft: _Draft) -> None:
     half = 1 << max(0, i.a.fraction_bits - 1)
     draft.put(
         rng.integers(0, i.stored_k, rows),
-        _code(i.a, of_a[:, None], draft.one_of([0, half], *rows), draft.signs(*rows)),
+        power_code(i.a, of_a[:, None], draft.one_of([0, half], *rows), draft.signs(*rows)),
     )
     ones = (1 << kept) - 1
     fractions = np.where(
@@ -158,7 +80,7 @@ def _edges(draft: _Draft) -> None:
     draft.c[subnormal] &= (1 << fmt.fraction_bits) - 1 | 1 << fmt.bits - 1
 
 
-def _cancellations(draft: _Draft) -> None:
+def _cancellations(draft: Draft) -> None:
     """Neighbouring products that cancel; accumulators of nothing, or so small that truncation drops them."""
     i, rng = draft.instruction, draft.rng
     of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
@@ -166,27 +88,27 @@ def _cancellations(draft: _Draft) -> None:
     rows = (draft.tiles, i.m)
     slots, negative = rng.integers(0, i.stored_k, rows), draft.signs(*rows)
     fraction = rng.integers(0, 1 << i.a.fraction_bits, rows)
-    draft.put(slots, _code(i.a, of_a[:, None], fraction, negative))
-    draft.put(slots ^ 1, _code(i.a, of_a[:, None], fraction, ~negative))
+    draft.put(slots, power_code(i.a, of_a[:, None], fraction, negative))
+    draft.put(slots ^ 1, power_code(i.a, of_a[:, None], fraction, ~negative))
     below = largest[:, None, None] - rng.integers(1, 2 * _SPAN[i.container_bits], draft.c.shape)
     draft.accumulators(below, rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape))
     draft.c[draft.signs(*draft.c.shape)] &= 1 << i.c.bits - 1
 
 
-def _least(draft: _Draft) -> None:
+def _least(draft: Draft) -> None:
     """One product a row around the last bit that e_zero leaves, and nothing to raise the exponent."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     of_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=bool(rng.integers(2)))
     rows = (draft.tiles, i.m)
     fraction = rng.integers(0, 1 << i.a.fraction_bits, rows)
-    draft.put(rng.integers(0, i.stored_k, rows), _code(i.a, of_a[:, None], fraction, draft.signs(*rows)))
+    draft.put(rng.integers(0, i.stored_k, rows), power_code(i.a, of_a[:, None], fraction, draft.signs(*rows)))
     draft.c[:] = draft.one_of([0, 0, 1, 2], *draft.c.shape) | draft.signs(*draft.c.shape).astype(np.int64) << (
         i.c.bits - 1
     )
 
 
-def _zeros(draft: _Draft) -> None:
+def _zeros(draft: Draft) -> None:
     """Zero products of either sign or all -0; accumulators that are zero or subnormal; here and there a NaN scale."""
     i, rng = draft.instruction, draft.rng
     draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
@@ -205,7 +127,7 @@ def _zeros(draft: _Draft) -> None:
         _put_one_a_row(draft, codes, rows, draft.one_of(_nan_codes(i.scale_format), int(rows.sum())))
 
 
-def _special(draft: _Draft) -> None:
+def _special(draft: Draft) -> None:
     """At most one NaN or Inf a row of A, column of B and accumulator, so that each is often alone; some zeros."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
@@ -220,7 +142,7 @@ def _special(draft: _Draft) -> None:
     draft.c[of_c] = _special_codes(draft, i.c, int(of_c.sum()))
 
 
-def _unselected(draft: _Draft) -> None:
+def _unselected(draft: Draft) -> None:
     """NaN and Inf in rows of B that no nibble selects."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "mid", draft.a.shape, rng)
@@ -233,7 +155,7 @@ def _unselected(draft: _Draft) -> None:
         draft.b[:] = np.where(passed[:, None] & (rng.random(draft.b.shape) < 0.2), special, draft.b)
 
 
-def _scales(draft: _Draft) -> None:
+def _scales(draft: Draft) -> None:
     """Scales of every kind; a NaN here and there, alone in its row or column."""
     i, rng = draft.instruction, draft.rng
     assert i.scale_format
@@ -253,7 +175,7 @@ def _scales(draft: _Draft) -> None:
     _put_one_a_row(draft, codes, rows, draft.one_of(nan, int(rows.sum())))
 
 
-def _integers(draft: _Draft) -> None:
+def _integers(draft: Draft) -> None:
     """Rows and columns of one extreme number, its sign changed halfway; sums that meet or miss a limit by one."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
@@ -273,7 +195,7 @@ def _integers(draft: _Draft) -> None:
     draft.c[:] = np.clip(accumulators, _LEAST, _MOST) & 0xFFFFFFFF
 
 
-def _extremes(draft: _Draft, fmt: Format, rows: int) -> tuple[_Codes, _Codes]:
+def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
     """Return one number for each row and half of K, from the ends of the range."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
@@ -281,7 +203,7 @@ def _extremes(draft: _Draft, fmt: Format, rows: int) -> tuple[_Codes, _Codes]:
     return first, np.where(draft.signs(draft.tiles, rows), first, turned)
 
 
-def _put_one_a_row(draft: _Draft, matrix: _Codes, rows: NDArray[np.bool_], codes: _Codes) -> None:
+def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
     """Put a code at a random place of each of some rows of the matrices, in place."""
     where = (*np.nonzero(rows), draft.rng.integers(0, matrix.shape[2], len(codes)))
     matrix[where] = codes
@@ -292,7 +214,7 @@ def _nan_codes(fmt: Format) -> list[int]:
     return [0xFF] if fmt.name == "ue8m0" else [0x7F, 0xFF]
 
 
-def _special_codes(draft: _Draft, fmt: Format, count: int) -> _Codes:
+def _special_codes(draft: Draft, fmt: Format, count: int) -> Codes:
     """Return NaN and Inf of either sign, as far as the format has them, else the largest number."""
     top = (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
@@ -300,22 +222,22 @@ def _special_codes(draft: _Draft, fmt: Format, count: int) -> _Codes:
     return draft.one_of(bodies, count) | draft.signs(count).astype(np.int64) << fmt.bits - 1
 
 
-def _recipes(instruction: Instruction) -> list[Callable[[_Draft], None]]:
+def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
     if instruction.a.is_integer:
         return [_integers]
     scaled = [_scales] if instruction.scale_format else []
     return [_distances, _distances, _edges, _edges, _cancellations, _least, _zeros, _special, _unselected, *scaled]
 
 
-def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> _Draft:
+def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
     """Return the codes of all tiles."""
-    whole = _Draft(instruction, cases, rng)
+    whole = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)
     for number, recipe in enumerate(recipes):
         tiles = np.flatnonzero(drawn == number)
         if tiles.size:
-            draft = _Draft(instruction, tiles.size, rng)
+            draft = Draft(instruction, tiles.size, rng)
             recipe(draft)
             for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b"):
                 getattr(whole, name)[tiles] = getattr(draft, name)
@@ -334,66 +256,4 @@ def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases:
     cases : int
         Tiles; a hundred meet every recipe several times.
     """
-    draft = _drafted(instruction, rng, cases)
-    container = CONTAINERS[instruction.container_bits]
-
-    def contained(codes: _Codes, fmt: Format) -> NDArray:
-        low_bit = instruction.low_bit(fmt)
-        noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
-        return (codes << low_bit | noise).astype(container)
-
-    scaled = instruction.scale_format is not None
-    return MatrixOperands(
-        contained(draft.a, instruction.a),
-        contained(draft.b, instruction.b),
-        draft.c.astype(CONTAINERS[instruction.c.bits]),
-        draft.nibbles.astype(np.uint8) if instruction.rule else None,
-        draft.scale_a.astype(np.uint8) if scaled else None,
-        draft.scale_b.astype(np.uint8) if scaled else None,
-    )
-
-
-def directed_operands(
-    instruction: Instruction, rng: np.random.Generator, cases: int, *, sparsity_selector: int = 0
-) -> Operands:
-    """Return the registers of directed tiles of an ``mma`` instruction.
-
-    Parameters
-    ----------
-    instruction : Instruction
-        Of family ``mma``.
-    rng : Generator
-        Source of randomness.
-    cases : int
-        Tiles.
-    sparsity_selector : int
-        Sparsity selector.
-    """
-    matrices = directed_matrices(instruction, rng, cases)
-    e = None
-    if matrices.nibbles is not None:
-        others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
-        e = pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
-    return Operands(
-        pack(matrices.a, a_fragment(instruction)),
-        pack(matrices.b, b_fragment(instruction)),
-        pack(matrices.c, accumulator_fragment(instruction)),
-        e,
-        sparsity_selector,
-        _packed_scales(instruction, "a", matrices.scale_a, rng),
-        _packed_scales(instruction, "b", matrices.scale_b, rng),
-    )
-
-
-def _packed_scales(
-    instruction: Instruction, operand: str, scales: NDArray[np.uint8] | None, rng: np.random.Generator
-) -> tuple[NDArray[np.uint32], int, int] | None:
-    """Put scales where random byte and thread ids say."""
-    if scales is None or instruction.scale_size is None:
-        return None
-    byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
-    thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
-    where = scale_map(instruction, operand, byte_id, thread_id)
-    octets = rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8)
-    octets[:, where.lanes, where.bytes] = scales
-    return octets.view("<u4")[..., 0], byte_id, thread_id
+    return _drafted(instruction, rng, cases).matrices()

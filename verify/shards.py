@@ -6,14 +6,14 @@ with the next instruction of each; when all instructions of a pair had their tur
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError
-from ..golden.registers import pack_nibbles, unpack
+from ..golden.registers import unpack
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
@@ -21,15 +21,17 @@ from ..sim.benches.random_operands import distributions
 from ..sim.coverage.groups import Coverage
 from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
-from .directed import directed_matrices, directed_operands
+from .directed import directed_matrices
 from .directed_steps import directed_steps
 from .flags import watching_flags
+from .least import least_matrices
 from .register_file import RegisterFile
-from .stimulus import mma_file, random_register_file, wgmma_file
+from .stimulus import matrices_file, random_register_file
 
 __all__ = [
     "DEFAULT_BACKEND",
     "DEFAULT_TILES",
+    "LEAST",
     "Hits",
     "Plan",
     "Shard",
@@ -47,6 +49,9 @@ DEFAULT_BACKEND = "rtl"
 #: Tiles of a shard: enough that handing one out costs little, and a fraction of a second to compute.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
+#: Tiles around the least exponent, which no plan holds: for recordings.
+LEAST = "least"
+_MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
 #: Steps beside a shard whose coverage is sampled.
 _DIRECTED_STEPS = 1024
 #: A compiled unit, and whoever observes it, serves one thread at a time; workers of a cluster may have several.
@@ -69,7 +74,7 @@ class Shard:
     instruction : Instruction
         What runs.
     distribution : str
-        Of operands, one of :func:`~sptc.verify.stimulus.distributions` or ``"directed"``.
+        Of operands, one of :func:`~sptc.verify.stimulus.distributions` ``"directed"`` or :data:`LEAST`.
     any_nibble : bool
         Draw metadata from all sixteen nibbles instead of the legal ones.
     tiles : int
@@ -258,7 +263,7 @@ def draw(shard: Shard) -> RegisterFile:
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
-    if shard.distribution != _DIRECTED:
+    if shard.distribution not in _MATRICES:
         return random_register_file(
             i,
             shard.arch,
@@ -268,12 +273,9 @@ def draw(shard: Shard) -> RegisterFile:
             sparsity_selector=sparsity_selector,
             any_nibble=shard.any_nibble,
         )
-    if i.family == "mma":
-        return mma_file(i, shard.arch, directed_operands(i, rng, shard.tiles, sparsity_selector=sparsity_selector))
-    m = directed_matrices(i, rng, shard.tiles)
-    others = rng.integers(0, 1 << 32, (shard.tiles, i.threads), dtype=np.uint32)
-    e = None if m.nibbles is None else pack_nibbles(m.nibbles, i, sparsity_selector, others)
-    return wgmma_file(i, m.a, m.b, m.c, e, sparsity_selector, rng)
+    matrices = _MATRICES[shard.distribution](i, rng, shard.tiles)
+    file = matrices_file(i, shard.arch, matrices, rng, sparsity_selector=sparsity_selector)
+    return replace(file, scale_d=True) if shard.distribution == LEAST else file
 
 
 def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
@@ -326,7 +328,7 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
         try:
             unit = engine_for(shard.arch)
             with unit.observed(sampler.sample):
-                hardware, golden = both(file)
+                hardware, golden = both(file, shard.backends)
                 unit.push(steps_beside(shard))
             return ShardResult(shard, int((hardware != golden).sum()), file.a_from, _hits(sampler.coverage))
         finally:

@@ -1,16 +1,17 @@
-"""Register files of seeded random tiles, as registers and, for ``wgmma``, shared memory."""
+"""Register files of random tiles and of given matrices, as registers and, for ``wgmma``, shared memory."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import pack
-from ..isa.fragments import a_fragment, accumulator_fragment
+from ..golden.registers import pack, pack_nibbles
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, scale_map
 from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
 from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
 from .images import random_image
 from .register_file import RegisterFile
 
-__all__ = ["mma_file", "random_register_file", "wgmma_file"]
+__all__ = ["matrices_file", "random_register_file"]
 
 
 def random_register_file(
@@ -42,9 +43,9 @@ def random_register_file(
         operands = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
         )
-        return mma_file(instruction, arch, operands)
+        return _mma_file(instruction, arch, operands)
     a, b, c = random_matrices(instruction, distribution, cases, rng)
-    return wgmma_file(
+    return _wgmma_file(
         instruction,
         a,
         b,
@@ -55,7 +56,63 @@ def random_register_file(
     )
 
 
-def mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
+def matrices_file(
+    instruction: Instruction,
+    arch: str,
+    matrices: MatrixOperands,
+    rng: np.random.Generator,
+    *,
+    sparsity_selector: int = 0,
+) -> RegisterFile:
+    """Return the register file of matrices for an instruction of either family, with the silicon's policy.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``.
+    arch : str
+        An architecture that has it.
+    matrices : MatrixOperands
+        What registers and memory are to hold.
+    rng : Generator
+        Draws what registers hold beside metadata and scales, byte and thread ids, and for ``wgmma`` what
+        :func:`random_register_file` draws.
+    sparsity_selector : int
+        Sparsity selector.
+    """
+    e, cases = None, len(matrices.a)
+    if matrices.nibbles is not None:
+        others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
+        e = pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
+    if instruction.family == "wgmma":
+        return _wgmma_file(instruction, matrices.a, matrices.b, matrices.c, e, sparsity_selector, rng)
+    held = Operands(
+        pack(matrices.a, a_fragment(instruction)),
+        pack(matrices.b, b_fragment(instruction)),
+        pack(matrices.c, accumulator_fragment(instruction)),
+        e,
+        sparsity_selector,
+        _packed_scales(instruction, "a", matrices.scale_a, rng),
+        _packed_scales(instruction, "b", matrices.scale_b, rng),
+    )
+    return _mma_file(instruction, arch, held)
+
+
+def _packed_scales(
+    instruction: Instruction, operand: str, scales: NDArray[np.uint8] | None, rng: np.random.Generator
+) -> tuple[NDArray[np.uint32], int, int] | None:
+    """Put scales where random byte and thread ids say."""
+    if scales is None or instruction.scale_size is None:
+        return None
+    byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
+    thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
+    where = scale_map(instruction, operand, byte_id, thread_id)
+    octets = rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8)
+    octets[:, where.lanes, where.bytes] = scales
+    return octets.view("<u4")[..., 0], byte_id, thread_id
+
+
+def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
     """Return the register file of operands of an ``mma`` instruction, with the silicon's policy."""
     scale_a, scale_b = operands.scale_a, operands.scale_b
     return RegisterFile(
@@ -73,7 +130,7 @@ def mma_file(instruction: Instruction, arch: str, operands: Operands) -> Registe
     )
 
 
-def wgmma_file(
+def _wgmma_file(
     instruction: Instruction,
     a: NDArray,
     b: NDArray,

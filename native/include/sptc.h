@@ -29,7 +29,7 @@ extern "C" {
 
 typedef enum sptc_status {
     SPTC_OK = 0,
-    SPTC_NO_MEMORY = 1,
+    SPTC_NO_MEMORY = 1,          /* the one that leaves no sentence */
     SPTC_NULL = 2,               /* a pointer that must not be NULL is */
     SPTC_FOREIGN_ABI = 3,        /* the caller was compiled with the header of another version */
     SPTC_NO_INSTRUCTION = 4,     /* the text names none */

@@ -168,11 +168,10 @@ bool is_meant(const Form &form, const Words &words, const int *types) {
            form.satfinite == words.has("satfinite") && (form.scale_size != 0) == words.has("block_scale");
 }
 
-// Kinds with one number of block scales need not write it.
 bool scale_is_meant(const Form &form, const Words &words, int type) {
     if (!form.scale_size) return words.scale_size.empty();
     if (form.scale_format != type) return false;
-    if (words.scale_size.empty()) return std::string("mxf4nvf4") != form.kind;
+    if (words.scale_size.empty()) return !form.says_scale_size;
     return words.scale_size == "scale_vec::" + std::to_string(form.scale_size) + "X";
 }
 

@@ -71,11 +71,13 @@ struct Form {
     int a, b, c, d;  // numbers in FORMATS
     const char *kind;
     bool satfinite;
-    int scale_size, scale_format, span;  // logical k that share a scale
+    int scale_size;
+    bool says_scale_size;  // whether it must be written
+    int scale_format, span;  // span: logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int stored_k, chunks, stored_in_chunk;
     int rule;  // number in RULES
-    int selectors, lanes_a_selector, threads;
+    int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
     int places[6];    // numbers in PLACES of A, B, D, metadata, scales of A and of B
     int numerics[6];  // numbers in NUMERICS, one for each architecture
 };

@@ -249,9 +249,11 @@ void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t plac
     else
         std::memset(c, 0, d_.elements * result_bytes);
     if (form.scale_size) {
-        take_scales(held.scale_a + number * threads, scale_a_thread_, scale_a_byte_, held.ids_a, 2,
+        take_scales(held.scale_a + number * threads, scale_a_thread_, scale_a_byte_, held.ids_a,
+                    form.lanes_a_thread_id_a,
                     &tiles.scale_a[place * scale_a_thread_.size()]);
-        take_scales(held.scale_b + number * threads, scale_b_thread_, scale_b_byte_, held.ids_b, 1,
+        take_scales(held.scale_b + number * threads, scale_b_thread_, scale_b_byte_, held.ids_b,
+                    form.lanes_a_thread_id_b,
                     &tiles.scale_b[place * scale_b_thread_.size()]);
     }
 }

@@ -76,7 +76,7 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert of_top.first_failure(None) is None
     survivors = [fault for fault in faults if of_top.first_failure(fault) is None]
     assert of_top.first_failure(None) is None, "a fault left something behind"
-    left = [str(fault) for fault in survivors if settled(TOP, fault, folder, 60) is not Verdict.EQUIVALENT]
+    left = [str(fault) for fault in survivors if settled(TOP, fault, folder, 300) is not Verdict.EQUIVALENT]
     assert len(left) <= LEFT, left
 
 
@@ -152,7 +152,7 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
     """Not of a row, whose multipliers may keep the search busy."""
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
-    found = [settled(TOP, fault, folder, 60) for fault in killed[::20]]
+    found = [settled(TOP, fault, folder, 300) for fault in killed[::20]]
     assert Verdict.EQUIVALENT not in found
     assert Verdict.TOLD_APART in found
 

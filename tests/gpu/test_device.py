@@ -174,6 +174,20 @@ def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
         np.testing.assert_array_equal(file.d, file.run("golden"))
 
 
+def test_record_the_least(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    floats = [text for text in TEXTS if "s32" not in text]
+    integer = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+    words = ["gpu", "record", str(tmp_path / "new"), "--least", "--tiles", "10", "--instruction"]
+    assert main([*words, *floats]) == 0
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert len(names) == len(floats)
+    assert all(name.endswith(".least.npz") for name in names)
+    capsys.readouterr()
+    assert main([*words, integer]) == 2
+    assert capsys.readouterr().err == f"sptc gpu: {integer} multiplies integers; --least is of floats.\n"
+
+
 def test_no_gpu_is_one_sentence(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine(None)
     for words in (["info"], ["verify", "--shards", "1"], ["record", str(tmp_path / "none")]):

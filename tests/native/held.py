@@ -53,9 +53,10 @@ def shape_of(instruction: Any) -> Shape:
     return shape
 
 
-def run_file(file: RegisterFile, threads: int = 1) -> NDArray[np.uint32]:
+def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray[np.uint32]:
     """Return D of a register file, whose descriptors, if it has any, are the same in all cases."""
     with opened(str(file.instruction), file.arch) as instruction:
+        instruction.call("choose_kernels", kernels.encode())
         c = np.ascontiguousarray(file.c)
         d = np.empty_like(c)
         a, b, e = (None if part is None else np.ascontiguousarray(part) for part in (file.a, file.b, file.e))

@@ -1,13 +1,26 @@
-"""Random products for the C++ library: matrices of every shape, some instructions along K, any nibble."""
+"""Random products for the C++ library: matrices of every shape, some instructions along K, any nibble; its builds."""
 
+import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
+from sptc.native.library import KERNELS
 from sptc.sim.benches.random_operands import random_codes, random_matrices
+
+
+def available() -> list[str]:
+    """Return the builds of the kernels that this processor must run, by what the system says of it."""
+    information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
+    flags = set(re.findall(r"\S+", "".join(re.findall(r"^flags\s*:(.*)$", information, re.MULTILINE)[:1])))
+    needed = {"portable": set(), "avx2": {"avx2"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+    assert list(needed) == list(KERNELS)
+    return [name for name, flag in needed.items() if flag <= flags]
 
 
 def random_product(instruction: Instruction, distribution: str, rng: Generator, m: int, n: int) -> MatrixOperands:

@@ -51,6 +51,18 @@ def test_coverage_is_that_of_the_hardware(capsys: pytest.CaptureFixture[str]) ->
     assert error == ("sptc campaign: --coverage samples the hardware: it needs --backend rtl beside native\n")
 
 
+@pytest.mark.parametrize("coverage", [[], ["--coverage"]], ids=["plain", "coverage"])
+def test_every_back_end_of_a_campaign_is_compared(
+    coverage: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = native.multiply
+    monkeypatch.setattr(native, "multiply", lambda *operands, **choices: right(*operands, **choices) ^ 1)
+    monkeypatch.chdir(tmp_path)
+    words = ["campaign", "--backend", "rtl", "native", "--arch", "sm_80", "--tiles", "2", "--shards", "1"]
+    assert main([*words, "--jobs", "1", "--json", *coverage]) == 1
+    assert json.loads(capsys.readouterr().out)["total"]["mismatches"] > 0
+
+
 def test_the_way_to_repeat_a_mismatch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,15 @@
 """The header that is written from `isa`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from sptc.isa.instructions import every_instruction
+from sptc.errors import InstructionError
+from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.native.tables import HEADER, forms, header, linear_map
+
+from .held import RefusedError, opened
 
 
 def test_the_header_is_what_isa_says() -> None:
@@ -12,15 +17,35 @@ def test_the_header_is_what_isa_says() -> None:
 
 
 def test_every_instruction_is_of_a_form() -> None:
-    held = {
-        (form.instruction.family, str(form.instruction), m, n)
-        for form in forms()
-        for m in form.rows
-        for n in form.columns
-    }
-    assert len(held) == sum(len(form.rows) * len(form.columns) for form in forms())
+    """Of one, and of its own: all but M and N are equal."""
+    held = {}
+    for form in forms():
+        for m in form.rows:
+            for n in form.columns:
+                instruction = replace(form.instruction, m=m, n=n)
+                assert instruction not in held
+                held[instruction] = form
     every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
-    assert len({str(i) for i in every}) <= len(held)
+    assert set(every) <= set(held)
+    # Forms of tcgen05 hold every M beside every N, of which an opcode may refuse some pairs.
+    assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
+
+
+def test_what_must_be_written_of_block_scales() -> None:
+    """Without its number of scales, a text is refused or means the same instruction as to the parser."""
+    for instruction in (i for i in every_instruction() if i.scale_size):
+        text = str(instruction).replace(f".scale_vec::{instruction.scale_size}X", "")
+        try:
+            wanted = str(parse(text))
+        except InstructionError:
+            wanted = ""
+        try:
+            with opened(text, instruction.architectures[0]) as handle:
+                found = handle.text
+        except RefusedError:
+            found = ""
+        assert found == wanted, text
+        assert bool(found) == (instruction.kind != "mxf4nvf4")
 
 
 def test_a_linear_map_is_taken_apart() -> None:

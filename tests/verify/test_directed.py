@@ -13,8 +13,9 @@ from sptc.sim.coverage.operands import StepReader
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine
 from sptc.sim.engine.steps import step_words, steps_of
-from sptc.verify.directed import directed_matrices, directed_operands
+from sptc.verify.directed import directed_matrices
 from sptc.verify.directed_steps import directed_steps
+from sptc.verify.stimulus import matrices_file
 
 Random = np.random.Generator
 
@@ -79,25 +80,25 @@ INSTRUCTIONS = [
 @pytest.mark.parametrize("text", INSTRUCTIONS)
 def test_registers_hold_the_matrices(rng: Random, text: str) -> None:
     i = parse(text)
-    seed = int(rng.integers(1 << 30))
-    matrices = directed_matrices(i, np.random.default_rng(seed), 9)
+    matrices = directed_matrices(i, rng, 9)
     sparsity_selector = i.sparsity_selectors - 1
-    registers = directed_operands(i, np.random.default_rng(seed), 9, sparsity_selector=sparsity_selector)
-    np.testing.assert_array_equal(unpack(registers.a, a_fragment(i)), matrices.a)
-    np.testing.assert_array_equal(unpack(registers.b, b_fragment(i)), matrices.b)
-    np.testing.assert_array_equal(unpack(registers.c, accumulator_fragment(i)), matrices.c)
+    file = matrices_file(i, i.architectures[0], matrices, rng, sparsity_selector=sparsity_selector)
+    assert file.a is not None
+    np.testing.assert_array_equal(unpack(file.a, a_fragment(i)), matrices.a)
+    np.testing.assert_array_equal(unpack(file.b, b_fragment(i)), matrices.b)
+    np.testing.assert_array_equal(unpack(file.c, accumulator_fragment(i)), matrices.c)
     if i.rule:
-        assert registers.e is not None
+        assert file.e is not None
         assert matrices.nibbles is not None
-        np.testing.assert_array_equal(unpack_nibbles(registers.e, i, sparsity_selector), matrices.nibbles)
+        np.testing.assert_array_equal(unpack_nibbles(file.e, i, sparsity_selector), matrices.nibbles)
         assert {*matrices.nibbles.ravel().tolist()} <= i.rule.legal
-    for scale, wanted, operand in (
-        (registers.scale_a, matrices.scale_a, "a"),
-        (registers.scale_b, matrices.scale_b, "b"),
+    for operand, scale, ids, wanted in (
+        ("a", file.scale_a, file.scale_ids[:2], matrices.scale_a),
+        ("b", file.scale_b, file.scale_ids[2:], matrices.scale_b),
     ):
         assert (scale is None) == (wanted is None) == (i.scale_format is None)
-        if scale:
-            np.testing.assert_array_equal(unpack_scales(scale[0], i, operand, *scale[1:]), wanted)
+        if scale is not None:
+            np.testing.assert_array_equal(unpack_scales(scale, i, operand, *ids), wanted)
 
 
 def test_the_same_seed_draws_the_same() -> None:
