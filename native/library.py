@@ -31,6 +31,8 @@ __all__ = [
 ABI = 1
 #: Where its sources lie.
 SOURCES = Path(__file__).parent
+#: Where a wheel brings it ready, compiled of the sources beside it.
+_READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
 #: What kernels are compiled for, and how; the first everywhere, the others on processors of x86-64.
 KERNELS = {
@@ -145,14 +147,14 @@ def _build(whole: Path) -> None:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """Return the library.
+    """Return the library: as a wheel brought it, or compiled on first use.
 
     Raises
     ------
     BackendError
         There is no compiler, or it fails.
     """
-    path = built(f"libsptc-{_fingerprint()}.so", _build)
+    path = _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:

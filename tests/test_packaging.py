@@ -166,3 +166,27 @@ def test_every_dependency_has_its_reason() -> None:
             assert re.search(r"\]?,?\s+# \w+( \S+)+$", line), f"no reason beside {requirement}: {line}"
             own = requirement.startswith("sptc[")  # its extras, with the bounds that stand there
             assert own or re.search(r"[<>=]=", requirement), f"{requirement} has no bound"
+
+
+@pytest.mark.regression
+def test_a_wheel_may_bring_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built for this platform, it computes where there is no compiler, and leaves nothing in a cache."""
+    monkeypatch.setenv("SPTC_LIBRARY", "1")
+    call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith(f"sptc-{sptc.__version__}-py3-none-")
+    assert not wheel.name.endswith("-any.whl")
+    assert "sptc/native/lib/libsptc.so" in names_in(wheel)
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    call(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel, cwd=tmp_path)
+    program = (
+        "import numpy as np, sptc; a, b = (np.full((32, 4), x, np.uint32) for x in (0x3C003C00, 0x40004000))\n"
+        "text = 'mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32'\n"
+        "c, e = np.zeros((32, 4), np.uint32), np.full(32, 0x44444444, np.uint32)\n"
+        "d = sptc.mma(text, a, b, c, e, selector=0, arch='sm_90', backend='native')\n"
+        "print(sptc.__file__, (d.view(np.float32) == 32).all())"
+    )
+    for name, value in (("PYTHONPATH", str(site)), ("PATH", ""), ("CXX", ""), ("SPTC_CACHE", str(cache))):
+        monkeypatch.setenv(name, value)
+    assert call(sys.executable, "-c", program, cwd=tmp_path) == f"{site / 'sptc' / '__init__.py'} True\n"
+    assert not cache.exists()
