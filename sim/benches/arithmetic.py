@@ -10,9 +10,8 @@ from amaranth.lib.wiring import In, Out
 from numpy.typing import NDArray
 
 from ...golden.decode import decode_scale
-from ...golden.rounding import round_sum
 from ...isa.formats import FORMATS
-from ...isa.numerics import BLOCK_GROUP, Rounding, zero_exponent_for
+from ...isa.numerics import BLOCK_GROUP
 from ...rtl.cells.adder import Adder
 from ...rtl.cells.carry_save_tree import CarrySaveTree, sum_bits
 from ...rtl.cells.leading_zeros import LeadingZeros
@@ -28,26 +27,18 @@ from ...rtl.product_group import (
     ProductGroup,
 )
 from ...rtl.reduce import ReduceStage
-from ...rtl.round import ResultCode, RoundStage
+from ...rtl.round import RoundStage
 from ...rtl.scale import GROUP_SCALE_FRACTION_BITS, ExponentOffset, GroupScale, ScaleCode
-from ...rtl.slots import kept_bits
 from ...rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ...rtl.widths import Widths
 from .bench import ComponentBench, Values
 from .operands import slots_of_each_kind
 from .random_operands import random_codes
+from .rounding import rounded, rounding_inputs
 
 __all__ = ["arithmetic_benches"]
 
 _SCALE_FORMATS = {ScaleCode.UE8M0: FORMATS["ue8m0"], ScaleCode.UE4M3: FORMATS["ue4m3"]}
-_ROUNDINGS = {
-    ResultCode.F32: Rounding.RZ_F32,
-    ResultCode.E8M13: Rounding.RZ_E8M13,
-    ResultCode.F16: Rounding.RNE_F16,
-}
-_NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
-_INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
-_FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
 
 
 def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
@@ -84,7 +75,7 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
         leading = LeadingZeros(widths.total_bits + 1)
         benches["leading_zeros"] = ComponentBench(leading, partial(_words, leading.bits), partial(_zeros, leading.bits))
     rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results)
-    benches["round"] = ComponentBench(rounder, partial(_totals, config, rounder), partial(_results, rounder))
+    benches["round"] = ComponentBench(rounder, partial(rounding_inputs, config, rounder), partial(rounded, rounder))
     return benches
 
 
@@ -224,6 +215,9 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
     alike = rng.random(count) < 0.1  # neighbours that cancel
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
+    most = rng.random(count) < 0.05  # the longest sums of either sign
+    magnitudes[most] = np.square(top[most])
+    signs[most] = rng.integers(0, 2, (count, 1))[most]
     # A float has its sign beside the product, an integer in it; of signed and unsigned ones the least is -15 * 8.
     products = np.where(scaled[:, None], magnitudes, np.where(signs, np.maximum(-magnitudes, -120), magnitudes))
     given = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
@@ -366,85 +360,3 @@ def _accumulated(accumulate: ReduceStage, given: Values) -> Values:
         elif name == "i__group_increments":
             total = total + _number_of_ones(values)
     return {"total": total}
-
-
-def _totals(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw exact sums of every length and exponents to beyond both ends of the results, ties and carries among them."""
-    results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
-    result = results[rng.integers(0, len(results), count)]
-    half = result == ResultCode.F16.value
-    integer = result == ResultCode.S32.value
-    bits = rng.integers(1, rounder.total_bits - 1, count)
-    total = rng.integers(0, 1 << bits)
-    # Long runs of ones carry; with a one at the end of the f16 fraction and nothing below there is a tie.
-    kind = rng.random(count)
-    total = np.where(kind < 0.15, (1 << bits) - 1, total)
-    tie = np.maximum(bits - 12, 0)
-    total = np.where((kind > 0.15) & (kind < 0.4), (total >> tie | 1) << tie, total)
-    total = np.where((kind > 0.4) & (kind < 0.5), (((1 << bits) - 1) >> tie) << tie, total)
-    total = np.where(rng.integers(0, 2, count), -total, total)
-
-    # Bit 0 of the sum is the last bit that the running format keeps.
-    kept, floor = _grids(config, half, rng)
-    top = np.where(half, 18, 130)
-    near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
-    exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
-    # As large as of two products that take each other away.
-    exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
-    smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
-    headroom = rounder.total_bits - 1 + exponent - kept - smallest
-    # Also the smallest normal number anywhere in the sum.
-    headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-
-    beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
-    whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
-    total = np.where(integer, whole << rounder.integer_bits, total)
-    flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
-    flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
-    headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
-    return {
-        "total": total,
-        "headroom": headroom,
-        "result": result,
-        "saturate": rng.integers(0, 2, count),
-    } | flags
-
-
-def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw how many bits a running format keeps below e_max, and the least that e_max can be."""
-    aligned, packed = config.alignment_bits, config.block_alignment_bits
-    floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
-    rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
-    floats = len(rows)
-    if Widths(config).packed:  # which has no f16 for a result
-        rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
-    grids = np.array(rows or [(0, 0, 0)])
-    drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))
-    return grids[drawn, 0], grids[drawn, 1 + half]
-
-
-def _results(rounder: RoundStage, given: Values) -> Values:
-    count = len(given["total"])
-    output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
-    for code in rounder.results:
-        where = given["result"] == code.value
-        total = given["total"][where]
-        if code is ResultCode.S32:
-            whole = total >> rounder.integer_bits
-            clamped = whole.clip(-(1 << 31), (1 << 31) - 1)
-            saturate = given["saturate"][where] == 1
-            output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
-            overflow[where] = ~saturate & (whole != clamped)
-            continue
-        scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
-        exact = np.ldexp(total.astype(np.float64), scale)
-        rounded = round_sum(exact, _ROUNDINGS[code])
-        codes: NDArray = rounded.view(np.uint32)
-        if code is ResultCode.F16:
-            codes = rounded.astype(np.float16).view(np.uint16)
-        positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
-        sign = 1 << (15 if code is ResultCode.F16 else 31)
-        special = np.where(positive, _INF[code], np.where(negative, _INF[code] | sign, codes))
-        nan = (given["nan"][where] == 1) | (positive & negative)
-        output[where] = np.where(nan, _NAN[code], special)
-    return {"output": output, "overflow": overflow}

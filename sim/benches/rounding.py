@@ -1,0 +1,114 @@
+"""The bench of the rounding: exact sums, ties and carries among them, and what becomes of them in numpy."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...golden.rounding import round_sum
+from ...isa.formats import FORMATS
+from ...isa.numerics import Rounding, zero_exponent_for
+from ...rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
+from ...rtl.config import CoreConfig
+from ...rtl.round import ResultCode, RoundStage
+from ...rtl.slots import kept_bits
+from ...rtl.widths import Widths
+from .bench import Values
+
+__all__ = ["rounded", "rounding_inputs"]
+
+_ROUNDINGS = {
+    ResultCode.F32: Rounding.RZ_F32,
+    ResultCode.E8M13: Rounding.RZ_E8M13,
+    ResultCode.F16: Rounding.RNE_F16,
+}
+_NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
+_INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
+_FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
+#: An exponent that makes any sum an infinity, and that float64 has.
+_FAR = 512
+
+
+def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
+    """Draw exact sums of every length and exponents to beyond both ends of the results, ties and carries among them."""
+    results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
+    result = results[rng.integers(0, len(results), count)]
+    half = result == ResultCode.F16.value
+    integer = result == ResultCode.S32.value
+    bits = rng.integers(1, rounder.total_bits - 1, count)
+    total = rng.integers(0, 1 << bits)
+    # Long runs of ones carry; with a one at the end of the f16 fraction and nothing below there is a tie.
+    kind = rng.random(count)
+    total = np.where(kind < 0.15, (1 << bits) - 1, total)
+    tie = np.maximum(bits - 12, 0)
+    total = np.where((kind > 0.15) & (kind < 0.4), (total >> tie | 1) << tie, total)
+    total = np.where((kind > 0.4) & (kind < 0.5), (((1 << bits) - 1) >> tie) << tie, total)
+    total = np.where(rng.integers(0, 2, count), -total, total)
+
+    # Bit 0 of the sum is the last bit that the running format keeps.
+    kept, floor = _grids(config, half, rng)
+    top = np.where(half, 18, 130)
+    near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
+    exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
+    # As large as of two products that take each other away.
+    exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
+    smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
+    headroom = rounder.total_bits - 1 + exponent - kept - smallest
+    # Also the smallest normal number anywhere in the sum.
+    headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
+    # Or nowhere in it, by one upper bit.
+    upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
+    headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
+    headroom = np.minimum(headroom, (1 << ALIGNED_EXPONENT_BITS) - 2)
+
+    beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
+    whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
+    total = np.where(integer, whole << rounder.integer_bits, total)
+    flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
+    flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
+    headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
+    return {
+        "total": total,
+        "headroom": headroom,
+        "result": result,
+        "saturate": rng.integers(0, 2, count),
+    } | flags
+
+
+def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Draw how many bits a running format keeps below e_max, and the least that e_max can be."""
+    aligned, packed = config.alignment_bits, config.block_alignment_bits
+    floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
+    rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
+    floats = len(rows)
+    if Widths(config).packed:  # which has no f16 for a result
+        rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
+    grids = np.array(rows or [(0, 0, 0)])
+    drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))
+    return grids[drawn, 0], grids[drawn, 1 + half]
+
+
+def rounded(rounder: RoundStage, given: Values) -> Values:
+    """Return results, and whether an integer that does not clamp left 32 bits."""
+    count = len(given["total"])
+    output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
+    for code in rounder.results:
+        where = given["result"] == code.value
+        total = given["total"][where]
+        if code is ResultCode.S32:
+            whole = total >> rounder.integer_bits
+            clamped = whole.clip(-(1 << 31), (1 << 31) - 1)
+            saturate = given["saturate"][where] == 1
+            output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
+            overflow[where] = ~saturate & (whole != clamped)
+            continue
+        scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
+        rounded = round_sum(exact, _ROUNDINGS[code])
+        codes: NDArray = rounded.view(np.uint32)
+        if code is ResultCode.F16:
+            codes = rounded.astype(np.float16).view(np.uint16)
+        positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
+        sign = 1 << (15 if code is ResultCode.F16 else 31)
+        special = np.where(positive, _INF[code], np.where(negative, _INF[code] | sign, codes))
+        nan = (given["nan"][where] == 1) | (positive & negative)
+        output[where] = np.where(nan, _NAN[code], special)
+    return {"output": output, "overflow": overflow}
