@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from enum import EnumMeta
 from typing import Any
 
-from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Cover, Module, Shape, ShapeLike, Signal, Value, ValueLike
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    ClockDomain,
+    Const,
+    Cover,
+    Module,
+    Shape,
+    ShapeLike,
+    Signal,
+    Value,
+    ValueLike,
+)
 from amaranth.lib import data, wiring
 
 __all__ = ["RESET", "Harness", "Opened", "changed"]
@@ -28,6 +41,8 @@ class Harness:
         Those signals.
     registers : bool
         Whether there is a clock.
+    any_state : bool
+        Whether registers of components hold anything at first.
     """
 
     def __init__(self) -> None:
@@ -37,6 +52,8 @@ class Harness:
         self.covers: list[str] = []
         self.flags: dict[str, Signal] = {}
         self.registers = False
+        self.any_state = False
+        self._started: Value = Const(1)
         self._free: list[Value] = []
 
     @property
@@ -51,14 +68,27 @@ class Harness:
         self.observed[name] = signal
         return signal
 
-    def clocked(self) -> Value:
-        """Add a clock domain with a free reset, and return the reset."""
+    def clocked(self, *, any_state: bool = False) -> Value:
+        """Add a clock domain with a free reset, and return the reset.
+
+        Parameters
+        ----------
+        any_state : bool
+            Registers of components hold anything at first, as after power-up, instead of their initial values; the
+            first cycle is one of reset, and claims count from the next.
+        """
         domain = ClockDomain("sync")
         self.m.domains += domain
         self.registers = True
         self._free.append(domain.clk)
         reset = self.free(RESET)
         self.m.d.comb += domain.rst.eq(reset)
+        if any_state:
+            self.any_state = True
+            started = Signal(reset_less=True, name="started")
+            self.m.d.sync += started.eq(1)
+            self.assume(started | reset)
+            self._started = started
         return reset
 
     def add(self, name: str, component: wiring.Component, **inputs: ValueLike) -> wiring.Component:
@@ -85,7 +115,8 @@ class Harness:
 
     def claim(self, name: str, condition: ValueLike) -> None:
         """State what must hold, whatever the free variables are."""
-        self.m.d.comb += Assert(self._flag(f"claim_{name}", condition))
+        held = ~self._started | Value.cast(condition).bool()
+        self.m.d.comb += Assert(self._flag(f"claim_{name}", held))
         self.claims.append(f"claim_{name}")
 
     def cover(self, name: str, condition: ValueLike) -> None:

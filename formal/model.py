@@ -19,14 +19,20 @@ _TOP = "top"
 #: And-inverter graphs that :func:`written` leaves: outputs are covers, bad states broken claims.
 BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
 _FLATTEN = (
-    f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\nopt -full\n"
+    f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\n{{simplify}}"
     "async2sync\nchformal -lower\ndffunmap\nopt_clean\n"
 )
 _SMT = f"write_smt2 -stbv -wires {_TOP}.smt2\n"
 _GRAPH = (
-    "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\nopt -full\ndffunmap\naigmap\nopt_clean\n"
-    f"write_aiger -symbols -zinit {BINARY_GRAPH}\nwrite_aiger -ascii -symbols -zinit {TEXT_GRAPH}\n"
+    "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\n{simplify}dffunmap\naigmap\nopt_clean\n"
+    f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
+#: What is done about registers of components, whose wires' names have a dot, and that of a graph: they keep the values
+#: that they begin with; or lose them, and stay as they are, since what is never written would be taken for undefined.
+_REGISTERS = {
+    False: {"simplify": "opt -full\n", "zero": " -zinit"},
+    True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},
+}
 
 
 class UndecidedError(Exception):
@@ -54,7 +60,8 @@ def written(harness: Harness, folder: Path, *, graph: bool) -> str:
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
-    run_yosys(folder, _FLATTEN + _SMT + (_GRAPH if graph else ""))
+    commands = _FLATTEN + _SMT + (_GRAPH if graph else "")
+    run_yosys(folder, commands.format(**_REGISTERS[harness.any_state]))
     return (folder / f"{_TOP}.smt2").read_text(encoding="utf-8")
 
 

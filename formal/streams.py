@@ -22,7 +22,7 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "few_blocks", "fresh", "offered"]
+__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "few_blocks", "offered"]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -197,37 +197,33 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("reset", _arrays, cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
-    """Reset reaches every control register: after it a core behaves as one that never saw a tile."""
+    """Whatever a core's registers held before it, power-up included: after a reset none of it is seen."""
     token = h.free("token")
 
     def drive(core: Core) -> list[Any]:
         return [core.i.payload.tag.eq(token)]
 
-    fresh(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: core.o.payload.tag)
+    _alike(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: core.o.payload.tag)
 
 
-def fresh(
+def _alike(
     h: Harness,
     copies: Sequence[Any],
     drive: Callable[..., list[Any]],
     observe: Callable[..., Value],
 ) -> None:
-    """Drive two copies alike, but one with nothing before the first reset, and compare them from then on."""
-    reset = h.clocked()
-    before = Signal(init=1, reset_less=True, name="before")
-    with h.m.If(reset):
-        h.m.d.sync += before.eq(0)
+    """Drive two copies alike that begin in states of their own, and compare them from the first reset on."""
+    reset = h.clocked(any_state=True)
     valid, ready = h.free("i_valid"), h.free("o_ready")
-    for name, copy, quiet in zip(("used", "fresh"), copies, (Const(0), before), strict=True):
+    for name, copy in zip(("one", "other"), copies, strict=True):
         h.add(name, copy)
-        h.m.d.comb += [copy.i.valid.eq(valid & ~quiet & ~reset), copy.o.ready.eq(ready & ~reset), *drive(copy)]
-    used, fresh = copies
-    after = h.named("after", ~before & ~reset)
-    h.claim("i_ready", ~after | (used.i.ready == fresh.i.ready))
-    h.claim("o_valid", ~after | (used.o.valid == fresh.o.valid))
-    h.claim("payload", ~(after & used.o.valid) | (observe(used) == observe(fresh)))
-    h.cover("differs_before", before & (used.o.valid != fresh.o.valid))
-    h.cover("delivers_after", after & used.o.valid & used.o.ready)
+        h.m.d.comb += [copy.i.valid.eq(valid & ~reset), copy.o.ready.eq(ready & ~reset), *drive(copy)]
+    one, other = copies
+    h.claim("i_ready", reset | (one.i.ready == other.i.ready))
+    h.claim("o_valid", reset | (one.o.valid == other.o.valid))
+    h.claim("payload", reset | ~one.o.valid | (observe(one) == observe(other)))
+    h.cover("began_apart", one.o.valid != other.o.valid)
+    h.cover("delivers", ~reset & one.o.valid & one.o.ready)
 
 
 def _warp_cycles(config: CoreConfig) -> int:
@@ -288,7 +284,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 
 @WARP.property("reset", _warps, cycles=_warp_cycles)
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
-    """Reset reaches every control register: after it a warp behaves as one that never saw an instruction."""
+    """Whatever a warp's registers held before it, power-up included: after a reset none of it is seen."""
     token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
 
     def drive(warp: Warp) -> list[Any]:
@@ -299,4 +295,4 @@ def _warp_reset(h: Harness, config: CoreConfig) -> None:
     def observe(warp: Warp) -> Value:
         return Cat(register for lane in warp.o.payload.d for register in lane)
 
-    fresh(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)
+    _alike(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)

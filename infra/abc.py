@@ -10,7 +10,7 @@ __all__ = ["run_abc"]
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
-    """Run ABC on a graph with constraints, folded into its outputs.
+    """Run ABC on a graph with constraints, folded into its outputs; registers without a first value hold any.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
     if found is None or found.origin is None:
         raise BackendError("proofs need ABC: install it with `pip install 'sptc[formal]'`")
     program = Path(found.origin).parent / "yosys-abc"
-    words = [str(program), "-q", f"read_aiger {graph}; fold; {commands}"]
+    words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Cat, Const, Mux, Signal, signed
-from amaranth.lib import data, enum
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import Out
 from sptc.errors import BackendError
 from sptc.formal import abc, model
 from sptc.formal.exhaustive import first_violation
@@ -137,6 +138,34 @@ def test_registers_start_from_their_initial_values() -> None:
         h.cover("five", held == 5)
 
     assert settled(build, cycles=3).result == "proved"
+
+
+@pytest.mark.parametrize(
+    ("any_state", "reset_less", "result"),
+    [(True, False, "proved"), (True, True, "broken"), (False, True, "vacuous"), (False, False, "vacuous")],
+)
+def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: bool, result: str) -> None:
+    """Their initial values are what a reset leaves, not what power-up does."""
+
+    class Held(wiring.Component):
+        value: Out(4, init=5)
+
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            held = Signal(4, init=5, reset_less=reset_less)
+            m.d.sync += held.eq(held)
+            m.d.comb += self.value.eq(held)
+            return m
+
+    def build(h: Harness) -> None:
+        h.clocked(any_state=any_state)
+        held = h.add("component", Held())
+        h.claim("five", held.value == 5)
+        h.cover("another", held.value != 5)
+
+    outcome = settled(build, cycles=3)
+    assert outcome.result == result
+    assert not outcome.trace or len(outcome.trace.steps) == 2
 
 
 def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
