@@ -39,7 +39,7 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
         (F16.replace("m16n8k32", "m16n8k33"), "sm_90", 4, "no instruction has this combination of shape, types"),
         (F16.replace(".m16n8k32", ""), "sm_90", 4, "the shape is missing in"),
         (F16 + ".f32", "sm_90", 4, "has 5 types; 4 are expected: dtype, atype, btype, ctype."),
-        ("tcgen05.mma.sp.kind::f16", "sm_100", 4, "leaves shape and types to an instruction descriptor"),
+        ("tcgen05.mma.sp.kind::f16", "sm_100", 4, "'.cta_group' is missing in 'tcgen05.mma.sp.kind::f16'"),
         (f"{WGMMA} (m64n16k32)", "sm_90", 4, "is not accepted; it belongs to tcgen05."),
         ("mma" * 200, "sm_90", 4, "an instruction has at most 400 characters, not 600."),
         ("mma\n", "sm_90", 4, "an instruction is a line of printable ASCII characters."),
