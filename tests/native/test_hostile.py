@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sptc.infra.compiler import cxx_compiler
+from sptc.isa.tcgen05 import every_opcode
 from sptc.native.library import Input, Matrices, MmaOperands, Output, WgmmaOperands, library
 from sptc.native.tables import forms
 from sptc.native.vendor import write_files
@@ -128,6 +129,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     library_words = [f"{folder}/libsptc/build/libsptc.a", "-pthread", "-o", str(folder / "fuzz")]
     subprocess.run([cxx_compiler(), *words, *library_words], check=True)
     lines = [f"{form.instruction}\t{arch}\n" for form in forms() for arch in form.instruction.architectures]
+    lines += [f"{opcode}\tsm_100\n" for opcode in every_opcode() for _ in range(4)]
     (folder / "lines").write_text("".join(lines), encoding="utf-8")
     return folder / "fuzz", folder / "lines"
 

@@ -11,7 +11,7 @@ from sptc.errors import InstructionError, MetadataError, OperandError
 from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of, parse_opcode
 from sptc.native.library import Input, Output, Tcgen05Operands
 
-from ..api.tcgen05_case import D_AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, WS, Case, case
+from ..api.tcgen05_case import D_AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
 from .held import RefusedError, given, opened, run_tensor, tensor_operands
 from .products import available
 
@@ -300,6 +300,31 @@ def test_what_an_opcode_is_not_for() -> None:
     ):
         with pytest.raises(RefusedError, match=sentence.replace("(", r"\(") if "combination" in sentence else sentence):
             opened(text, arch).__enter__()
+
+
+WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
+
+
+@pytest.mark.parametrize(
+    ("tail", "a", "a_in"),
+    [*((*row, place) for row in WHOLE for place in ("shared", "tensor")), ("f8f6f4", "e2m1", "shared")],
+)
+def test_nibbles_that_software_writes(tail: str, a: str, a_in: str, rng: Random) -> None:
+    """A nibble of zero is taken where all that its chunk stores is zero, of either sign, and nowhere else."""
+    one = case(f"{SP2}.kind::{tail}", rng, n=32, a=a, a_in=a_in)
+    image = "smem" if a_in == "shared" else "tmem"
+    sign = {"tf32": 0x80000000, "bf16": 0x80008000, "e5m2": 0x80808080}.get(a, 0)
+    computed = 0
+    for allowed in (0, sign, sign | 1 << 13, 0x7FFFFFFF):
+        words = one.arguments[image].copy().view(np.uint32)
+        words &= np.uint32(allowed)
+        arguments = {image: words.view(one.arguments[image].dtype), "metadata": "software"}
+        tmem = arguments.get("tmem", one.arguments["tmem"]).copy()
+        e = one.arguments["e"] & 0xFFFF
+        tmem[..., e : e + 2] &= np.uint32(0x0FF00FF0)
+        computed += agree(one, {**arguments, "tmem": tmem})
+        assert not agree(one, {**arguments, "tmem": tmem, "metadata": "strict"})
+    assert 0 < computed < 4
 
 
 def test_the_high_half_of_a_word_stays(rng: Random) -> None:
