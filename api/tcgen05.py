@@ -245,7 +245,7 @@ def _integer(name: str, value: object, opcode: Opcode) -> int:
 
 def _check_scale_input_d(value: int, opcode: Opcode) -> None:
     number = _integer("scale_input_d", value, opcode)
-    if number and (opcode.kind not in ("f16", "tf32") or opcode.weight_stationary):
+    if number and not opcode.scales_input_d:
         raise OperandError(
             f"scale_input_d of {opcode} must be 0, not {shown(number)}; it belongs to kinds f16 and tf32"
         )

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from ..errors import OperandError, shown
 from .tensor_memory import LANES
 
-__all__ = ["ColumnMask", "decode_column_mask"]
+__all__ = ["FIELDS", "ColumnMask", "decode_column_mask", "largest_shift"]
 
-_SPAN = 0xFF
-_GENERATED = 1 << 39
-_SHIFT = 0x3F
-_RESERVED = 7 << 36 | 3 << 62
+#: Fields of the descriptor: low bit and width; of starts and first spans, one for each part of N.
+FIELDS = {"starts": (0, 32), "skip_first": (32, 4), "generated": (39, 1), "skip_span": (40, 8), "use_span": (48, 8),
+          "shift": (56, 6)}  # fmt: skip
+_START_BITS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,11 @@ class ColumnMask:
 
     shift: int
     zero: NDArray[np.bool_]
+
+
+def largest_shift(m: int) -> int:
+    """Return the most columns by which B may be shifted, whatever the instruction descriptor allows."""
+    return 16 if m == 32 else 32
 
 
 def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -> ColumnMask:
@@ -64,20 +69,23 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
     """
     if not 0 <= value < 1 << 64:
         raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")
-    if reserved := value & _RESERVED:
+    used_bits = sum(((1 << width) - 1) << low for low, width in FIELDS.values())
+    if reserved := value & ~used_bits:
         raise OperandError(f"zero_column_mask of {where} sets the reserved bits {reserved:#x}")
-    shift, most = value >> 56 & _SHIFT, 16 if m == 32 else 32
+    fields = {name: value >> low & (1 << width) - 1 for name, (low, width) in FIELDS.items()}
+    shift, most = fields["shift"], largest_shift(m)
     if shift > min(max_shift, most):
         allowed = f"the instruction descriptor allows {max_shift}" if max_shift <= most else f"M = 32 allows {most}"
         raise OperandError(f"zero_column_mask of {where} shifts by {shift} columns, but {allowed}")
     parts = LANES // m
-    if not value & _GENERATED:
+    if not fields["generated"]:
         return ColumnMask(shift, np.zeros(n, np.bool_))
-    used, skipped = (value >> 48 & _SPAN) + 1, (value >> 40 & _SPAN) + 1
+    used, skipped = fields["use_span"] + 1, fields["skip_span"] + 1
     masks = []
     for part in range(parts):
-        skips_first = bool(value >> 32 + part & 1)
-        start = min(value >> 8 * part & _SPAN, (skipped if skips_first else used) - 1)
+        skips_first = bool(fields["skip_first"] >> part & 1)
+        start = fields["starts"] >> _START_BITS * part & (1 << _START_BITS) - 1
+        start = min(start, (skipped if skips_first else used) - 1)
         place = (np.arange(n // parts) + start) % (used + skipped)
         masks.append(place < skipped if skips_first else place >= used)
     return ColumnMask(shift, np.concatenate(masks))

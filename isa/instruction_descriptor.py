@@ -6,7 +6,14 @@ from ..errors import OperandError, shown
 from .instructions import Instruction, one_of
 from .tcgen05 import KINDS, Opcode, build_instruction
 
-__all__ = ["InstructionDescriptor", "decode_instruction_descriptor", "encode_instruction_descriptor"]
+__all__ = [
+    "MAX_SHIFTS",
+    "InstructionDescriptor",
+    "decode_instruction_descriptor",
+    "descriptor_fields",
+    "encode_instruction_descriptor",
+    "m_unit",
+]
 
 #: Fields of the descriptor: low bit and width (PTX ISA, instruction descriptor; one table for each group of kinds).
 _PLAIN = {"sparsity_selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
@@ -49,7 +56,8 @@ class InstructionDescriptor:
     max_shift: int = 0
 
 
-_SHIFTS = (0, 8, 16, 32)
+#: Maximum shifts by their codes.
+MAX_SHIFTS = (0, 8, 16, 32)
 
 
 def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
@@ -78,7 +86,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     """
     if isinstance(idesc, bool) or not isinstance(idesc, int) or not 0 <= idesc < 1 << 32:
         raise OperandError(f"the instruction descriptor of {opcode} must be a 32-bit number, not {shown(idesc)}")
-    kind, layout = KINDS[opcode.kind], _layout(opcode)
+    kind, layout = KINDS[opcode.kind], descriptor_fields(opcode)
     where = f"instruction descriptor {idesc:#010x} of {opcode}"
     used = sum(((1 << width) - 1) << low for low, width in layout.values())
     if set_bits := idesc & ~used:
@@ -88,7 +96,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
     instruction = build_instruction(
         opcode,
-        fields["m"] * _m_unit(opcode),
+        fields["m"] * m_unit(opcode),
         fields["n"] * 8,
         _name(kind.accumulators, fields["d"], "D", where) if "d" in fields else "f32",
         _name(kind.types, fields["a"], "A", where),
@@ -102,7 +110,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
         **{name: bool(fields[name]) for name in ("negate_a", "negate_b", "transpose_a", "transpose_b")},
         scale_id_a=fields.get("scale_id_a", 0),
         scale_id_b=fields.get("scale_id_b", 0),
-        max_shift=_SHIFTS[fields.get("max_shift", 0)],
+        max_shift=MAX_SHIFTS[fields.get("max_shift", 0)],
     )
     _check(opcode, descriptor, where)
     return descriptor
@@ -158,22 +166,23 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
         "transpose_a": descriptor.transpose_a,
         "transpose_b": descriptor.transpose_b,
         "n": instruction.n // 8,
-        "m": instruction.m // _m_unit(opcode),
-        "max_shift": _SHIFTS.index(descriptor.max_shift),
+        "m": instruction.m // m_unit(opcode),
+        "max_shift": MAX_SHIFTS.index(descriptor.max_shift),
         "scale_id_a": descriptor.scale_id_a,
         "scale_id_b": descriptor.scale_id_b,
         "scale_type": kind.scale_types[opcode.scale_size or 0][scale.name] if scale else 0,
         "k": 0,
     }
-    return sum(int(values[name]) << low for name, (low, _) in _layout(opcode).items())
+    return sum(int(values[name]) << low for name, (low, _) in descriptor_fields(opcode).items())
 
 
-def _layout(opcode: Opcode) -> dict[str, tuple[int, int]]:
+def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
+    """Return the low bit and the width of each field that the descriptor of an opcode has."""
     kind = KINDS[opcode.kind]
     return _PLAIN if not kind.scales else _SCALED if kind.transposes else _PACKED
 
 
-def _m_unit(opcode: Opcode) -> int:
+def m_unit(opcode: Opcode) -> int:
     """Return what the M field counts in."""
     return 128 if KINDS[opcode.kind].scales else 16
 
@@ -186,9 +195,9 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
         if name not in table:
             names = one_of([f".{known}" for known in table])
             raise OperandError(f"the type of {role} in {where} must be {names}, not .{name}")
-    if descriptor.max_shift not in _SHIFTS:
+    if descriptor.max_shift not in MAX_SHIFTS:
         raise OperandError(
-            f"the maximum shift in {where} must be {_numbers(_SHIFTS)}, not {shown(descriptor.max_shift)}"
+            f"the maximum shift in {where} must be {_numbers(MAX_SHIFTS)}, not {shown(descriptor.max_shift)}"
         )
     scale = instruction.scale_format
     scale_types = kind.scale_types.get(opcode.scale_size or 0, {})
@@ -221,7 +230,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
     if descriptor.transpose_b and instruction.container_bits == 8 and n % (16 * opcode.cta_group):
         step = 16 * opcode.cta_group
         raise OperandError(f"N in {where} must be a multiple of {step} with transposed B of 8 bits, not {n}")
-    selectors = tuple(range(4)) if opcode.sparse and opcode.kind in ("f16", "tf32") else (0,)
+    selectors = tuple(range(opcode.selectors))
     if descriptor.sparsity_selector not in selectors:
         raise OperandError(
             f"the selector in {where} must be {_numbers(selectors)}, not {shown(descriptor.sparsity_selector)}"

@@ -146,6 +146,16 @@ class Opcode:
         return KINDS[self.kind].k // (1 if self.sparse else 2)
 
     @property
+    def selectors(self) -> int:
+        """Sparsity selectors that a descriptor may ask for, counted from 0."""
+        return 4 if self.sparse and self.kind in ("f16", "tf32") else 1
+
+    @property
+    def scales_input_d(self) -> bool:
+        """Whether the old D may be scaled down before it is added."""
+        return self.kind in ("f16", "tf32") and not self.weight_stationary
+
+    @property
     def rows(self) -> tuple[int, ...]:
         """The M that a descriptor may ask for."""
         if self.weight_stationary:

@@ -18,6 +18,7 @@ __all__ = [
     "COLUMNS",
     "LANES",
     "LAYOUTS",
+    "METADATA_COLUMNS",
     "PARTITION",
     "Layout",
     "TensorMap",
@@ -36,6 +37,8 @@ COLUMNS = 512
 _WORD_BITS = 32
 #: Lanes of a partition, which a warp reaches; block scales are the same in all four.
 PARTITION = 32
+#: Metadata starts at a multiple of so many columns.
+METADATA_COLUMNS = 2
 
 
 @dataclass(frozen=True)
@@ -313,7 +316,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
             f"the selector of {instruction} must be {' or '.join(map(str, range(instruction.sparsity_selectors)))}: "
             f"no public source states which columns {sparsity_selector} picks"
         )
-    if column % 2:
+    if column % METADATA_COLUMNS:
         raise OperandError(f"e of {instruction} must start at an even column of tensor memory, not {column}")
     row, chunk = np.arange(layout.rows)[:, None], np.arange(instruction.chunks)[None, :]
     if instruction.wide:

@@ -23,6 +23,7 @@ __all__ = [
     "MmaOperands",
     "Output",
     "Shape",
+    "Tcgen05Operands",
     "WgmmaOperands",
     "library",
 ]
@@ -88,6 +89,21 @@ class WgmmaOperands(ctypes.Structure):
         ("smem_stride", ctypes.c_size_t),
         *((name, ctypes.c_int32) for name in ("scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b")),
         ("d", Output),
+    )
+
+
+class Tcgen05Operands(ctypes.Structure):
+    """``sptc_tcgen05_operands``."""
+
+    _fields_ = (
+        ("images", ctypes.c_int64),
+        *((name, Input) for name in ("tmem", "smem")),
+        ("smem_stride", ctypes.c_size_t),
+        *((name, ctypes.c_uint64) for name in ("a", "b", "zero_column_mask")),
+        *((name, ctypes.c_uint32) for name in ("d", "e", "scale_a", "scale_b", "idesc")),
+        ("disable_output_lane", ctypes.c_uint32 * 4),
+        *((name, ctypes.c_int32) for name in ("enable_input_d", "scale_input_d", "metadata")),
+        ("result", Output),
     )
 
 
@@ -166,7 +182,8 @@ def library() -> ctypes.CDLL:
     for name in ("sptc_last_error", "sptc_text"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [handle], text
     loaded.sptc_choose_kernels.argtypes = [handle, text]
-    for name, structure in (("multiply", Matrices), ("mma", MmaOperands), ("wgmma", WgmmaOperands)):
+    structures = {"multiply": Matrices, "mma": MmaOperands, "wgmma": WgmmaOperands, "tcgen05": Tcgen05Operands}
+    for name, structure in structures.items():
         getattr(loaded, f"sptc_{name}").argtypes = [handle, ctypes.POINTER(structure), ctypes.c_int]
     loaded.sptc_get_shape.argtypes = [handle, ctypes.POINTER(Shape)]
     loaded.sptc_metadata.argtypes = [handle, ctypes.c_int64, Input, ctypes.c_int32, Output, Output]

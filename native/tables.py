@@ -3,7 +3,7 @@
 ``python -m sptc.native.tables`` writes the header anew; a test compares it with what lies there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from ..errors import InstructionError
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from ..isa.memory import GENERATIONS, SWIZZLES, Swizzle
+from ..isa.memory import GENERATIONS, SWIZZLES, UNIT_BYTES, Swizzle
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
 from ..isa.numerics import BLOCK_GROUP, numerics
 from ..isa.tcgen05 import every_opcode, instructions_of
+from . import tensor_tables
+from .initializers import Table, array, braces, linear_map, padded
 
-__all__ = ["HEADER", "Form", "forms", "header", "linear_map"]
+__all__ = ["HEADER", "Form", "forms", "header"]
 
 #: Where the header lies.
 HEADER = Path(__file__).parent / "src" / "tables.h"
@@ -88,61 +90,14 @@ def _says_scale_size(instruction: Instruction) -> bool:
         return True
 
 
-def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
-    """Return what each bit of the row and of the column adds to a value.
-
-    Parameters
-    ----------
-    values : ndarray of intp, shape (rows, columns)
-        An index map.
-
-    Raises
-    ------
-    AssertionError
-        The map is no sum over the bits of its coordinates.
-    """
-    rows, columns = values.shape
-    of_row = [int(values[1 << bit, 0]) for bit in range((rows - 1).bit_length())]
-    of_column = [int(values[0, 1 << bit]) for bit in range((columns - 1).bit_length())]
-    added = (
-        [sum(stride for bit, stride in enumerate(of_row) if row >> bit & 1) for row in range(rows)],
-        [sum(stride for bit, stride in enumerate(of_column) if column >> bit & 1) for column in range(columns)],
-    )
-    assert (np.add.outer(*added) + values[0, 0] == values).all(), "no sum over the bits of the coordinates"
-    return of_row, of_column
-
-
-class _Table:
-    """Rows that others refer to by number; equal ones stand once."""
-
-    def __init__(self, kind: str, name: str) -> None:
-        self._kind, self._name = kind, name
-        self._rows: dict[str, int] = {}
-
-    def number(self, row: str) -> int:
-        return self._rows.setdefault(row, len(self._rows))
-
-    def __str__(self) -> str:
-        rows = "".join(f"    {row},\n" for row in self._rows)
-        return f"\nconstexpr {self._kind} {self._name}[] = {{\n{rows}}};\n"
-
-
-def _braces(values: Iterable[object]) -> str:
-    return "{" + ", ".join(map(str, values)) + "}"
-
-
 def _places(threads: NDArray[np.intp], elements: NDArray[np.intp]) -> str:
     """Return a row of the table of places: what the bits of a row and of a column add to thread and element."""
     parts: list[int | str] = []
     for values in (threads, elements):
         assert values[0, 0] == 0
         of_row, of_column = linear_map(values)
-        parts += [_braces(_padded(of_row, _ROW_BITS)), _braces(_padded(of_column, _COLUMN_BITS))]
-    return _braces(parts)
-
-
-def _padded(strides: Sequence[int], count: int) -> list[int]:
-    return [*strides, *[0] * (count - len(strides))]
+        parts += [braces(padded(of_row, _ROW_BITS)), braces(padded(of_column, _COLUMN_BITS))]
+    return braces(parts)
 
 
 def _of_fragment(fragment: Fragment) -> str:
@@ -151,8 +106,13 @@ def _of_fragment(fragment: Fragment) -> str:
     return _places(positions // per_thread, positions % per_thread)
 
 
+def _unit(instruction: Instruction, fmt: Format) -> int:
+    """Return how many elements a unit of shared memory has."""
+    return instruction.padded_unit(fmt) or 8 * UNIT_BYTES // fmt.container_bits
+
+
 def _format_row(fmt: Format) -> str:
-    return _braces([
+    return braces([
         f'"{fmt.name}"', int(fmt.signed), fmt.exponent_bits, fmt.fraction_bits, fmt.bias,
         f"Specials::{fmt.specials.name}", int(fmt.subnormals), fmt.ignored_low_bits, fmt.bits,
     ])  # fmt: skip
@@ -160,9 +120,9 @@ def _format_row(fmt: Format) -> str:
 
 class _Header:
     def __init__(self) -> None:
-        self.numerics = _Table("Numerics", "NUMERICS")
-        self.places = _Table("Places", "PLACES")
-        self.columns = _Table("uint32_t", "MULTIPLES")
+        self.numerics = Table("Numerics", "NUMERICS")
+        self.places = Table("Places", "PLACES")
+        self.columns = Table("uint32_t", "MULTIPLES")
         self.formats = {name: number for number, name in enumerate(FORMATS)}
 
     def _numerics_of(self, i: Instruction, arch: str) -> int:
@@ -170,7 +130,7 @@ class _Header:
             return -1
         p = numerics(i, arch)
         method, rounding = f"Method::{p.method.name}", f"Rounding::{p.rounding.name}"
-        return self.numerics.number(_braces([method, p.step, p.alignment_bits, p.zero_exponent, rounding]))
+        return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
         """Return places of A, B, D, metadata, and scales of A and B; -1 for what is not in registers."""
@@ -192,7 +152,7 @@ class _Header:
                 found.append("")
         return [self.places.number(row) if row else -1 for row in found]
 
-    def _multiples(self, values: tuple[int, ...]) -> int:
+    def multiples(self, values: Sequence[int]) -> int:
         """Return the number of a set of multiples of 8, as the bits of a mask."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
@@ -214,15 +174,16 @@ class _Header:
             for operand in "ab"
         ]
         sparse = {"": "DENSE", "sp": "SPARSE", "sp::ordered_metadata": "ORDERED"}[i.sparse]
-        return _braces([
-            f"Family::{i.family.upper()}", f"Sparsity::{sparse}", self._multiples(form.rows),
-            self._multiples(form.columns), i.k, *(self.formats[fmt.name] for fmt in (i.a, i.b, i.c, i.d)),
+        return braces([
+            f"Family::{i.family.upper()}", f"Sparsity::{sparse}", self.multiples(form.rows),
+            self.multiples(form.columns), i.k, *(self.formats[fmt.name] for fmt in (i.a, i.b, i.c, i.d)),
             f'"{i.kind}"', int(i.satfinite), i.scale_size or 0, int(_says_scale_size(i)),
             self.formats[i.scale_format.name] if i.scale_format else -1, i.span or 0, i.container_bits,
-            i.low_bit(i.a), i.low_bit(i.b), i.stored_k, i.chunks, granularity.stored if granularity else 0,
+            i.low_bit(i.a), i.low_bit(i.b), _unit(i, i.a), _unit(i, i.b),
+            i.stored_k, i.chunks, granularity.stored if granularity else 0,
             [*RULES].index(i.rule.name) if i.rule else -1, selectors, lanes_a_selector,
             *lanes_a_thread_id, i.threads,
-            _braces(self._places_of(widest)), _braces(self._numerics_of(i, arch) for arch in ARCHITECTURES),
+            braces(self._places_of(widest)), braces(self._numerics_of(i, arch) for arch in ARCHITECTURES),
         ])  # fmt: skip
 
 
@@ -230,50 +191,48 @@ def _rule_row(name: str) -> str:
     rule = RULES[name]
     muxes = dict.fromkeys(MUX_OF_ARCHITECTURE.values())
     missing = [
-        _braces(sum(1 << slot for slot in range(2) if not reachable(nibble, name, mux)[slot]) for nibble in range(16))
+        braces(sum(1 << slot for slot in range(2) if not reachable(nibble, name, mux)[slot]) for nibble in range(16))
         for mux in muxes
     ]
     legal = sum(1 << nibble for nibble in rule.legal)
-    return _braces([f'"{name}"', f"0x{legal:04x}", _braces(missing), f'"{rule.meaning}"'])
+    return braces([f'"{name}"', f"0x{legal:04x}", braces(missing), f'"{rule.meaning}"'])
 
 
 def _swizzle_row(swizzle: Swizzle) -> str:
-    return _braces([f'"{swizzle.name}"', swizzle.row_bytes, swizzle.atom_bytes, swizzle.pattern_rows])
+    return braces([f'"{swizzle.name}"', swizzle.row_bytes, swizzle.atom_bytes, swizzle.pattern_rows])
 
 
 def _generation_row(family: str) -> str:
     generation, names = GENERATIONS[family], [*SWIZZLES]
     codes = [generation.swizzles.get(code) for code in range(8)]
-    numbers = _braces(-1 if name is None else names.index(name) for name in codes)
+    numbers = braces(-1 if name is None else names.index(name) for name in codes)
     fixed = (generation.fixed_bit, generation.fixed_bits, generation.fixed_value)
-    return _braces([generation.swizzle_bit, numbers, *fixed])
+    return braces([generation.swizzle_bit, numbers, *fixed])
 
 
 def header() -> str:
     """Return the text of the header."""
     tables = _Header()
     rows = [tables.form(form) for form in forms()]
+    tensor = tensor_tables.tables(tables.formats, tables.multiples)
     muxes = [*dict.fromkeys(MUX_OF_ARCHITECTURE.values())]
-    architectures = [_braces([f'"{arch}"', muxes.index(MUX_OF_ARCHITECTURE[arch])]) for arch in ARCHITECTURES]
+    architectures = [braces([f'"{arch}"', muxes.index(MUX_OF_ARCHITECTURE[arch])]) for arch in ARCHITECTURES]
     parts = [
         _PREAMBLE,
         f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",
-        _array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
-        _array("Architecture", "ARCHITECTURES", architectures),
-        _array("Rule", "RULES", [_rule_row(name) for name in RULES]),
-        _array("Swizzle", "SWIZZLES", [_swizzle_row(swizzle) for swizzle in SWIZZLES.values()]),
-        _array("Generation", "GENERATIONS", [_generation_row(family) for family in ("wgmma", "tcgen05")]),
+        array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
+        array("Architecture", "ARCHITECTURES", architectures),
+        array("Rule", "RULES", [_rule_row(name) for name in RULES]),
+        array("Swizzle", "SWIZZLES", [_swizzle_row(swizzle) for swizzle in SWIZZLES.values()]),
+        array("Generation", "GENERATIONS", [_generation_row(family) for family in ("wgmma", "tcgen05")]),
         str(tables.numerics),
         str(tables.places),
         str(tables.columns),
-        _array("Form", "FORMS", rows),
+        array("Form", "FORMS", rows),
+        tensor,
         _END,
     ]
     return "".join(parts)
-
-
-def _array(kind: str, name: str, rows: Sequence[str]) -> str:
-    return f"\nconstexpr {kind} {name}[] = {{\n" + "".join(f"    {row},\n" for row in rows) + "};\n"
 
 
 if __name__ == "__main__":

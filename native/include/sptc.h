@@ -46,7 +46,9 @@ typedef enum sptc_status {
 typedef struct sptc_instruction sptc_instruction;
 
 /* Opens an instruction, for example "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" on "sm_90".
- * Of tcgen05, shape and types stand behind the text: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
+ * Of tcgen05 that is an opcode such as "tcgen05.mma.sp.cta_group::1.kind::f16", whose shape and types come in an
+ * instruction descriptor, for sptc_tcgen05; for sptc_multiply they stand behind it, and the number of CTAs may be left
+ * out: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
  * `abi` is SPTC_ABI. Whatever the status, `*instruction` must be closed; it is NULL if there is no memory. */
 SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction);
 
@@ -76,7 +78,7 @@ typedef struct sptc_shape {
     int32_t defined_nibbles; /* bit i: nibble i is defined; 0 if the instruction is dense */
 } sptc_shape;
 
-/* Says what an instruction takes and gives. */
+/* Says what an instruction takes and gives; of an opcode of tcgen05, whose shape is open, it does not. */
 SPTC_API sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape);
 
 /* An array that is read, and its size; no bytes and NULL if there is none. */
@@ -145,6 +147,28 @@ typedef struct sptc_wgmma_operands {
 
 /* Computes tiles of wgmma or wgmma.sp, on so many threads; likewise. */
 SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads);
+
+/* Memories for tcgen05.mma. An address in tensor memory is lane << 16 | column. What is not taken is 0. */
+typedef struct sptc_tcgen05_operands {
+    int64_t images;
+    sptc_input tmem;                  /* 32-bit words [image][CTA of the group][lane of 128][column of 512] */
+    sptc_input smem;                  /* [image][CTA] bytes, of which the first of each CTA has address 0 */
+    size_t smem_stride;               /* bytes from one image to the next, 0: there is one; CTAs share them evenly */
+    uint64_t a;                       /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
+    uint64_t b;                       /* shared-memory descriptor; of a pair, each CTA holds half of the columns */
+    uint64_t zero_column_mask;        /* of .ws */
+    uint32_t d, e, scale_a, scale_b;  /* addresses in tensor memory; e of metadata, of a sparse instruction */
+    uint32_t idesc;                   /* instruction descriptor */
+    uint32_t disable_output_lane[4];  /* a bit for each lane of D that keeps what it holds */
+    int32_t enable_input_d;           /* 1, or 0: D = A B */
+    int32_t scale_input_d;            /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
+    int32_t metadata;                 /* an sptc_metadata_policy */
+    sptc_output result;               /* tensor memory afterwards; may be the array of tmem, not overlap it else */
+} sptc_tcgen05_operands;
+
+/* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on so many threads. Unless all of them are
+ * taken, nothing is written. */
+SPTC_API sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads);
 
 /* Gathers metadata from registers e, [tile][thread]: nibbles, and whether each is defined, both [tile][m][chunks]
  * bytes; either may be left out. */

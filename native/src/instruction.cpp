@@ -4,7 +4,9 @@
 #include <cctype>
 #include <vector>
 
+#include "opcode.h"
 #include "sptc.h"
+#include "text.h"
 
 namespace sptc {
 
@@ -13,28 +15,6 @@ namespace {
 constexpr size_t LONGEST_TEXT = 400;
 
 [[noreturn]] void refuse(const std::string &sentence) { throw Error(SPTC_NO_INSTRUCTION, sentence); }
-
-std::string quoted(const std::string &text) { return "'" + text + "'"; }
-
-bool starts_with(const std::string &text, const std::string &with) { return text.compare(0, with.size(), with) == 0; }
-
-std::vector<std::string> split(const std::string &text) {
-    std::vector<std::string> words(1);
-    for (char letter : text) {
-        if (letter == '.')
-            words.emplace_back();
-        else
-            words.back() += letter;
-    }
-    return words;
-}
-
-std::string trimmed(const std::string &text) {
-    const auto is_space = [](unsigned char letter) { return std::isspace(letter) != 0; };
-    auto first = std::find_if_not(text.begin(), text.end(), is_space);
-    auto last = std::find_if_not(text.rbegin(), text.rend(), is_space).base();
-    return first < last ? std::string(first, last) : std::string();
-}
 
 bool take_number(const std::string &word, size_t &place, char letter, int &number) {
     if (place >= word.size() || word[place] != letter) return false;
@@ -70,6 +50,7 @@ struct Words {
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
+    const OpcodeShapes *shapes = nullptr;  // of tcgen05, if its text says how many CTAs there are
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -89,51 +70,52 @@ bool take_shape(Words &words, const std::string &word) {
     return true;
 }
 
-Words sorted_words(const std::string &text) {
-    std::string plain = trimmed(text);
-    std::string described;
-    if (const size_t open = plain.find('('); open != std::string::npos && plain.back() == ')') {
-        described = plain.substr(open + 1, plain.size() - open - 2);
-        plain = trimmed(plain.substr(0, open));
-    }
-    if (!plain.empty() && plain.back() == ';') plain = trimmed(plain.substr(0, plain.size() - 1));
-    std::vector<std::string> parts = split(plain);
+void take_word(Words &words, const std::string &word, const std::string &text) {
+    const bool by_opcode = words.family == Family::TCGEN05;  // all but shape, types and saturation
+    if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
+    if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
+    if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
+    if (const int number = format_number(word); number >= 0) return words.types.push_back(number);
+    if (!words.m && take_shape(words, word)) return;
+    static const char *const flags[] = {"satfinite", "sync", "aligned", "row", "col", "block_scale", "mma_async"};
+    const auto end = by_opcode ? std::begin(flags) + 1 : std::end(flags);
+    if (std::find(std::begin(flags), end, word) == end)
+        refuse(quoted("." + word) + " in " + quoted(text) + " is no part of " + family_name(words.family) + ".");
+    if (words.has(word)) refuse(quoted("." + word) + " stands twice in " + quoted(text) + "; once is expected.");
+    words.flags.push_back(word);
+}
+
+// Of tcgen05 the text of the opcode, and behind it what an instruction descriptor says.
+Words described_words(const std::string &text) {
+    const std::string whole = trimmed(text);
+    const size_t open = whole.find('(');
+    if (whole.back() != ')') refuse("the shape and types in " + quoted(text) + " must end in a bracket.");
+    const Opcode opcode = parse_opcode(statement(whole.substr(0, open)), text, false);
     Words words;
-    const std::string family = parts.front();
-    if (family == "wgmma")
+    words.family = Family::TCGEN05;
+    words.sparsity = opcode.sparse ? "sp" : "";
+    words.kind = opcode.of_kind().name;
+    words.shapes = opcode.shapes;
+    if (opcode.scale_size) {
+        words.scale_size = "scale_vec::" + std::to_string(opcode.scale_size) + "X";
+        words.flags.push_back("block_scale");
+    }
+    for (const std::string &word : split(whole.substr(open + 1, whole.size() - open - 2))) take_word(words, word, text);
+    return words;
+}
+
+Words sorted_words(const std::string &text) {
+    const std::vector<std::string> parts = split(statement(text));
+    Words words;
+    if (parts.front() == "tcgen05") return described_words(text);
+    if (parts.front() == "wgmma")
         words.family = Family::WGMMA;
-    else if (family == "tcgen05")
-        words.family = Family::TCGEN05;
-    else if (family != "mma")
-        refuse(quoted(family) + " in " + quoted(text) + " is no known opcode; accepted are mma, wgmma and tcgen05.");
-    if (words.family == Family::TCGEN05) {
-        if (described.empty())
-            refuse(quoted(text) + " leaves shape and types to an instruction descriptor; write them behind it, for "
-                                  "example (m128n8k32.f32.f16.f16).");
-        const std::vector<std::string> behind = split(described);
-        parts.insert(parts.end(), behind.begin(), behind.end());
-    } else if (!described.empty()) {
-        refuse(quoted("(" + described + ")") + " in " + quoted(text) + " is not accepted; it belongs to tcgen05.");
-    }
-    for (size_t index = 1; index < parts.size(); ++index) {
-        const std::string &word = parts[index];
-        if (word == "sp" || word == "sp::ordered_metadata") {
-            take(words.sparsity, word, text);
-        } else if (starts_with(word, "kind::")) {
-            take(words.kind, word.substr(6), text);
-        } else if (starts_with(word, "scale_vec::")) {
-            take(words.scale_size, word, text);
-        } else if (const int number = format_number(word); number >= 0) {
-            words.types.push_back(number);
-        } else if (!words.m && take_shape(words, word)) {
-        } else {
-            static const char *const flags[] = {"sync", "aligned", "row", "col", "satfinite", "block_scale", "mma_async", "mma"};
-            if (std::find(std::begin(flags), std::end(flags), word) == std::end(flags))
-                refuse(quoted("." + word) + " in " + quoted(text) + " is no part of " + family_name(words.family) + ".");
-            if (words.has(word)) refuse(quoted("." + word) + " stands twice in " + quoted(text) + "; once is expected.");
-            words.flags.push_back(word);
-        }
-    }
+    else if (parts.front() != "mma")
+        refuse(quoted(parts.front()) + " in " + quoted(text) +
+               " is no known opcode; accepted are mma, wgmma and tcgen05.");
+    if (const size_t open = text.find('('); open != std::string::npos)
+        refuse(quoted(text.substr(open)) + " in " + quoted(text) + " is not accepted; it belongs to tcgen05.");
+    for (size_t index = 1; index < parts.size(); ++index) take_word(words, parts[index], text);
     return words;
 }
 
@@ -141,7 +123,7 @@ void require_flags(const Words &words, const std::string &text) {
     std::vector<std::string> required = {"sync", "aligned"}, accepted = {"satfinite"};
     if (words.family == Family::MMA) required.insert(required.end(), {"row", "col"});
     if (words.family == Family::WGMMA) required.push_back("mma_async");
-    if (words.family == Family::TCGEN05) required = {"mma"};
+    if (words.family == Family::TCGEN05) required.clear();
     accepted.insert(accepted.end(), required.begin(), required.end());
     accepted.push_back("block_scale");
     for (const std::string &flag : required)
@@ -155,9 +137,18 @@ void require_flags(const Words &words, const std::string &text) {
     if (!words.m) refuse("the shape is missing in " + quoted(text) + "; expected one such as .m16n8k32.");
 }
 
+}  // namespace
+
 bool has_multiple(int number, int value) {
     return value > 0 && value % 8 == 0 && value <= 256 && MULTIPLES[number] >> (value / 8 - 1) & 1;
 }
+
+bool allows(const OpcodeShapes &shapes, int m, int n) {
+    return std::find(shapes.rows, shapes.rows + shapes.count, m) != shapes.rows + shapes.count &&
+           has_multiple(shapes.columns, n);
+}
+
+namespace {
 
 // Whether a form is what the words ask for, apart from the number of its block scales.
 bool is_meant(const Form &form, const Words &words, const int *types) {
@@ -165,7 +156,8 @@ bool is_meant(const Form &form, const Words &words, const int *types) {
     return form.family == words.family && words.kind == form.kind && words.sparsity == sparsity_name(form.sparsity) &&
            form.k == words.k && has_multiple(form.rows, words.m) && has_multiple(form.columns, words.n) &&
            form.d == types[0] && form.a == types[1] && form.b == types[2] && (!mma || form.c == types[3]) &&
-           form.satfinite == words.has("satfinite") && (form.scale_size != 0) == words.has("block_scale");
+           (!words.shapes || allows(*words.shapes, words.m, words.n)) && form.satfinite == words.has("satfinite") &&
+           (form.scale_size != 0) == words.has("block_scale");
 }
 
 bool scale_is_meant(const Form &form, const Words &words, int type) {
@@ -182,22 +174,63 @@ std::string having(const Form &form) {
     return names;
 }
 
-}  // namespace
-
-Instruction parse(const std::string &text, const std::string &architecture) {
+void check_line(const std::string &text) {
     if (text.size() > LONGEST_TEXT)
         refuse("an instruction has at most " + std::to_string(LONGEST_TEXT) + " characters, not " +
                std::to_string(text.size()) + ".");
     if (!std::all_of(text.begin(), text.end(), [](unsigned char letter) { return letter >= ' ' && letter < 127; }))
         refuse("an instruction is a line of printable ASCII characters.");
-    const auto found = std::find_if(std::begin(ARCHITECTURES), std::end(ARCHITECTURES),
-                                    [&](const Architecture &one) { return architecture == one.name; });
-    if (found == std::end(ARCHITECTURES)) {
-        std::string names;
-        for (const Architecture &one : ARCHITECTURES) names += (names.empty() ? "" : ", ") + std::string(one.name);
-        throw Error(SPTC_NO_ARCHITECTURE,
-                    quoted(architecture.substr(0, 40)) + " is no known architecture; expected one of " + names + ".");
-    }
+}
+
+const Architecture &architecture_named(const std::string &name) {
+    for (const Architecture &one : ARCHITECTURES)
+        if (name == one.name) return one;
+    std::string names;
+    for (const Architecture &one : ARCHITECTURES) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    throw Error(SPTC_NO_ARCHITECTURE,
+                quoted(name.substr(0, 40)) + " is no known architecture; expected one of " + names + ".");
+}
+
+// What an architecture computes of a form; `text` names it, for messages.
+const Numerics &numerics_on(const Architecture &architecture, const Form &form, const std::string &text) {
+    const int number = form.numerics[&architecture - ARCHITECTURES];
+    if (number < 0)
+        throw Error(SPTC_NO_ARCHITECTURE, std::string(architecture.name) + " does not have " + quoted(text) +
+                                              "; these have it: " + having(form) + ".");
+    return NUMERICS[number];
+}
+
+}  // namespace
+
+bool names_opcode(const std::string &text) {
+    return starts_with(trimmed(text), "tcgen05") && text.find('(') == std::string::npos;
+}
+
+OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture) {
+    check_line(text);
+    const Architecture &found = architecture_named(architecture);
+    const Opcode opcode = parse_opcode(statement(text), text, true);
+    for (const Form &form : FORMS)  // what it leaves open makes no difference here
+        if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name) {
+            numerics_on(found, form, text);
+            break;
+        }
+    return {opcode, &found};
+}
+
+Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bool satfinite, int scale_format) {
+    for (const Form &form : FORMS)
+        if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
+            (form.sparsity != Sparsity::DENSE) == opcode.sparse && form.d == types[0] && form.a == types[1] &&
+            form.b == types[2] && form.satfinite == satfinite && form.scale_size == opcode.scale_size &&
+            form.scale_format == scale_format)
+            return {&form, &numerics_on(*opcode.architecture, form, spelled(opcode)), m, n, opcode.architecture->mux};
+    refuse(spelled(opcode) + " has no instruction with these types.");
+}
+
+Instruction parse(const std::string &text, const std::string &architecture) {
+    check_line(text);
+    const Architecture &found = architecture_named(architecture);
     const Words words = sorted_words(text);
     require_flags(words, text);
     const size_t wanted = (words.family == Family::MMA ? 4 : 3) + (words.has("block_scale") ? 1 : 0);
@@ -207,11 +240,7 @@ Instruction parse(const std::string &text, const std::string &architecture) {
                (words.has("block_scale") ? ", stype" : "") + ".");
     for (const Form &form : FORMS) {
         if (!is_meant(form, words, words.types.data()) || !scale_is_meant(form, words, words.types.back())) continue;
-        const int number = form.numerics[found - std::begin(ARCHITECTURES)];
-        if (number < 0)
-            throw Error(SPTC_NO_ARCHITECTURE,
-                        architecture + " does not have " + quoted(text) + "; these have it: " + having(form) + ".");
-        return {&form, &NUMERICS[number], words.m, words.n, found->mux};
+        return {&form, &numerics_on(found, form, text), words.m, words.n, found.mux};
     }
     refuse("no instruction has this combination of shape, types and qualifiers: " + quoted(text) + ".");
 }

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "tables.h"
+#include "opcode.h"
 
 namespace sptc {
 
@@ -32,6 +32,25 @@ struct Instruction {
 // Finds the instruction that a text names on an architecture. Qualifiers may stand in any order, types keep theirs; of
 // `tcgen05.mma` shape and types follow in parentheses, as an instruction descriptor gives them.
 Instruction parse(const std::string &text, const std::string &architecture);
+
+// Whether a text is that of tcgen05 alone, with neither shape nor types.
+bool names_opcode(const std::string &text);
+
+// An opcode of tcgen05 on an architecture that has it.
+struct OpcodeOn : Opcode {
+    const Architecture *architecture;
+};
+
+OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture);
+
+// Whether a set in MULTIPLES has a number.
+bool has_multiple(int number, int value);
+
+// Whether a descriptor may ask for M rows and N columns.
+bool allows(const OpcodeShapes &shapes, int m, int n);
+
+// The instruction that a descriptor makes of an opcode; `types` are those of D, A and B, all numbers in FORMATS.
+Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bool satfinite, int scale_format);
 
 // The instruction as PTX spells it, with its defaults.
 std::string spelled(const Instruction &instruction);

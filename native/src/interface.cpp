@@ -8,16 +8,25 @@
 #include <utility>
 #include <vector>
 
+#include "checks.h"
 #include "dispatch.h"
 #include "instruction.h"
 #include "product.h"
 #include "registers.h"
 #include "shared.h"
+#include "tcgen05.h"
 
+using sptc::check_count;
+using sptc::check_range;
 using sptc::Error;
+using sptc::product;
+using sptc::require;
+using sptc::require_bytes;
+using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // of tcgen05 without shape and types; then there is nothing else
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
@@ -49,34 +58,11 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
     }
 }
 
-void require(const void *pointer, const char *name) {
-    if (!pointer) throw Error(SPTC_NULL, std::string(name) + " must not be NULL.");
-}
-
 const sptc::Instruction &opened(const sptc_instruction *handle) {
+    if (handle->opcode)
+        throw Error(SPTC_NO_INSTRUCTION, handle->text + " has the shape and types of its instruction descriptor.");
     if (!handle->instruction) throw Error(SPTC_NO_INSTRUCTION, "this handle was opened for no instruction.");
     return *handle->instruction;
-}
-
-// The product of sizes, none of which is negative.
-size_t product(const char *name, std::initializer_list<int64_t> sizes) {
-    size_t total = 1;
-    for (int64_t size : sizes)
-        if (__builtin_mul_overflow(total, size_t(size), &total))
-            throw Error(SPTC_BAD_SHAPE, std::string(name) + " would have more bytes than there are addresses.");
-    return total;
-}
-
-template <typename Buffer>
-void require_bytes(const Buffer &buffer, size_t bytes, const char *name) {
-    if (bytes) require(buffer.data, name);
-    if (buffer.bytes < bytes)
-        throw Error(SPTC_SHORT_BUFFER, std::string(name) + " must have " + std::to_string(bytes) + " bytes, not " +
-                                           std::to_string(buffer.bytes) + ".");
-}
-
-void require_none(const sptc_input &buffer, const char *name) {
-    if (buffer.data) throw Error(SPTC_SUPERFLUOUS, std::string("the instruction takes no ") + name + ".");
 }
 
 void check(const sptc_matrices &given, const sptc::Instruction &instruction, const sptc::Product &by) {
@@ -120,17 +106,6 @@ const sptc::Instruction &opened_as(const sptc_instruction *handle, sptc::Family 
     return instruction;
 }
 
-void check_range(const char *name, int64_t value, int64_t least, int64_t most) {
-    if (value < least || value > most)
-        throw Error(SPTC_BAD_VALUE, std::string(name) + " must be " + std::to_string(least) +
-                                        (most > least ? " to " + std::to_string(most) : "") + ", not " +
-                                        std::to_string(value) + ".");
-}
-
-void check_tiles(int64_t tiles) {
-    if (tiles < 0) throw Error(SPTC_BAD_SHAPE, "tiles must not be negative, not " + std::to_string(tiles) + ".");
-}
-
 // Registers of all threads of some tiles; nullptr for those that are not expected.
 template <typename Buffer>
 uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruction &instruction, int registers,
@@ -143,7 +118,7 @@ uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruct
 sptc::Held held_metadata(const sptc::Instruction &instruction, int64_t tiles, const sptc_input &e, int32_t selector,
                          int32_t policy) {
     sptc::Held held{};
-    check_tiles(tiles);
+    check_count("tiles", tiles);
     held.count = tiles;
     held.adds = true;
     check_range("metadata", policy, SPTC_STRICT, SPTC_SILICON);
@@ -203,20 +178,12 @@ sptc::Held held_by(const sptc_wgmma_operands &given, const sptc::Instruction &in
     if (held.adds)
         held.c = registers_of(given.c, given.tiles, instruction, of.d_registers(), "c");
     held.d = registers_of(given.d, given.tiles, instruction, of.d_registers(), "d");
-    if (given.tiles) require(given.smem.data, "smem");
     held.smem = static_cast<const uint8_t *>(given.smem.data);
-    const size_t images = given.smem_stride ? size_t(given.tiles) : 1;
-    size_t end = 0;
-    if (images && __builtin_mul_overflow(images - 1, given.smem_stride, &end)) end = SIZE_MAX;
-    const size_t image = given.smem_stride ? std::min(given.smem_stride, given.smem.bytes) : given.smem.bytes;
-    if (given.tiles && (end > given.smem.bytes || image > given.smem.bytes - end))
-        throw Error(SPTC_SHORT_BUFFER, "smem has " + std::to_string(given.smem.bytes) + " bytes, too few for " +
-                                           std::to_string(images) + " images " + std::to_string(given.smem_stride) +
-                                           " bytes apart.");
+    const size_t image = sptc::image_bytes(given.smem, given.smem_stride, given.tiles);
     held.smem_stride = int64_t(given.smem_stride);
     const auto found = [&](uint64_t descriptor, int mn, int k, int32_t transposed, const char *name) {
-        return sptc::addresses(sptc::decode_descriptor(descriptor, form.family, name), mn, k, form.container_bits,
-                               transposed != 0, image, name);
+        const sptc::Extent extent{0, mn, k, form.container_bits, form.unit_b, transposed != 0};
+        return sptc::bit_addresses(sptc::decode_descriptor(descriptor, form.family, name), extent, image, name);
     };
     if (shared_a)
         held.a_addresses = found(given.a_descriptor, instruction.m, form.stored_k, given.imm_trans_a, "a");
@@ -244,6 +211,12 @@ sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_
                                               std::to_string(SPTC_ABI) + ".");
         require(text, "text");
         require(architecture, "architecture");
+        if (sptc::names_opcode(text)) {
+            auto opcode = std::make_unique<sptc::OpcodeOn>(sptc::parse_opcode_on(text, architecture));
+            (*instruction)->text = sptc::spelled(*opcode);
+            (*instruction)->opcode = std::move(opcode);
+            return;
+        }
         auto parsed = std::make_unique<sptc::Instruction>(sptc::parse(text, architecture));
         (*instruction)->product = std::make_unique<sptc::Product>(*parsed);
         (*instruction)->registers = std::make_unique<sptc::Registers>(*parsed);
@@ -322,6 +295,19 @@ sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands 
         const sptc::Instruction &of = opened_as(instruction, sptc::Family::WGMMA, "wgmma");
         instruction->registers->compute(held_by(*operands, of, *instruction->registers), *instruction->product,
                                         kernels_of(instruction, of.n), threads);
+    });
+}
+
+sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads) {
+    return checked(instruction, [&] {
+        require(operands, "operands");
+        check_threads(threads);
+        if (!instruction->opcode) {
+            opened(instruction);
+            throw Error(SPTC_NO_INSTRUCTION, instruction->text + " is no opcode of tcgen05 without shape and types.");
+        }
+        const sptc::TensorInstruction placed = sptc::placed(*operands, *instruction->opcode);
+        sptc::compute(placed, kernels_of(instruction, placed.descriptor.instruction.n), threads);
     });
 }
 

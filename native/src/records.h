@@ -62,6 +62,14 @@ struct Places {
     uint16_t thread_of_row[8], thread_of_column[8], element_of_row[8], element_of_column[8];
 };
 
+// What the bits of a coordinate add.
+inline int sum_of_bits(const uint16_t *strides, int number) {
+    int sum = 0;
+    for (int bit = 0; number >> bit; ++bit)
+        if (number >> bit & 1) sum += strides[bit];
+    return sum;
+}
+
 // Instructions that differ in M and N alone.
 struct Form {
     Family family;
@@ -75,11 +83,75 @@ struct Form {
     bool says_scale_size;  // whether it must be written
     int scale_format, span;  // span: logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
+    int unit_a, unit_b;  // elements of 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
     int rule;  // number in RULES
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
     int places[6];    // numbers in PLACES of A, B, D, metadata, scales of A and of B
     int numerics[6];  // numbers in NUMERICS, one for each architecture
+};
+
+// Bits of a descriptor; none where it has no such field.
+struct Field {
+    int low, width;
+
+    constexpr uint32_t of(uint64_t value) const { return uint32_t(value >> low & ((uint64_t(1) << width) - 1)); }
+};
+
+// The instruction descriptor of a group of kinds of tcgen05.mma.
+struct DescriptorFields {
+    uint64_t defined;  // bits of all fields
+    Field sparsity_selector, sparse, saturate, d, a, b, negate_a, negate_b, transpose_a, transpose_b, n, m, max_shift,
+        scale_id_a, scale_id_b, scale_type, k;
+};
+
+// The zero-column mask descriptor; of starts and first spans, one for each part of N.
+struct ColumnMaskFields {
+    uint64_t defined;
+    Field starts, skip_first, generated, skip_span, use_span, shift;
+};
+
+// What a `.kind::` of tcgen05.mma accepts. Numbers in FORMATS by code, -1 if there is none.
+struct Kind {
+    const char *name;
+    int fields;  // number in DESCRIPTOR_FIELDS
+    int m_unit;  // what the field of M counts in
+    int types[8], accumulators[4];
+    int scale_formats[3][2];  // for 1, 2 and 4 block scales
+    bool scaled, mixes, transposes, negates, saturates;
+};
+
+// A word that says how many block scales there are; the empty one is the default.
+struct ScaleWord {
+    int kind;
+    const char *word;
+    int size;
+};
+
+// What a descriptor may ask for.
+struct OpcodeShapes {
+    int kind;
+    bool sparse;
+    int cta_group;
+    bool weight_stationary, shifts_a;
+    int selectors;
+    bool scales_input_d;
+    int count, rows[3], layouts[3];  // of each M, the number of its layout
+    int columns;                     // number of a mask in MULTIPLES
+};
+
+// Lane, column and lowest bit in tensor memory of row and column of a matrix: sums over the bits of both.
+struct TensorPlaces {
+    uint16_t lane_of_row[8], lane_of_column[8], column_of_row[8], column_of_column[8], bit_of_row[8], bit_of_column[8];
+};
+
+// Which lanes the rows of D take; `parts` of N lie one below the other, and as many copies of A and of the metadata.
+struct Layout {
+    const char *name;
+    int rows, parts;
+    bool half_lanes;  // 16 lanes of each 32
+    int largest_shift;
+    int d, a[4], e[2];  // numbers in TENSOR_PLACES: part of D, A of 4 to 32 bits, narrow and wide metadata
 };
 
 }  // namespace sptc

@@ -14,13 +14,6 @@ namespace {
 // Tiles that a thread gathers before it multiplies them.
 constexpr int64_t TILES = 16;
 
-int sum_of_bits(const uint16_t *strides, int number) {
-    int sum = 0;
-    for (int bit = 0; number >> bit; ++bit)
-        if (number >> bit & 1) sum += strides[bit];
-    return sum;
-}
-
 struct Place {
     int thread, element;
 };
@@ -103,14 +96,14 @@ void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     }
 }
 
-// Gathers elements from addresses of an image, `columns` lines of them turned into columns.
+// Gathers elements from addresses, in bits, of an image, `columns` lines of them turned into columns.
 template <typename Element>
 void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, uint8_t *into) {
     const size_t length = addresses.size() / columns;
     for (size_t column = 0; column < columns; ++column)
         for (size_t index = 0; index < length; ++index)
-            std::memcpy(into + (index * columns + column) * sizeof(Element), image + addresses[column * length + index],
-                        sizeof(Element));
+            std::memcpy(into + (index * columns + column) * sizeof(Element),
+                        image + addresses[column * length + index] / 8, sizeof(Element));
 }
 
 void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, int bits, uint8_t *into) {
@@ -127,6 +120,14 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 }
 
 }  // namespace
+
+void refuse_nibble(const std::string &place, int low_bit, int nibble, const Rule &rule) {
+    std::string binary;
+    for (int bit = 3; bit >= 0; --bit) binary += char('0' + (nibble >> bit & 1));
+    throw Error(SPTC_UNDEFINED_METADATA, "undefined metadata at " + place + ", bits " + std::to_string(low_bit + 3) +
+                                             ":" + std::to_string(low_bit) + "): nibble 0b" + binary + " breaks the " +
+                                             rule.name + " rule, " + rule.meaning + ".");
+}
 
 // Matrices of some tiles.
 struct Registers::Tiles {
@@ -203,14 +204,10 @@ void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
         if (rule.legal >> nibble & 1) continue;
         if (held.policy == Policy::SOFTWARE && nibble == 0 && is_zero(index)) continue;
         const int low = e_bit_[index], thread = e_thread_[index] + held.selector * form.lanes_a_selector;
-        std::string binary;
-        for (int bit = 3; bit >= 0; --bit) binary += char('0' + (nibble >> bit & 1));
         const size_t chunks = size_t(form.chunks);
-        throw Error(SPTC_UNDEFINED_METADATA,
-                    "undefined metadata at tile " + std::to_string(tile) + ", row " + std::to_string(index / chunks) +
-                        ", chunk " + std::to_string(index % chunks) + " (lane " + std::to_string(thread) + ", bits " +
-                        std::to_string(low + 3) + ":" + std::to_string(low) + "): nibble 0b" + binary + " breaks the " +
-                        rule.name + " rule, " + rule.meaning + ".");
+        refuse_nibble("tile " + std::to_string(tile) + ", row " + std::to_string(index / chunks) + ", chunk " +
+                          std::to_string(index % chunks) + " (lane " + std::to_string(thread),
+                      low, nibble, rule);
     }
 }
 

@@ -3,6 +3,7 @@
 #define SPTC_REGISTERS_H
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "product.h"
@@ -10,6 +11,9 @@
 namespace sptc {
 
 enum class Policy { STRICT, SOFTWARE, SILICON };
+
+// Throws for a nibble that is undefined; `place` opens the bracket in which its bits stand.
+[[noreturn]] void refuse_nibble(const std::string &place, int low_bit, int nibble, const Rule &rule);
 
 // Where the block scales of one operand lie: the first byte of a register, and which threads hold it.
 struct ScaleIds {

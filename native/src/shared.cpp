@@ -1,10 +1,10 @@
 #include "shared.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "instruction.h"
 #include "sptc.h"
+#include "text.h"
 
 namespace sptc {
 
@@ -12,12 +12,6 @@ namespace {
 
 constexpr int UNIT_BYTES = 16, FIELD_BITS = 14, BASE_OFFSET_BIT = 49;
 constexpr int64_t ADDRESS_SPACE = int64_t(UNIT_BYTES) << FIELD_BITS;
-
-std::string hexadecimal(uint64_t value) {
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(value));
-    return text;
-}
 
 int64_t field(uint64_t value, int bit) { return int64_t(value >> bit & ((1u << FIELD_BITS) - 1)) * UNIT_BYTES; }
 
@@ -37,12 +31,12 @@ int64_t unit_address(const Descriptor &descriptor, int outer, int unit, bool mn_
 
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name) {
     const Generation &generation = GENERATIONS[family == Family::WGMMA ? 0 : 1];
-    const std::string subject = "descriptor " + name + ", " + hexadecimal(value) + ",";
+    const std::string subject = "descriptor " + name + ", " + hexadecimal(value, 16) + ",";
     const uint64_t offset_mask = (uint64_t(1) << FIELD_BITS) - 1, fixed_mask = (uint64_t(1) << generation.fixed_bits) - 1;
     const uint64_t defined = offset_mask | offset_mask << 16 | offset_mask << 32 | uint64_t(7) << BASE_OFFSET_BIT |
                              fixed_mask << generation.fixed_bit | ~uint64_t(0) << generation.swizzle_bit;
     if (value & ~defined)
-        throw Error(SPTC_BAD_VALUE, subject + " sets the reserved bits " + hexadecimal(value & ~defined) + ".");
+        throw Error(SPTC_BAD_VALUE, subject + " sets the reserved bits " + hexadecimal(value & ~defined, 16) + ".");
     if ((value >> generation.fixed_bit & fixed_mask) != uint64_t(generation.fixed_value))
         throw Error(SPTC_BAD_VALUE, subject + " must hold " + std::to_string(generation.fixed_value) + " in the " +
                                         std::to_string(generation.fixed_bits) + " bits from bit " +
@@ -54,23 +48,23 @@ Descriptor decode_descriptor(uint64_t value, Family family, const std::string &n
     return {field(value, 0), field(value, 16), field(value, 32), int(value >> BASE_OFFSET_BIT & 7), &SWIZZLES[swizzle]};
 }
 
-std::vector<int32_t> addresses(const Descriptor &descriptor, int mn, int k, int element_bits, bool mn_major,
-                               size_t bytes, const std::string &name) {
-    const int per_unit = UNIT_BYTES * 8 / element_bits, element_bytes = element_bits / 8;
+std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
+                                   const std::string &name) {
     const int64_t end = int64_t(std::min<size_t>(bytes, size_t(ADDRESS_SPACE)));
     std::vector<int32_t> found;
-    found.reserve(size_t(mn) * size_t(k));
-    for (int line = 0; line < mn; ++line)
-        for (int index = 0; index < k; ++index) {
-            const int inner = mn_major ? line : index, outer = mn_major ? index : line;
-            const int64_t address = unit_address(descriptor, outer, inner / per_unit, mn_major) +
-                                    int64_t(inner % per_unit) * element_bytes;
-            if (address + element_bytes > end)
-                throw Error(SPTC_SHORT_BUFFER, "descriptor " + name + " reaches byte " +
-                                                   std::to_string(address + element_bytes - 1) + ", but " +
+    found.reserve(size_t(extent.lines) * size_t(extent.k));
+    for (int line = extent.first_line; line < extent.first_line + extent.lines; ++line)
+        for (int index = 0; index < extent.k; ++index) {
+            const int inner = extent.mn_major ? line : index, outer = extent.mn_major ? index : line;
+            const int64_t unit = unit_address(descriptor, outer, inner / extent.unit_elements, extent.mn_major);
+            const int64_t bit = 8 * unit + int64_t(inner % extent.unit_elements) * extent.element_bits;
+            const int64_t last = (bit + extent.element_bits - 1) / 8;
+            if (last >= end)
+                throw Error(SPTC_SHORT_BUFFER, "descriptor " + name + " reaches byte " + std::to_string(last) +
+                                                   ", but " +
                                                    (int64_t(bytes) > end ? "descriptors address " : "smem has ") +
                                                    std::to_string(end) + " bytes.");
-            found.push_back(int32_t(address));
+            found.push_back(int32_t(bit));
         }
     return found;
 }

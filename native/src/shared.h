@@ -20,10 +20,16 @@ struct Descriptor {
 // Splits a descriptor into its fields; `name` is the operand's, for messages.
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name);
 
-// Byte addresses of the elements of an operand: row by row of A, column by column of B, each along K.
-// `mn_major`: neighbours in memory are neighbours in M or N, not in K. Refuses what reaches beyond `bytes`.
-std::vector<int32_t> addresses(const Descriptor &descriptor, int mn, int k, int element_bits, bool mn_major,
-                               size_t bytes, const std::string &name);
+// Lines of an operand, rows of A or columns of B, behind the first ones, and how its elements lie.
+struct Extent {
+    int first_line, lines, k;
+    int element_bits, unit_elements;
+    bool mn_major;  // neighbours in memory are neighbours in M or N, not in K
+};
+
+// Where the elements of an operand start, in bits: line by line, each along K. Refuses what reaches beyond `bytes`.
+std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
+                                   const std::string &name);
 
 }  // namespace sptc
 

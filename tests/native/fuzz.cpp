@@ -20,7 +20,8 @@ uint64_t below(uint64_t end) { return randomness() % end; }
 bool happens(int in) { return below(uint64_t(in)) == 0; }
 
 std::string mutated(std::string text) {
-    static const char *const words[] = {".sp", ".f16", "m16n8k32", ".kind::", "(", ")", "::", ".", ".satfinite", ".m9999999n8k16", "\xff"};
+    static const char *const words[] = {".sp", ".f16", "m16n8k32", ".kind::", "(", ")", "::", ".", ".satfinite", ".m9999999n8k16",
+                                        ".ws", ".ashift", ".cta_group::2", ".collector::a::use", ".block16", "\xff"};
     for (uint64_t count = 1 + below(3); count; --count) {
         const size_t place = size_t(below(text.size() + 1));
         switch (below(5)) {
@@ -89,11 +90,11 @@ sptc_status mma(sptc_instruction *handle, const sptc_shape &shape) {
     return sptc_mma(handle, &operands, spoiled(1 + int(below(3))));
 }
 
-uint64_t descriptor() {
-    if (happens(10)) return randomness();
-    const uint64_t offsets = below(64) | below(64) << 16 | below(64) << 32 | below(8) << 49;
-    return offsets | below(4) << 62 | (happens(20) ? uint64_t(1) << below(64) : 0);
+uint64_t offsets() {
+    return below(64) | below(64) << 16 | below(64) << 32 | below(8) << 49 | (happens(20) ? uint64_t(1) << below(64) : 0);
 }
+
+uint64_t descriptor() { return happens(10) ? randomness() : offsets() | below(4) << 62; }
 
 sptc_status wgmma(sptc_instruction *handle, const sptc_shape &shape) {
     const int64_t tiles = int64_t(below(3)), image = happens(5) ? int64_t(below(4096)) : 65536;
@@ -112,6 +113,50 @@ sptc_status wgmma(sptc_instruction *handle, const sptc_shape &shape) {
     operands.imm_scale_a = spoiled(happens(2) ? 1 : -1), operands.imm_scale_b = spoiled(happens(2) ? 1 : -1);
     operands.imm_trans_a = spoiled(int(happens(4))), operands.imm_trans_b = spoiled(int(happens(4)));
     return sptc_wgmma(handle, &operands, spoiled(1 + int(below(3))));
+}
+
+uint64_t tensor_descriptor() { return happens(10) ? randomness() : offsets() | uint64_t(1) << 46 | below(4) << 62; }
+
+uint32_t tensor_address(uint32_t columns) {
+    return happens(30) ? uint32_t(randomness()) : uint32_t(below(columns)) | (happens(20) ? uint32_t(below(9)) << 20 : 0);
+}
+
+// Likely numbers in the fields that all kinds have, and bits anywhere.
+uint32_t instruction_descriptor(const std::string &text) {
+    const auto has = [&text](const char *word) { return text.find(word) != std::string::npos; };
+    const bool scaled = has("kind::mx"), pair = has("group::2");
+    const uint64_t m = scaled ? uint64_t(pair ? 2 : 1) << 27 : uint64_t(pair ? 16 : 8) << 24;
+    const uint64_t n = (has(".ws") || happens(4) ? 8 << below(3) : 4) << 17;
+    const uint64_t a = has("tf32") ? 2 : has("mxf4") ? 1 : below(2);
+    const uint64_t b = has("tf32") || has("f16") || has("mxf4") ? a : below(2);
+    uint64_t value = m | n | (has(".sp") ? 4 : 0) | a << 7 | b << 10 | (happens(4) ? below(16) << 13 : 0);
+    value |= uint64_t(scaled ? 1 : 0) << 23 | uint64_t(scaled ? 0 : has("i8") ? 2 : 1) << 4;
+    return uint32_t(value ^ (happens(5) ? uint64_t(1) << below(32) : 0));
+}
+
+sptc_status tcgen05(sptc_instruction *handle, const sptc_shape &) {
+    const std::string text = sptc_text(handle);
+    const int64_t images = int64_t(below(3)), ctas = text.find("group::2") != std::string::npos ? 2 : 1;
+    const int64_t image = happens(5) ? int64_t(below(4096)) : 65536 * ctas;
+    const bool one_image = happens(3), in_place = happens(3);
+    Buffer tmem(images * ctas * 128 * 512 * 4), smem(one_image ? image : images * image);
+    Buffer result(in_place ? 0 : images * ctas * 128 * 512 * 4);
+    sptc_tcgen05_operands operands{};
+    operands.images = spoiled(images), operands.tmem = tmem, operands.smem = smem, operands.result = result;
+    if (in_place) operands.result = {tmem.bytes.data(), tmem.bytes.size()};
+    operands.smem_stride = spoiled(one_image ? size_t(0) : size_t(image));
+    const bool in_tensor = happens(2), scaled = text.find("kind::mx") != std::string::npos;
+    operands.a = in_tensor ? tensor_address(100) : tensor_descriptor(), operands.b = tensor_descriptor();
+    operands.d = 256 | (happens(20) ? tensor_address(512) : 0);
+    if (text.find(".sp") != std::string::npos || happens(30)) operands.e = tensor_address(100) & ~uint32_t(!happens(10));
+    if (scaled || happens(30)) operands.scale_a = tensor_address(100), operands.scale_b = tensor_address(100);
+    if (text.find(".ws") != std::string::npos || happens(30))
+        operands.zero_column_mask = happens(10) ? randomness() : below(uint64_t(1) << 36) | below(512) << 39;
+    operands.idesc = instruction_descriptor(text);
+    if (happens(5)) operands.disable_output_lane[below(4)] = uint32_t(randomness());
+    operands.enable_input_d = spoiled(int(below(2))), operands.scale_input_d = spoiled(happens(5) ? int(below(16)) : 0);
+    operands.metadata = spoiled(happens(3) ? int(below(3)) : 2);
+    return sptc_tcgen05(handle, happens(200) ? nullptr : &operands, spoiled(1 + int(below(3))));
 }
 
 sptc_status metadata(sptc_instruction *handle, const sptc_shape &shape) {
@@ -143,7 +188,7 @@ int main(int count, char **words) {
     std::ifstream file(words[3]);
     for (std::string text, arch; std::getline(file, text, '\t') && std::getline(file, arch);) lines.emplace_back(text, arch);
     static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
-    unsigned long calls = 0, accepted = 0;
+    unsigned long calls = 0, accepted = 0, in_tensor_memory = 0;
     for (; std::chrono::steady_clock::now() < end; ++calls) {
         auto [text, arch] = lines[below(lines.size())];
         if (happens(10)) text = mutated(text);
@@ -155,18 +200,21 @@ int main(int count, char **words) {
         sptc_shape shape{};
         const sptc_status described = sptc_get_shape(handle, &shape);
         check(described, handle, text);
-        if (opened != described && opened == SPTC_OK) fail("opened without a shape", text);
+        const bool shapeless = opened == SPTC_OK && std::string(sptc_text(handle)).find("cta_group") != std::string::npos;
+        if ((opened == SPTC_OK) != (described == SPTC_OK || shapeless)) fail("opened without a shape", text);
         const sptc_status chosen = sptc_choose_kernels(handle, kernels[below(std::size(kernels))]);
         check(chosen, handle, text);
         for (int times = 0; times < 4; ++times) {
-            sptc_status (*const calls_of[])(sptc_instruction *, const sptc_shape &) = {multiply, mma, wgmma, metadata};
-            const sptc_status status = calls_of[below(4)](handle, shape);
+            sptc_status (*const calls_of[])(sptc_instruction *, const sptc_shape &) = {multiply, mma, wgmma, metadata,
+                                                                                       tcgen05};
+            const uint64_t which = shapeless && !happens(10) ? 4 : below(std::size(calls_of));
+            const sptc_status status = calls_of[which](handle, shape);
             check(status, handle, text);
-            accepted += status == SPTC_OK;
+            accepted += status == SPTC_OK, in_tensor_memory += status == SPTC_OK && which == 4;
             if (opened != SPTC_OK && status == SPTC_OK) fail("computed what was not opened", text);
         }
         sptc_close(handle);
     }
-    std::printf("%lu instructions, %lu calls accepted\n", calls, accepted);
-    return accepted ? 0 : 1;
+    std::printf("%lu instructions, %lu calls accepted, %lu of tcgen05\n", calls, accepted, in_tensor_memory);
+    return accepted && in_tensor_memory ? 0 : 1;
 }

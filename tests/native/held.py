@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sptc.native.library import ABI, Input, MmaOperands, Output, Shape, WgmmaOperands, library
+from sptc.native.library import ABI, Input, MmaOperands, Output, Shape, Tcgen05Operands, WgmmaOperands, library
 from sptc.verify.register_file import RegisterFile
 
 POLICIES = {"strict": 0, "software": 1, "silicon": 2}
@@ -77,3 +77,42 @@ def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray
             )  # fmt: skip
         instruction.call(file.instruction.family, ctypes.byref(operands), threads)
         return d
+
+
+def tensor_operands(
+    result: NDArray[np.uint32],
+    tmem: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    *,
+    disable_output_lane: tuple[int, ...] = (0, 0, 0, 0),
+    enable_input_d: bool = True,
+    metadata: str = "strict",
+    **numbers: int,
+) -> Tcgen05Operands:
+    """Return what `sptc.tcgen05_mma` takes as the C interface does: images first, then CTAs."""
+    return Tcgen05Operands(
+        images=len(tmem), tmem=given(tmem), smem=given(smem), smem_stride=smem[0].nbytes, result=given(result, Output),
+        disable_output_lane=disable_output_lane, enable_input_d=enable_input_d, metadata=POLICIES[metadata], **numbers,
+    )  # fmt: skip
+
+
+def run_tensor(text: str, threads: int = 1, kernels: str = "", **arguments: Any) -> NDArray[np.uint32]:
+    """Return tensor memory after an instruction whose arguments are those of `sptc.tcgen05_mma`."""
+    pair = "cta_group::2" in text
+    images = {}
+    for name, behind in (("tmem", 2), ("smem", 1)):
+        image = arguments.pop(name)
+        image = np.moveaxis(image, 0, -behind - 1) if pair else np.expand_dims(image, -behind - 1)
+        batch = image.shape[: -behind - 1]
+        images[name] = np.ascontiguousarray(image).reshape(-1, *image.shape[len(batch) :])
+    result = np.full_like(images["tmem"], 0x5A5A5A5A)
+    with opened(text, "sm_100") as instruction:
+        instruction.call("choose_kernels", kernels.encode())
+        operands = tensor_operands(result, **images, **arguments)
+        try:
+            instruction.call("tcgen05", ctypes.byref(operands), threads)
+        except RefusedError:
+            assert (result == 0x5A5A5A5A).all()
+            raise
+    result = result.reshape(*batch, *result.shape[1:])
+    return np.moveaxis(result, -3, 0) if pair else result[..., 0, :, :]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sptc.infra.compiler import cxx_compiler
+from sptc.isa.tcgen05 import every_opcode
 from sptc.native.library import Input, Matrices, MmaOperands, Output, WgmmaOperands, library
 from sptc.native.tables import forms
 from sptc.native.vendor import write_files
@@ -39,7 +40,7 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
         (F16.replace("m16n8k32", "m16n8k33"), "sm_90", 4, "no instruction has this combination of shape, types"),
         (F16.replace(".m16n8k32", ""), "sm_90", 4, "the shape is missing in"),
         (F16 + ".f32", "sm_90", 4, "has 5 types; 4 are expected: dtype, atype, btype, ctype."),
-        ("tcgen05.mma.sp.kind::f16", "sm_100", 4, "leaves shape and types to an instruction descriptor"),
+        ("tcgen05.mma.sp.kind::f16", "sm_100", 4, "'.cta_group' is missing in 'tcgen05.mma.sp.kind::f16'"),
         (f"{WGMMA} (m64n16k32)", "sm_90", 4, "is not accepted; it belongs to tcgen05."),
         ("mma" * 200, "sm_90", 4, "an instruction has at most 400 characters, not 600."),
         ("mma\n", "sm_90", 4, "an instruction is a line of printable ASCII characters."),
@@ -128,6 +129,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     library_words = [f"{folder}/libsptc/build/libsptc.a", "-pthread", "-o", str(folder / "fuzz")]
     subprocess.run([cxx_compiler(), *words, *library_words], check=True)
     lines = [f"{form.instruction}\t{arch}\n" for form in forms() for arch in form.instruction.architectures]
+    lines += [f"{opcode}\tsm_100\n" for opcode in every_opcode() for _ in range(4)]
     (folder / "lines").write_text("".join(lines), encoding="utf-8")
     return folder / "fuzz", folder / "lines"
 

@@ -7,7 +7,8 @@ import pytest
 from sptc.errors import InstructionError
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of
-from sptc.native.tables import HEADER, forms, header, linear_map
+from sptc.native.initializers import linear_map
+from sptc.native.tables import HEADER, forms, header
 
 from .held import RefusedError, opened
 

@@ -121,6 +121,30 @@ def _(library: Any, change: Change) -> None:
     _reads(change, library, "shared.cpp", "(address >> 7) - descriptor.base_offset", "(address >> 7)")
 
 
+@fault("native.descriptor.start", "native.library")
+def _(library: Any, change: Change) -> None:
+    """A start count beyond the first span of a zero-column mask goes on into the second."""
+    _reads(change, library, "descriptor.cpp", "std::min(given, first_span - 1)", "given")
+
+
+@fault("native.tensor.part", "native.library")
+def _(library: Any, change: Change) -> None:
+    """Parts of D lie a partition of the lanes apart, however many rows they have."""
+    _reads(change, library, "tensor.cpp", "column / width * layout.rows", "column / width * PARTITION")
+
+
+@fault("native.tcgen05.disabled", "native.library")
+def _(library: Any, change: Change) -> None:
+    """Lanes of D that are disabled are written."""
+    _reads(change, library, "tcgen05.cpp", "if (placed_.disabled[TensorMap::lane(word)]) continue;", "")
+
+
+@fault("native.tcgen05.scales", "native.library")
+def _(library: Any, change: Change) -> None:
+    """Both CTAs of a pair multiply by the first one's block scales of B."""
+    _reads(change, library, "tcgen05.cpp", "part(tile.scale_b)", "tile.scale_b.data()")
+
+
 @fault("native.tables.places", "native.tables")
 def _(tables: Any, change: Change) -> None:
     """The header has the metadata of the upper rows eight bits too low."""

@@ -1,0 +1,32 @@
+// The instruction descriptor of tcgen05.mma, and the zero-column mask descriptor of its `.ws`.
+#ifndef SPTC_DESCRIPTOR_H
+#define SPTC_DESCRIPTOR_H
+
+#include <cstdint>
+#include <vector>
+
+#include "instruction.h"
+
+namespace sptc {
+
+struct InstructionDescriptor {
+    Instruction instruction;
+    const Layout *layout;
+    int selector;
+    bool negates, transpose_a, transpose_b;  // negates: the products
+    int scale_id_a, scale_id_b, max_shift;
+};
+
+InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint32_t value);
+
+// Columns of B before the one that stands in column 0, and which columns are zero; none if that is empty.
+struct ColumnMask {
+    int shift = 0;
+    std::vector<bool> zero;
+};
+
+ColumnMask decode_column_mask(uint64_t value, const OpcodeOn &opcode, const InstructionDescriptor &descriptor);
+
+}  // namespace sptc
+
+#endif

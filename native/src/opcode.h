@@ -1,0 +1,30 @@
+// The text of tcgen05.mma, whose shape and types come in an instruction descriptor.
+#ifndef SPTC_OPCODE_H
+#define SPTC_OPCODE_H
+
+#include <string>
+
+#include "tables.h"
+
+namespace sptc {
+
+struct Opcode {
+    int kind;  // number in KINDS
+    bool sparse, weight_stationary, shifts_a;
+    int cta_group;   // 0 if the text does not say
+    int scale_size;  // block scales of a row of A or a column of B, 0 without
+    std::string scale_word, collector;
+    const OpcodeShapes *shapes;  // nullptr without cta_group
+
+    const Kind &of_kind() const { return KINDS[kind]; }
+};
+
+// Takes an opcode apart, as the assembler accepts it; `text` is what was given, for messages.
+Opcode parse_opcode(const std::string &opcode, const std::string &text, bool requires_cta_group);
+
+// The opcode as PTX spells it.
+std::string spelled(const Opcode &opcode);
+
+}  // namespace sptc
+
+#endif

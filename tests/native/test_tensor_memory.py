@@ -1,0 +1,334 @@
+"""``tcgen05.mma`` through the C interface: the whole of tensor memory, or the sentence, as of the golden model."""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sptc.errors import InstructionError, MetadataError, OperandError
+from sptc.isa.tcgen05 import KINDS, Opcode, every_opcode, instructions_of, parse_opcode
+from sptc.native.library import Input, Output, Tcgen05Operands
+
+from ..api.tcgen05_case import D_AT, DENSE2, DENSE_WS, F16, F16_2, MXF8, SP, SP2, WS, Case, case
+from .held import RefusedError, given, opened, run_tensor, tensor_operands
+from .products import available
+
+Random = np.random.Generator
+
+SWIZZLES = ("none", "32B", "64B", "128B")
+
+
+def every_text() -> Iterator[Opcode]:
+    """Every opcode, with ``.ashift`` too where it may stand."""
+    for opcode in every_opcode():
+        yield opcode
+        if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
+            yield replace(opcode, shifts_a=True)
+
+
+OPCODES = list(every_text())
+
+
+def random_case(opcode: Opcode, rng: Random) -> Case:
+    """Return a random instruction of an opcode, and operands wherever it takes them."""
+    every = [i for i in instructions_of(opcode) if i.n <= 64 or rng.random() < 0.1]
+    while True:
+        i = every[rng.integers(len(every))]
+        kind = KINDS[opcode.kind]
+        options: dict[str, Any] = {}
+        if kind.transposes:
+            options |= {"transpose_a": bool(rng.integers(2)), "transpose_b": bool(rng.integers(2))}
+        if kind.negates:
+            options |= {"negate_a": bool(rng.integers(2)), "negate_b": bool(rng.integers(2))}
+        if opcode.weight_stationary:
+            options["max_shift"] = int(rng.choice([0, 8, 16, 32]))
+        in_tensor = opcode.shifts_a or bool(rng.integers(2))
+        if in_tensor:
+            options["transpose_a"] = False
+        if i.m // opcode.cta_group == 64 and not opcode.weight_stationary and (opcode.sparse or opcode.cta_group == 1):
+            options["lane"] = 16 * int(rng.integers(2))
+        swizzles = [
+            "128B with 32B atoms"
+            if options.get(f"transpose_{name}") and fmt.name == "tf32"
+            else str(rng.choice(SWIZZLES))
+            for name, fmt in (("a", i.a), ("b", i.b))
+        ]
+        wanted = {name: getattr(i, name) for name in ("m", "n", "satfinite")}
+        wanted |= {name: getattr(i, name).name for name in "abd"}
+        wanted |= {"scale_format": i.scale_format.name} if i.scale_format else {}
+        try:
+            return case(
+                str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
+                options=options, any_nibble=bool(rng.integers(2)), **wanted,
+            )  # fmt: skip
+        except OperandError:  # what no source states, or the widest A beside other operands
+            continue
+
+
+def random_options(one: Case, rng: Random) -> dict[str, Any]:
+    """Return the other arguments of an instruction."""
+    opcode = parse_opcode(one.text)
+    found: dict[str, Any] = {"metadata": str(rng.choice(["strict", "software", "silicon", "silicon"]))}
+    if rng.random() < 0.3:
+        found["enable_input_d"] = False
+    if opcode.scales_input_d and rng.random() < 0.3:
+        found["scale_input_d"] = int(rng.integers(16))
+    if not (opcode.weight_stationary or opcode.scale_size or opcode.cta_group == 2) and rng.random() < 0.5:
+        found["disable_output_lane"] = tuple(int(word) for word in rng.integers(1, 1 << 32, 4))
+    if opcode.weight_stationary and rng.random() < 0.8:
+        mask = int(rng.integers(1 << 36)) | int(rng.integers(1 << 10)) << 39 & ~(0xF0 << 40)
+        found["zero_column_mask"] = mask | int(rng.integers(16)) << 48 | int(rng.choice([0, 3, 8, 17])) << 56
+    return found
+
+
+def mended(options: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments without what may be refused: undefined metadata, subnormal numbers in D, a shift too far."""
+    mask = {"zero_column_mask": options["zero_column_mask"] & (1 << 56) - 1} if "zero_column_mask" in options else {}
+    return {**options, "metadata": "silicon", "scale_input_d": 0, **mask}
+
+
+def outcome(run: Callable[..., Any], **arguments: Any) -> np.ndarray | str:
+    """Return what a call gives, or its sentence."""
+    try:
+        return run(**arguments)
+    except (OperandError, MetadataError, RefusedError) as error:
+        return str(error).removesuffix(".").replace("metadata at image 0, ", "metadata at ")
+
+
+def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
+    """Hold the library against the golden model; tell whether the instruction was computed."""
+    wanted = outcome(one.run, **arguments)
+    found = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
+    if isinstance(wanted, str) or isinstance(found, str):
+        assert isinstance(wanted, str), found
+        assert isinstance(found, str), wanted
+        assert found == wanted or wanted.startswith("descriptor ")
+        return False
+    np.testing.assert_array_equal(found, wanted, f"{one.text} with {one.instruction}")
+    return True
+
+
+@pytest.mark.parametrize("opcode", OPCODES, ids=str)
+def test_random_cases(opcode: Opcode, rng: Random) -> None:
+    for _ in range(3):
+        one = random_case(opcode, rng)
+        options = random_options(one, rng)
+        assert agree(one, options) or agree(one, mended(options))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("kernels", available())
+@pytest.mark.parametrize("opcode", OPCODES, ids=str)
+def test_many_cases(opcode: Opcode, kernels: str, rng: Random) -> None:
+    for _ in range(20):
+        one = random_case(opcode, rng)
+        agree(one, random_options(one, rng), kernels)
+
+
+@pytest.mark.parametrize("text", [F16, F16_2, MXF8, f"{DENSE_WS}.kind::i8", f"{WS}.kind::tf32"])
+def test_spoilt_numbers(text: str, rng: Random) -> None:
+    """Every bit of the instruction descriptor flipped, and addresses anywhere: the same result or the same sentence."""
+    one = case(text, rng, n=64)
+    numbers = [name for name in ("d", "e", "a", "b", "scale_a", "scale_b") if name in one.arguments]
+    changes = [{"idesc": one.arguments["idesc"] ^ 1 << bit} for bit in range(32)]
+    for name in numbers:
+        changes += [{name: one.arguments[name] ^ 1 << bit} for bit in range(64 if name in "ab" else 23)]
+        changes += [{name: int(rng.integers(512)) | int(rng.integers(8)) << 20} for _ in range(4)]
+    if "ws" in text:
+        changes += [{"zero_column_mask": 1 << bit} for bit in range(64)]
+    refused = sum(not agree(one, change) for change in changes)
+    assert 30 < refused < len(changes)
+
+
+def test_wrong_options() -> None:
+    """Of the words that Python has for an operand that is left out, C has zero."""
+    one = case(f"{SP}.kind::i8", np.random.default_rng(1), n=32)
+    changes: tuple[dict[str, Any], ...] = ({"scale_input_d": 1}, {"zero_column_mask": 1}, {"scale_a": 1})
+    for change in changes:
+        assert not agree(one, change)
+    dense = case(DENSE2 + ".kind::f16", np.random.default_rng(1), n=32)
+    for change in ({"e": 2}, {"disable_output_lane": (1, 0, 0, 0)}, {"scale_input_d": 16}, {"scale_input_d": -1}):
+        assert not agree(dense, change)
+    assert not agree(case(MXF8, np.random.default_rng(1), n=32), {"disable_output_lane": (0, 0, 0, 1)})
+
+
+def test_copies_that_differ(rng: Random) -> None:
+    one = case(f"{DENSE2}.kind::mxf4.block_scale", rng, m=128, n=64, a_in="tensor")
+    for name in ("a", "scale_a", "scale_b"):
+        tmem = one.arguments["tmem"].copy()
+        tmem[1, 32 if "scale" in name else 64, one.arguments[name] & 0xFFFF] ^= 0xFFFFFFFF
+        assert not agree(one, {"tmem": tmem})
+
+
+@pytest.mark.parametrize("text", [F16, F16_2])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_images(text: str, threads: int, rng: Random) -> None:
+    """Images with their own shared memory, or one for all; in place; and the first that is refused leaves all alone."""
+    one = case(text, rng, n=16)
+    pair = one.ctas == 2
+    axis = one.ctas - 1
+    tmem, smem = (np.stack([one.arguments[name]] * 7, axis) for name in ("tmem", "smem"))
+    smem[..., ::3] ^= rng.integers(0, 2, smem[..., ::3].shape, dtype=np.uint8)
+    given_images = {**one.arguments, "tmem": tmem, "smem": smem}
+    wanted = one.run(tmem=tmem, smem=smem)
+    np.testing.assert_array_equal(run_tensor(text, threads, **given_images), wanted)
+    images = {
+        name: np.ascontiguousarray(np.moveaxis(x, 0, 1)) if pair else x for name, x in (("tmem", tmem), ("smem", smem))
+    }
+    numbers = {name: one.arguments[name] for name in ("d", "a", "b", "e", "idesc")}
+    with opened(text, "sm_100") as instruction:
+        in_place = images["tmem"].copy()
+        operands = tensor_operands(in_place, in_place, images["smem"], **numbers)
+        operands.smem_stride, operands.smem.bytes = 0, images["smem"][0].nbytes
+        instruction.call("tcgen05", ctypes.byref(operands), threads)
+        first = one.run(tmem=tmem, smem=np.stack([smem[:, 0] if pair else smem[0]] * 7, axis))
+        np.testing.assert_array_equal(np.moveaxis(in_place, 1, 0) if pair else in_place, first)
+        spoilt = images["tmem"].copy()
+        spoilt[5, ..., :, one.arguments["e"] & 0xFFFF :][..., :2] = 0
+        before = spoilt.copy()
+        operands = tensor_operands(spoilt, spoilt, images["smem"], **numbers)
+        with pytest.raises(RefusedError, match=r"undefined metadata at image 5, row 0, chunk 0 \(lane 0, column 4"):
+            instruction.call("tcgen05", ctypes.byref(operands), threads)
+        np.testing.assert_array_equal(spoilt, before)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "sentence"),
+    [
+        (lambda o: setattr(o, "images", -1), 7, "images must not be negative, not -1."),
+        (lambda o: setattr(o, "images", 1 << 60), 7, "tmem would have more bytes than there are addresses."),
+        (lambda o: setattr(o, "tmem", Input()), 2, "tmem must not be NULL."),
+        (lambda o: setattr(o.tmem, "bytes", 262143), 8, "tmem must have 262144 bytes, not 262143."),
+        (lambda o: setattr(o, "result", Output()), 2, "result must not be NULL."),
+        (lambda o: setattr(o.result, "bytes", 4), 8, "result must have 262144 bytes, not 4."),
+        (lambda o: setattr(o, "smem", Input()), 2, "smem must not be NULL."),
+        (lambda o: setattr(o.smem, "bytes", 100), 8, "descriptor a reaches byte "),
+        (lambda o: setattr(o, "a", 0), 9, "e of"),
+        (lambda o: setattr(o, "a", 1 << 40), 9, "a must be a 32-bit address of tensor memory, not 1099511627776."),
+        (
+            lambda o: setattr(o, "b", 0),
+            9,
+            "descriptor b, 0x0000000000000000, must hold 1 in the 3 bits from bit 46 on.",
+        ),
+        (lambda o: setattr(o, "idesc", 0), 9, "is of a dense instruction; bit 2 must be 1 for '.sp'."),
+        (lambda o: setattr(o, "d", 512), 9, "d must be an address of lane 0 to 127 and column 0 to 511"),
+        (lambda o: setattr(o, "scale_b", 4), 10, "has no block scales and takes no scale_b."),
+        (lambda o: setattr(o, "zero_column_mask", 1), 10, "takes no zero_column_mask; it belongs to '.ws'."),
+        (lambda o: setattr(o, "metadata", 3), 9, "metadata must be 0 to 2, not 3."),
+        (lambda o: setattr(o, "enable_input_d", 2), 9, "enable_input_d must be 0 to 1, not 2."),
+    ],
+)
+def test_operands(spoil: Callable[[Any], None], status: int, sentence: str, rng: Random) -> None:
+    one = case(F16, rng, n=8)
+    images = (one.arguments["tmem"][None, None], one.arguments["smem"][None, None])
+    result = np.full_like(images[0], 7)
+    operands = tensor_operands(result, *images, **{name: one.arguments[name] for name in ("d", "a", "b", "e", "idesc")})
+    spoil(operands)
+    if sentence == "e of":  # A at the columns of tensor memory that hold anything else
+        operands.e, sentence = 41, "must start at an even column of tensor memory, not 41."
+    with opened(F16, "sm_100") as instruction, pytest.raises(RefusedError) as caught:
+        instruction.call("tcgen05", ctypes.byref(operands), 1)
+    assert caught.value.status == status
+    assert sentence in str(caught.value)
+    assert (result == 7).all()
+
+
+def test_a_pair_shares_an_image_evenly(rng: Random) -> None:
+    one = case(F16_2, rng, n=16)
+    images = (one.arguments["tmem"][None], one.arguments["smem"][None])
+    operands = tensor_operands(
+        images[0], *images, **{name: one.arguments[name] for name in ("d", "a", "b", "e", "idesc")}
+    )
+    operands.smem.bytes -= 1
+    with (
+        opened(F16_2, "sm_100") as instruction,
+        pytest.raises(RefusedError, match="the same for each of 2 CTAs, not 262143"),
+    ):
+        instruction.call("tcgen05", ctypes.byref(operands), 1)
+
+
+@pytest.mark.parametrize("opcode", OPCODES, ids=str)
+def test_texts(opcode: Opcode, rng: Random) -> None:
+    """Every text is spelled as by the parser, whatever the order of its qualifiers; spoilt ones are refused alike."""
+    collectors = [f"collector::{'b2' if opcode.weight_stationary else 'a'}::{use}" for use in ("lastuse", "discard")]
+    words = [word for word in KINDS[opcode.kind].scales if KINDS[opcode.kind].scales[word] == opcode.scale_size]
+    for collector in ("", *collectors):
+        for word in words or [""]:
+            text = str(replace(opcode, collector=collector, scale_word=word))
+            head = 3 if opcode.weight_stationary else 2
+            qualifiers = text.split(".")
+            shuffled = ".".join([*qualifiers[:head], *rng.permutation(qualifiers[head:])])
+            for spelling in (text, f"  {shuffled} ;"):
+                with opened(spelling, "sm_100") as instruction:
+                    assert instruction.text == text
+    text = str(opcode)
+    extra = ["ws", "sp", "kind::f16", "kind::f4", "cta_group::3", "cta_group::2", "ashift", "block_scale", "block16",
+             "scale_vec::2X", "collector::a::use", "collector::b0::fill", "collector::c", "sync"]  # fmt: skip
+    spoilt = [f"{text}.{word}" for word in extra] + [text.replace(f".{word}", "") for word in text.split(".")[1:]]
+    for wrong in spoilt:
+        try:
+            wanted = str(parse_opcode(wrong))
+        except InstructionError as error:
+            wanted = str(error).replace("…", "...").rstrip(".")
+        try:
+            with opened(wrong, "sm_100") as instruction:
+                found = instruction.text
+        except RefusedError as error:
+            found = str(error).rstrip(".")
+        assert found == wanted
+
+
+def test_what_an_opcode_is_not_for() -> None:
+    shaped = f"{F16}.collector::a::fill (m128n8k32.f32.f16.f16)"
+    with opened(F16, "sm_100") as instruction:
+        for name in ("multiply", "mma", "wgmma", "tcgen05"):
+            with pytest.raises(RefusedError, match=r"must not be NULL\."):
+                instruction.call(name, None, 1)
+        with pytest.raises(RefusedError, match="has the shape and types of its instruction descriptor"):
+            instruction.call("metadata", 1, Input(), 0, Output(), Output())
+    with opened(shaped, "sm_100") as instruction:
+        assert instruction.text == "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)"
+        with pytest.raises(RefusedError, match="is no opcode of tcgen05 without shape and types"):
+            instruction.call("tcgen05", ctypes.byref(Tcgen05Operands()), 1)
+    for text, arch, sentence in (
+        (shaped.replace("m128", "m256"), "sm_100", "no instruction has this combination"),
+        (F16, "sm_90", f"sm_90 does not have '{F16}'; these have it: sm_100."),
+        (shaped.replace(" (", " (sync."), "sm_100", "'.sync' in .* is no part of tcgen05"),
+        (shaped[:-1], "sm_100", "must end in a bracket"),
+    ):
+        with pytest.raises(RefusedError, match=sentence.replace("(", r"\(") if "combination" in sentence else sentence):
+            opened(text, arch).__enter__()
+
+
+WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
+
+
+@pytest.mark.parametrize(
+    ("tail", "a", "a_in"),
+    [*((*row, place) for row in WHOLE for place in ("shared", "tensor")), ("f8f6f4", "e2m1", "shared")],
+)
+def test_nibbles_that_software_writes(tail: str, a: str, a_in: str, rng: Random) -> None:
+    """A nibble of zero is taken where all that its chunk stores is zero, of either sign, and nowhere else."""
+    one = case(f"{SP2}.kind::{tail}", rng, n=32, a=a, a_in=a_in)
+    image = "smem" if a_in == "shared" else "tmem"
+    sign = {"tf32": 0x80000000, "bf16": 0x80008000, "e5m2": 0x80808080}.get(a, 0)
+    computed = 0
+    for allowed in (0, sign, sign | 1 << 13, 0x7FFFFFFF):
+        words = one.arguments[image].copy().view(np.uint32)
+        words &= np.uint32(allowed)
+        arguments = {image: words.view(one.arguments[image].dtype), "metadata": "software"}
+        tmem = arguments.get("tmem", one.arguments["tmem"]).copy()
+        e = one.arguments["e"] & 0xFFFF
+        tmem[..., e : e + 2] &= np.uint32(0x0FF00FF0)
+        computed += agree(one, {**arguments, "tmem": tmem})
+        assert not agree(one, {**arguments, "tmem": tmem, "metadata": "strict"})
+    assert 0 < computed < 4
+
+
+def test_the_high_half_of_a_word_stays(rng: Random) -> None:
+    one = case(F16, rng, n=8, d="f16")
+    result = run_tensor(F16, **one.arguments)
+    np.testing.assert_array_equal(result[:, D_AT : D_AT + 8] >> 16, one.arguments["tmem"][:, D_AT : D_AT + 8] >> 16)
+    assert given(None).data is None
