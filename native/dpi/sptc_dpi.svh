@@ -39,8 +39,8 @@ import "DPI-C" function int sptc_dpi_mma(
     output int unsigned d[]
 );
 
-// The metadata of one mma.sp of a warp or wgmma.sp of a warpgroup, whatever it is: bit i of a word says that the nibble of
-// chunk i is undefined, a word for each row of A.
+// The metadata of one mma.sp of a warp or wgmma.sp of a warpgroup, whatever it is, a word for each row of A: bit i says
+// that the nibble of chunk i is undefined.
 import "DPI-C" function int sptc_dpi_metadata(
     input chandle instruction,
     input int unsigned e[],

@@ -40,15 +40,18 @@ module row_tb;
         expected_t e;
         int number = int'($urandom_range(INSTRUCTIONS - 1));
         distribution_t distribution = distribution_t'($urandom_range(DISTRIBUTIONS - 1));
+        int centre_a = drawn_centre(number, OF_A), centre_b = drawn_centre(number, OF_B);
         bit defined = one_in(2);
         e.instruction = number;
         drawn[number]++;
         for (int word = 0; word < 8; word++)
-            e.a[32*word+:32] = drawn_word(number, OF_A, distribution, word == 0 ? 0 : e.a[32*(word-1)+:32], word % 2 == 0);
+            e.a[32*word+:32] = drawn_word(number, OF_A, distribution, centre_a, word == 0 ? 0 : e.a[32*(word-1)+:32],
+                                          word % 2 == 0);
         for (int word = 0; word < 16; word++)
-            e.b[32*word+:32] = drawn_word(number, OF_B, distribution, word == 0 ? 0 : e.b[32*(word-1)+:32], word == 0);
+            e.b[32*word+:32] = drawn_word(number, OF_B, distribution, centre_b, word == 0 ? 0 : e.b[32*(word-1)+:32],
+                                          word == 0);
         for (int half = 0; half < 2; half++) e.nibbles[32*half+:32] = drawn_nibbles(number, defined);
-        e.c = drawn_word(number, OF_C, distribution, 0, 1);
+        e.c = one_in(8) ? 0 : drawn_word(number, OF_C, distribution, drawn_centre(number, OF_C), 0, 1);
         e.overflow = one_in(2);
         if (FACTS[number][INTEGER] != 0) complete_integer(e);
         else complete_float(e);

@@ -4,7 +4,8 @@ package stimulus;
 
     // Of integers there are two: any bits, and the ends of the range.
     typedef enum int {
-        ANY_BITS, NEAR_ONE, FEW_BINADES, EVERY_BINADE, SMALLEST, LARGEST, BOTH_ENDS, CANCELLING, MANY_ZEROS, SOME_SPECIAL
+        ANY_BITS, NEAR_CENTRE, FEW_BINADES, EVERY_BINADE, SMALLEST, LARGEST, BOTH_ENDS, CANCELLING, MANY_ZEROS,
+        SOME_SPECIAL
     } distribution_t;
     localparam int DISTRIBUTIONS = 10;
     localparam int IEEE = 1, NAN_ONLY = 2;  // of the fact SPECIALS
@@ -46,7 +47,7 @@ package stimulus;
         endcase
     endfunction
 
-    // The ends of an integer's range, what stands next to them, and of sums what eight-bit products can reach from there.
+    // The ends of an integer's range, and of sums what products can reach from there.
     function automatic bit [31:0] extreme_integer(int number, int operand);
         int width = FORMATS[number][operand][CODE_BITS];
         bit [31:0] half = 32'h1 << (width - 1);
@@ -60,22 +61,30 @@ package stimulus;
         endcase
     endfunction
 
-    function automatic bit [31:0] drawn_code(int number, int operand, distribution_t distribution);  /*verilator no_inline_task*/
-        int bias = FORMATS[number][operand][BIAS], largest = FORMATS[number][operand][LARGEST_EXPONENT];
-        if (FACTS[number][INTEGER] != 0) return distribution == ANY_BITS ? $urandom() : extreme_integer(number, operand);
+    // The biased exponent that the codes of an operand lie around: that of one, or any, for sums of every size.
+    function automatic int drawn_centre(int number, int operand);
+        if (one_in(2)) return FORMATS[number][operand][BIAS];
+        return int'($urandom_range(FORMATS[number][operand][LARGEST_EXPONENT]));
+    endfunction
+
+    function automatic bit [31:0] drawn_code(int number, int operand, distribution_t distribution,
+                                             int centre);  /*verilator no_inline_task*/
+        int largest = FORMATS[number][operand][LARGEST_EXPONENT];
+        if (FACTS[number][INTEGER] != 0)
+            return distribution == ANY_BITS ? $urandom() : extreme_integer(number, operand);
         case (distribution)
-            NEAR_ONE: return finite_code(number, operand, bias - 1, bias + 1);
-            FEW_BINADES: return finite_code(number, operand, bias - 4, bias + 4);
+            NEAR_CENTRE: return finite_code(number, operand, centre - 1, centre + 1);
+            FEW_BINADES: return finite_code(number, operand, centre - 4, centre + 4);
             EVERY_BINADE: return finite_code(number, operand, 0, largest);
             // The exponent of a zero must not count, which shows beside much smaller terms only.
             SMALLEST: return one_in(20) ? 0 : finite_code(number, operand, 0, 2);
             LARGEST: return one_in(20) ? 0 : finite_code(number, operand, largest - 1, largest);
             BOTH_ENDS: return one_in(20) ? 0 : one_in(7) ? finite_code(number, operand, largest - 1, largest)
                                                          : finite_code(number, operand, 0, 2);
-            CANCELLING: return finite_code(number, operand, bias - 3, bias + 3);
+            CANCELLING: return finite_code(number, operand, centre - 3, centre + 3);
             MANY_ZEROS: return one_in(3) ? finite_code(number, operand, 0, largest) : 0;
             SOME_SPECIAL: return one_in(10) ? special_code(number, operand)
-                                            : finite_code(number, operand, bias - 3, bias + 3);
+                                            : finite_code(number, operand, centre - 3, centre + 3);
             default: return $urandom();
         endcase
     endfunction
@@ -88,8 +97,8 @@ package stimulus;
 
     // A word of elements, noise in the bits that they leave free. Where products are to cancel, neighbours in A differ
     // in their signs alone and all of B is one number: `previous` is the word that stands before this one, if any.
-    function automatic bit [31:0] drawn_word(int number, int operand, distribution_t distribution, bit [31:0] previous,
-                                             bit first);  /*verilator no_inline_task*/
+    function automatic bit [31:0] drawn_word(int number, int operand, distribution_t distribution, int centre,
+                                             bit [31:0] previous, bit first);  /*verilator no_inline_task*/
         int element = FORMATS[number][operand][ELEMENT], sign = FORMATS[number][operand][CODE_BITS] - 1;
         bit cancels = distribution == CANCELLING && FACTS[number][INTEGER] == 0 && operand != OF_C;
         bit [31:0] word = $urandom(), code = 0;
@@ -98,7 +107,7 @@ package stimulus;
         if (cancels && !first && element == 32) return previous ^ 32'h1 << (FORMATS[number][operand][LOW] + sign);
         for (int place = 0; place < 32; place += element) begin
             if (!cancels || place == 0 || operand == OF_A && place / element % 2 == 0)
-                code = drawn_code(number, operand, distribution);
+                code = drawn_code(number, operand, distribution, centre);
             else if (operand == OF_A) code ^= 32'h1 << sign;
             word = replaced(word, number, operand, place, code);
         end
@@ -109,7 +118,7 @@ package stimulus;
     function automatic bit [31:0] planted(bit [31:0] word, int number, int operand);  /*verilator no_inline_task*/
         int element = FORMATS[number][operand][ELEMENT];
         return replaced(word, number, operand, element * int'($urandom_range(32 / element - 1)),
-                        one_in(3) ? drawn_code(number, operand, LARGEST) : special_code(number, operand));
+                        one_in(3) ? drawn_code(number, operand, LARGEST, 0) : special_code(number, operand));
     endfunction
 
     // Accumulators made of the sums of products: what takes them away but for their last bits, or any number whose

@@ -49,18 +49,20 @@ module warp_tb;
 
     function automatic void draw_operands(int number, int selector);
         distribution_t distribution = distribution_t'($urandom_range(DISTRIBUTIONS - 1));
-        bit defined = one_in(2), residues = one_in(2);
+        int centre_a = drawn_centre(number, OF_A), centre_b = drawn_centre(number, OF_B);
+        int centre_c = drawn_centre(number, OF_C);
+        bit defined = one_in(2), residues = one_in(2), only_products = one_in(8);
         for (int place = 0; place < LANES * REGISTERS[number][OF_A]; place++) begin
             int to_left = place - REGISTERS[number][OF_A];  // the same register of the lane before
             bit first = place / REGISTERS[number][OF_A] % 2 == 0;
-            a[place] = drawn_word(number, OF_A, distribution, first ? 0 : a[to_left], first);
+            a[place] = drawn_word(number, OF_A, distribution, centre_a, first ? 0 : a[to_left], first);
         end
         for (int place = 0; place < LANES * REGISTERS[number][OF_B]; place++) begin
             bit first = place % (4 * REGISTERS[number][OF_B]) == 0;  // four lanes hold a column
-            b[place] = drawn_word(number, OF_B, distribution, first ? 0 : b[place-1], first);
+            b[place] = drawn_word(number, OF_B, distribution, centre_b, first ? 0 : b[place-1], first);
         end
         for (int place = 0; place < LANES * REGISTERS[number][OF_C]; place++)
-            c[place] = drawn_word(number, OF_C, distribution, 0, 1);
+            c[place] = only_products ? 0 : drawn_word(number, OF_C, distribution, centre_c, 0, 1);
         foreach (e[lane]) e[lane] = drawn_nibbles(number, defined);
         if (FACTS[number][INTEGER] != 0) return;
         if (one_in(4)) plant(number);
@@ -167,7 +169,7 @@ module warp_tb;
             if (selector < SELECTORS[number][0] && drawn[number][selector] == 0 && instructions > 5000)
                 $fatal(1, "%s was not drawn with selector %0d", TEXTS[number], selector);
         foreach (handles[number]) sptc_dpi_close(handles[number]);
-        $display("%0d instructions of %0d texts, %0d with undefined nibbles, %0d cycles of gaps and %0d of stalls: all equal",
+        $display("%0d instructions of %0d texts, %0d with undefined nibbles, %0d gaps, %0d stalls: all equal",
                  delivered, INSTRUCTIONS, undefined_nibbles, gaps, stalls);
         $finish;
     end
