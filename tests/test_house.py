@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "tensors": "golden isa infra errors numpy ml_dtypes safetensors",
     "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth",
     "sim/coverage": "sim/engine golden rtl isa infra errors numpy amaranth",
-    "sim/benches": "sim/coverage sim/engine golden rtl/cells rtl isa infra errors numpy amaranth cocotb cocotb_tools",
+    "sim/benches": "sim/coverage sim/engine native golden rtl/cells rtl isa infra errors numpy amaranth cocotb "
+    "cocotb_tools",
     "sim/faults": "sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy amaranth",
     "sim": "",
     "api": "sim/engine native gpu golden isa errors numpy",

@@ -91,6 +91,24 @@ int sptc_dpi_mma(void *instruction, const svOpenArrayHandle a, const svOpenArray
     return sptc_mma(handle_of(instruction), &operands, 1);
 }
 
+int sptc_dpi_metadata(void *instruction, const svOpenArrayHandle e, int selector, const svOpenArrayHandle undefined) {
+    sptc_shape shape;
+    if (const sptc_status status = sptc_get_shape(handle_of(instruction), &shape)) return status;
+    if (bytes_of(undefined) < size_t(shape.m) * sizeof(uint32_t)) return SPTC_SHORT_BUFFER;
+    std::vector<uint8_t> defined(size_t(shape.m) * size_t(shape.chunks));
+    const sptc_output found{defined.data(), defined.size()};
+    if (const sptc_status status =
+            sptc_metadata(handle_of(instruction), 1, input_of(e), selector, sptc_output{nullptr, 0}, found))
+        return status;
+    uint32_t *rows = static_cast<uint32_t *>(svGetArrayPtr(undefined));
+    for (int row = 0; row < shape.m; ++row) {
+        rows[row] = 0;
+        for (int chunk = 0; chunk < shape.chunks; ++chunk)
+            rows[row] |= uint32_t(!defined[size_t(row * shape.chunks + chunk)]) << chunk;
+    }
+    return SPTC_OK;
+}
+
 int sptc_dpi_wgmma(void *instruction, svBit a_in_registers, const svOpenArrayHandle a, uint64_t a_descriptor,
                    uint64_t b_descriptor, const svOpenArrayHandle e, int selector, int metadata,
                    const svOpenArrayHandle smem, svBit scale_d, const svOpenArrayHandle d) {

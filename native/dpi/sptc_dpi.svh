@@ -39,6 +39,15 @@ import "DPI-C" function int sptc_dpi_mma(
     output int unsigned d[]
 );
 
+// The metadata of one mma.sp of a warp or wgmma.sp of a warpgroup, whatever it is, a word for each row of A: bit i says
+// that the nibble of chunk i is undefined.
+import "DPI-C" function int sptc_dpi_metadata(
+    input chandle instruction,
+    input int unsigned e[],
+    input int selector,
+    output int unsigned undefined[]
+);
+
 // One wgmma or wgmma.sp of a warpgroup, D = A B + D, B by its descriptor in an image of shared memory, A in registers if
 // `a_in_registers`, else by its descriptor.
 import "DPI-C" function int sptc_dpi_wgmma(

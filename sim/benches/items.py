@@ -26,7 +26,7 @@ from ..engine.steps import control_word, step_words
 from .blocks import random_blocks
 from .random_operands import Operands, distributions, random_operands
 
-__all__ = ["TAG", "Item", "tiles", "warp_item", "warp_items"]
+__all__ = ["TAG", "Item", "tiles", "warp_instructions", "warp_item", "warp_items"]
 
 #: Tag that accompanies a tile through a core under test.
 TAG = 9
@@ -104,6 +104,18 @@ def _bits(flags: NDArray) -> int:
     return sum(1 << place for place in np.flatnonzero(flags).tolist())
 
 
+def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
+    """Return every instruction that a datapath's warp computes by itself."""
+    return [
+        instruction
+        for instruction in every_instruction("mma")
+        if arch in instruction.architectures
+        and instruction.m == _ROWS
+        and config.holds(instruction)
+        and numerics(instruction, arch).method is not Method.EMULATED
+    ]
+
+
 def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
     """Yield random instructions of a warp with results, in rounds that visit every one of the datapath once.
 
@@ -118,14 +130,7 @@ def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Itera
     rng : Generator
         Source of randomness.
     """
-    instructions = [
-        instruction
-        for instruction in every_instruction("mma")
-        if arch in instruction.architectures
-        and instruction.m == _ROWS
-        and config.holds(instruction)
-        and numerics(instruction, arch).method is not Method.EMULATED
-    ]
+    instructions = warp_instructions(config, arch)
     while True:
         for place in rng.permutation(len(instructions)):
             yield warp_item(config, arch, instructions[place], rng)

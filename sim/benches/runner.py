@@ -18,10 +18,11 @@ from ...errors import BackendError
 from ...infra.cache import cache_folder, require_private, store
 from ...infra.verilator import toolchain, verilator_root
 from ...rtl.convert import to_verilog
-from ...rtl.emit import emit, unit_of
+from ...rtl.emit import emit
 from .components import Harness, component_benches
 from .items import TAG
 from .settings import Settings
+from .systemverilog import ALIKE, units_alike
 
 __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
@@ -29,15 +30,8 @@ SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
 #: What Yosys puts into every process to wake it at time zero: a branch that is never taken.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: What the bench drives and reads; and the inputs of a unit, which would else be replaced by what drives them.
-_PUBLIC = f"""\
-`verilator_config
-public_flat_rw -module "{_TOP}" -var "*"
-public_flat_rd -module "{unit_of(_TOP)}" -var "step"
-public_flat_rd -module "{unit_of(_TOP)}" -var "enable"
-"""
-#: Optimisations that number what they make: without them the units of an array are compiled once for all.
-_ALIKE = ("-fno-dfg", "-fno-table")
+#: What the bench drives and reads.
+_PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
 #: One file of C++, in which the headers are read once.
 _ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
@@ -258,7 +252,7 @@ def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchai
     public = folder / "public.vlt"
     public.write_text(_PUBLIC, encoding="utf-8")
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
-    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *_ALIKE, *_ONE_FILE, *counters)
+    arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters)
     words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
     kept = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
     return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments, kept)

@@ -16,6 +16,8 @@ __all__ = ["Verdict", "settled"]
 _HIDE = "dffunmap\nopt_clean\nselect -set named t:$dff %co1:+[Q] w:* %i x:* %u\nrename -hide w:* @named %d\n"
 #: Parts that the faults were drawn around, opened: some of what enters them may not matter.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
+#: Without the bits of operands and registers that no result depends on, as the upper ones of a difference cut short.
+_NARROW = "wreduce\nopt_clean\n"
 #: Such parts become ports: what enters them is compared, what leaves them is the same.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
 _BOTH = "design -copy-from right -as right right\ndesign -copy-from faulty -as faulty faulty\n"
@@ -74,7 +76,7 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
 
 def _sides(top: str, fault: Fault, prepare: str, finish: str) -> str:
     return "".join(
-        f"{READ}chformal -lower\n{command}\n{prepare}rename {top} {name}\n{finish}design -stash {name}\n"
+        f"{READ}chformal -lower\n{command}\n{_NARROW}{prepare}rename {top} {name}\n{finish}design -stash {name}\n"
         for name, command in (("right", ""), ("faulty", fault.command))
     )
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.step import row_result_layout
 from ..benches.blocks import random_blocks
@@ -26,7 +27,7 @@ from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import REST, Fault, Netlist, mutated
 from .streams import StreamRegression
 
-__all__ = ["Regression", "regression"]
+__all__ = ["Regression", "faulty_row", "regression"]
 
 #: Vectors of a component between two looks at what came out.
 _CHUNK_VECTORS = 256
@@ -125,15 +126,28 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
     return vectors.view(np.uint8).reshape(len(vectors), -1)
 
 
+def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
+    """Put single faults into a row: into its decoder, the stages of its unit, and what lies between.
+
+    Parameters
+    ----------
+    config, arch : CoreConfig, str
+        Datapath, and the architecture whose instructions it is assumed to get.
+    faults, seed, folder
+        As for :func:`~.mutants.mutated`.
+    """
+    row = AssumedRow(config, arch)
+    text = to_rtlil(row, TOP, ports=[row.step, row.enable, row.result])
+    parts = {"decode": ("row.decode",), "row": REST} | {stage: (f"row.unit.{stage}",) for stage in _STAGES}
+    return mutated(text, TOP, parts, faults, seed, folder)
+
+
 class _Row:
     """One row, its pipeline enabled in about two cycles of three."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
-        row = AssumedRow(config, settings.arch)
-        text = to_rtlil(row, TOP, ports=[row.step, row.enable, row.result])
-        parts = {"decode": ("row.decode",), "row": REST} | {stage: (f"row.unit.{stage}",) for stage in _STAGES}
-        self.netlist = mutated(text, TOP, parts, faults, seed, folder)
+        self.netlist = faulty_row(config, settings.arch, faults, seed, folder)
         rng = np.random.default_rng(seed)
         blocks = list(islice(random_blocks(config, settings.arch, rng, 4, 4), -(-settings.items // 16)))
         steps = np.concatenate([block.steps.reshape(-1, step_words(config).total) for block in blocks])

@@ -1,9 +1,11 @@
 // Random steps through an emitted row, with gaps, against libsptc: +steps=N, and +verilator+seed+S of the simulator.
 `include "sptc_dpi.svh"
 `include "datapath.svh"
+`include "stimulus.svh"
 
 module row_tb;
     import datapath::*;
+    import stimulus::*;
 
     bit clk = 0, rst = 0, enable = 0;
     bit [STEP_BITS-1:0] step;
@@ -18,6 +20,7 @@ module row_tb;
         bit [63:0] nibbles;
         bit [31:0] c, d;
         bit [15:0] illegal;
+        bit overflow, overflows;  // of the step before, and of this one
     } expected_t;
 
     chandle handles [INSTRUCTIONS];
@@ -25,69 +28,92 @@ module row_tb;
     longint unsigned steps = 1000, undefined_nibbles = 0, gaps = 0;
     int drawn [INSTRUCTIONS];
 
-    // A word of random bits.
-    function automatic bit [511:0] random_bits();
-        bit [511:0] bits;
-        for (int word = 0; word < 16; word++) bits[32*word+:32] = $urandom();
-        return bits;
-    endfunction
-
-    // Moves the exponents of elements to within `spread` of that of one; integers stay as they are.
-    function automatic bit [511:0] near_one(bit [511:0] bits, int element, int low, int width, int bias, int spread);
-        for (int place = 0; width > 0 && place < 512; place += element)
-            for (int field = bias - spread + int'($urandom_range(2 * spread)), i = 0; i < width; i++)
-                bits[place + low + i] = field[i];
-        return bits;
+    // The result of a step whose accumulator is `c`, and the flags of its nibbles.
+    function automatic bit [31:0] computed(expected_t e, bit [31:0] c, output bit [15:0] illegal);
+        bit [31:0] d;
+        if (sptc_dpi_step(handles[e.instruction], e.a, e.b, e.nibbles, 32'h0, 32'h0, c, d, illegal) != 0)
+            $fatal(1, "%s: %s", TEXTS[e.instruction], sptc_dpi_error(handles[e.instruction]));
+        return d;
     endfunction
 
     function automatic expected_t drawn_step();
         expected_t e;
-        int number = int'($urandom_range(INSTRUCTIONS - 1)), spread = int'($urandom_range(3));
-        bit legal_only = $urandom_range(1) != 0;
+        int number = int'($urandom_range(INSTRUCTIONS - 1));
+        distribution_t distribution = distribution_t'($urandom_range(DISTRIBUTIONS - 1));
+        int centre_a = drawn_centre(number, OF_A), centre_b = drawn_centre(number, OF_B);
+        bit defined = one_in(2);
         e.instruction = number;
         drawn[number]++;
-        e.a = 256'(random_bits());
-        e.b = random_bits();
-        e.c = $urandom();
-        if (spread != 0) begin
-            e.a = 256'(near_one(512'(e.a), FACTS[number][ELEMENT], FACTS[number][A_EXPONENT],
-                                FACTS[number][A_EXPONENT_BITS], FACTS[number][A_BIAS], spread));
-            e.b = near_one(e.b, FACTS[number][ELEMENT], FACTS[number][B_EXPONENT], FACTS[number][B_EXPONENT_BITS],
-                           FACTS[number][B_BIAS], spread);
-            e.c = {e.c[31], 8'(127 - 4 + int'($urandom_range(8))), e.c[22:0]};
-        end
-        if (FACTS[number][RESULT] == 16) e.c = {16'h0, e.c[15:0]};
-        for (int chunk = 0; chunk < 16; chunk++)
-            e.nibbles[4*chunk+:4] = legal_only ? ($urandom_range(1) != 0 ? 4'b0100 : 4'b1110) : 4'($urandom());
-        if (sptc_dpi_step(handles[number], e.a, e.b, e.nibbles, 32'h0, 32'h0, e.c, e.d, e.illegal) != 0)
-            $fatal(1, "%s: %s", TEXTS[number], sptc_dpi_error(handles[number]));
+        for (int word = 0; word < 8; word++)
+            e.a[32*word+:32] = drawn_word(number, OF_A, distribution, centre_a, word == 0 ? 0 : e.a[32*(word-1)+:32],
+                                          word % 2 == 0);
+        for (int word = 0; word < 16; word++)
+            e.b[32*word+:32] = drawn_word(number, OF_B, distribution, centre_b, word == 0 ? 0 : e.b[32*(word-1)+:32],
+                                          word == 0);
+        for (int half = 0; half < 2; half++) e.nibbles[32*half+:32] = drawn_nibbles(number, defined);
+        e.c = one_in(8) ? 0 : drawn_word(number, OF_C, distribution, drawn_centre(number, OF_C), 0, 1);
+        e.overflow = one_in(2);
+        if (FACTS[number][INTEGER] != 0) complete_integer(e);
+        else complete_float(e);
         if (e.illegal != 0) undefined_nibbles++;
         return e;
     endfunction
 
-    // A step as the row takes it: bytes of B and nibbles in the order of its multiplexers.
-    function automatic bit [STEP_BITS-1:0] as_taken(expected_t e);
+    function automatic void complete_float(inout expected_t e);
+        int number = e.instruction;
+        if (one_in(4)) begin
+            int a = int'($urandom_range(STEP_A_BITS / 32 - 1)), b = int'($urandom_range(STEP_B_BITS / 32 - 1));
+            e.a[32*a+:32] = planted(e.a[32*a+:32], number, OF_A);
+            e.b[32*b+:32] = planted(e.b[32*b+:32], number, OF_B);
+        end
+        if (one_in(3)) e.c = near_sums(computed(e, 0, e.illegal), number, one_in(2));
+        e.d = computed(e, e.c, e.illegal);
+        e.overflows = 0;
+    endfunction
+
+    // An accumulator may lie a little beyond 32 bits, which libsptc knows inside an instruction only: it gives the
+    // products.
+    function automatic void complete_integer(inout expected_t e);
+        e.overflow &= e.c[30:18] == {13{~e.c[31]}};
+        add_products(e);
+    endfunction
+
+    function automatic void add_products(inout expected_t e);
+        longint products = longint'($signed(computed(e, 0, e.illegal)));
+        longint total = longint'($signed({e.c[31] ^ e.overflow, e.c})) + products;
+        bit clamps = FACTS[e.instruction][SATURATES] != 0, beyond = total != longint'(int'(total));
+        e.d = clamps && beyond ? {total < 0, {31{total >= 0}}} : 32'(total);
+        e.overflows = beyond && !clamps;
+        if (!e.overflow && e.d != computed(e, e.c, e.illegal)) $fatal(1, "libsptc adds %h otherwise", e.c);
+    endfunction
+
+    // A step as the row takes it: bytes of B and nibbles in the order of its multiplexers; no instruction has scales.
+    function automatic bit [STEP_BITS-1:0] as_taken(expected_t e);  /*verilator no_inline_task*/
         bit [STEP_BITS-1:0] bits = '0;
         bit wide = FACTS[e.instruction][WIDE] != 0, sparse = FACTS[e.instruction][SPARSE] != 0;
         bits[STEP_A+:STEP_A_BITS] = STEP_A_BITS'(e.a);
         for (int place = 0; place < STEP_B_BITS / 8; place++) begin
             int from = BYTES_OF_B[2*wide+sparse][place];
-            if (from >= 0) bits[STEP_B+8*place+:8] = e.b[8*from+:8];
+            bits[STEP_B+8*place+:8] = from >= 0 ? e.b[8*from+:8] : 8'($urandom());
         end
         for (int lane = 0; lane < STEP_METADATA_BITS / 4; lane++)
             bits[STEP_METADATA+4*lane+:4] = sparse ? e.nibbles[4*NIBBLES_OF_ROW[wide][lane]+:4] : 4'b0100;
         bits[STEP_C+:32] = e.c;
+        bits[STEP_SCALE_A+:32] = $urandom();
+        bits[STEP_SCALE_B+:32] = $urandom();
         bits[STEP_CONTROL+:STEP_CONTROL_BITS] = STEP_CONTROL_BITS'(FACTS[e.instruction][CONTROL]);
+        bits[STEP_OVERFLOW] = e.overflow;
         return bits;
     endfunction
 
     function automatic void check(expected_t e);
         bit [31:0] d = result[RESULT_D+:32];
         bit [15:0] illegal = 16'(result[RESULT_ILLEGAL+:RESULT_ILLEGAL_BITS]);
-        if (d !== e.d || illegal !== e.illegal) begin
+        if (d !== e.d || illegal !== e.illegal || result[RESULT_OVERFLOW] !== e.overflows) begin
             $display("MISMATCH %s", TEXTS[e.instruction]);
-            $display("  a %h\n  b %h\n  nibbles %h c %h", e.a, e.b, e.nibbles, e.c);
-            $display("  d %h, wanted %h; flags %h, wanted %h", d, e.d, illegal, e.illegal);
+            $display("  a %h\n  b %h\n  nibbles %h c %h overflow %b", e.a, e.b, e.nibbles, e.c, e.overflow);
+            $display("  d %h, wanted %h; flags %h, wanted %h; overflow %b, wanted %b", d, e.d, illegal, e.illegal,
+                     result[RESULT_OVERFLOW], e.overflows);
             $fatal(1, "the row differs from libsptc");
         end
     endfunction
@@ -112,7 +138,7 @@ module row_tb;
                 step = as_taken(next);
                 entered++;
             end else begin
-                step = {STEP_BITS{1'b1}};  // what stands at the inputs while the pipeline waits does not matter
+                step = ~step;  // what stands at the inputs while the pipeline waits does not matter
                 gaps++;
             end
         end

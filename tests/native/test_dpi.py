@@ -1,82 +1,92 @@
 """libsptc as the reference of SystemVerilog benches, without Python at run time, under the packaged Verilator."""
 
-import os
-import subprocess
-from collections.abc import Sequence
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.infra.verilator import verilator_root
-from sptc.native.vendor import write_files
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
-
-from .datapath import package, single_steps
+from sptc.sim.benches.systemverilog import build_bench, build_library, build_program, run
+from sptc.sim.faults.compiled import TOP
+from sptc.sim.faults.equivalence import Verdict, settled
+from sptc.sim.faults.regressions import faulty_row
 
 pytestmark = pytest.mark.regression
 
+HERE = Path(__file__).parent
+HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
+#: What a run of each bench is asked for, and what it says in the end.
+WORK = {"row": ("+steps=200000", r"200000 steps of 62 "), "warp": ("+instructions=20000", r"20000 instructions of 72 ")}
+FAULTS, STEPS_OF_A_FAULT, SECONDS_OF_A_PROOF = 100, 200_000, 300
+#: Of these faults, how many may be neither found nor proved to change nothing.
+LEFT = 1
+Build = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library's files, and the library, built."""
-    folder = tmp_path_factory.mktemp("dpi") / "libsptc"
-    write_files(folder)
-    subprocess.run(["make", "-s", "-j2", "-C", str(folder), "build/libsptc.a"], check=True, capture_output=True)
-    return folder
+    return build_library(tmp_path_factory.mktemp("dpi") / "libsptc")
 
 
-def built(top: str, files: Sequence[Path], folder: Path, sources: Path) -> Path:
-    """Compile a bench to a program."""
-    root = verilator_root()
-    words = ["--binary", "--timing", "-O3", "-Wno-fatal", "-Wno-lint", "-j", "2", "--top-module", top]
-    words += [f"-I{sources}/dpi", f"-I{folder}", "-CFLAGS", f"-std=gnu++20 -fcoroutines -I{sources}/include"]
-    words += ["-LDFLAGS", f"{sources}/build/libsptc.a -pthread", "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include"]
-    words += ["--Mdir", str(folder / "obj"), "-o", top, *map(str, files), str(sources / "dpi" / "sptc_dpi.cpp")]
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    command = [str(root / "bin" / "verilator_bin"), *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return folder / "obj" / top
+@pytest.fixture
+def bench(library: Path, tmp_path: Path) -> Build:
+    """The bench of a row or warp of `hopper`, or of another design in its place."""
+
+    def build(top: str, design: str = "") -> Path:
+        return build_bench(top, HOPPER, ARCH, HERE / f"{top}_tb.sv", tmp_path, library, design=design)
+
+    return build
 
 
-def row_bench(folder: Path, sources: Path, **changes: object) -> Path:
-    """Build the bench of the row of `hopper`, with some of its parameters changed."""
-    config = PRESETS["hopper"]
-    (folder / "datapath.svh").write_text(package(config, single_steps("sm_90"), "sm_90"), encoding="utf-8")
-    (folder / "row.v").write_text(emit(replace(config, **changes), "row", "row"), encoding="utf-8")
-    return built("row_tb", [folder / "row.v", Path(__file__).parent / "row_tb.sv"], folder, sources)
-
-
-def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(program), *words], cwd=program.parent, capture_output=True, text=True, check=False)
-
-
-def test_the_example(sources: Path, tmp_path: Path) -> None:
-    program = built("reference", [sources / "examples" / "reference.sv"], tmp_path, sources)
-    done = run(program)
+def test_the_example(library: Path, tmp_path: Path) -> None:
+    program = build_program("reference", [library / "examples" / "reference.sv"], tmp_path, library)
+    done = run(program, seed=1)
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith(REFUSED)
     assert lines[1] == "every element is 32 and 33"
 
 
-def test_the_row_is_the_library(sources: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    """Every way to use the row of `hopper` in one step, legal and undefined nibbles, gaps."""
-    program = row_bench(tmp_path, sources)
-    for seed in rng.integers(1, 1 << 30, 3):
-        done = run(program, "+steps=200000", f"+verilator+seed+{seed}")
+@pytest.mark.parametrize("top", WORK)
+def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Generator) -> None:
+    """Every way to use the row in one step; every text and sparsity selector of the warp, with gaps and stalls."""
+    program = bench(top)
+    words, said = WORK[top]
+    for seed in rng.integers(1, 1 << 30, 3).tolist():
+        print(f"+verilator+seed+{seed}")
+        done = run(program, words, seed=seed)
         assert done.returncode == 0, done.stdout
-        assert "200000 steps of 62 instructions" in done.stdout
+        assert re.match(said, done.stdout)
 
 
-@pytest.mark.parametrize("changes", [{"alignment_bits": 24}, {"mux": "mux3"}])
-def test_another_row_is_found(changes: dict[str, object], sources: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{"alignment_bits": 24}, {"mux": "mux3"}], ids=str)
+@pytest.mark.parametrize("top", WORK)
+def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
     """A bit less below the largest exponent; multiplexers that do not reach every unit."""
-    program = row_bench(tmp_path, sources, **changes)
-    done = run(program, "+steps=200000", "+verilator+seed+7")
+    array = {"rows": 1, "columns": 2} if top == "warp" else {}  # which is compiled sooner
+    done = run(bench(top, emit(replace(HOPPER, **array, **changes), top, top)), WORK[top][0], seed=7)
     assert done.returncode != 0
     assert "MISMATCH" in done.stdout
+
+
+def test_every_fault_of_the_row_is_found_or_changes_nothing(bench: Build, tmp_path: Path, seed: int) -> None:
+    netlist = faulty_row(HOPPER, ARCH, FAULTS, seed, tmp_path)
+    assert len(netlist.faults) >= FAULTS
+    program = bench("row", netlist.verilog + (HERE / "faulty_row.sv").read_text(encoding="utf-8"))
+
+    def is_found(number: int) -> bool:
+        done = run(program, f"+steps={STEPS_OF_A_FAULT}", f"+fault={number}", seed=seed % (1 << 30) + 1)
+        assert ("MISMATCH" if done.returncode else "all equal") in done.stdout, done.stdout
+        return done.returncode != 0
+
+    assert not is_found(0)
+    survivors = [fault for fault in netlist.faults if not is_found(fault.number)]
+    verdicts = {str(fault): settled(TOP, fault, tmp_path, SECONDS_OF_A_PROOF) for fault in survivors}
+    print(f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} found; {verdicts}")
+    assert Verdict.TOLD_APART not in verdicts.values()
+    assert [*verdicts.values()].count(Verdict.UNDECIDED) <= LEFT

@@ -1,0 +1,76 @@
+"""Speed of the bench of a row in SystemVerilog with libsptc beside that in Python with the golden model, one core."""
+
+from measure import Row, one_core, options, show
+
+one_core()
+
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from sptc.errors import BackendError  # noqa: E402
+from sptc.sim.benches.runner import build  # noqa: E402
+from sptc.sim.benches.settings import Settings  # noqa: E402
+from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
+
+BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
+#: Tests of the bench in Python, each of which presents all steps.
+TESTS = 2
+
+
+@dataclass(frozen=True)
+class Size:
+    """Whose row, and how many steps each bench is given."""
+
+    preset: str
+    systemverilog: int
+    python: int
+
+
+FULL = Size("hopper", 400_000, 8_000)
+SMALL = Size("tiny", 400, 40)
+
+
+def systemverilog(size: Size, folder: Path) -> float:
+    """Return the steps a second of the bench in SystemVerilog, from start to end."""
+    settings = Settings(size.preset, "row", size.systemverilog)
+    library = build_library(folder / "libsptc")
+    program = build_bench("row", settings.config, settings.arch, BENCH, folder / "systemverilog", library)
+    start = time.perf_counter()
+    done = run(program, f"+steps={settings.items}", seed=1)
+    seconds = time.perf_counter() - start
+    assert done.returncode == 0, done.stdout
+    return settings.items / seconds
+
+
+def python(size: Size, folder: Path) -> float:
+    """Return the steps a second of the bench in Python, from start to end."""
+    bench = build(Settings(size.preset, "row", size.python), folder / "python")
+    start = time.perf_counter()
+    failures = bench.run(1)
+    seconds = time.perf_counter() - start
+    assert failures == []
+    return TESTS * size.python / seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    chosen = options(__doc__).parse_args()
+    size = SMALL if chosen.small else FULL
+    with tempfile.TemporaryDirectory() as scratch:
+        speeds = [measured(size, Path(scratch)) for measured in (systemverilog, python)]
+    rows = [
+        Row(f"{size.preset} row, in SystemVerilog against libsptc", "steps/s", speeds[0]),
+        Row(f"{size.preset} row, in Python against the golden model", "steps/s", speeds[1]),
+        Row("ratio, SystemVerilog to Python", "x", speeds[0] / speeds[1], "at least 1"),
+    ]
+    show(rows, chosen.json)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BackendError as error:
+        sys.exit(str(error))

@@ -1,0 +1,124 @@
+"""What a SystemVerilog bench must know of a datapath: fields of its ports, orders, instructions and their formats."""
+
+from collections.abc import Mapping, Sequence
+
+from amaranth.lib import data
+
+from ...isa.formats import Format, Specials
+from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ...isa.instructions import Instruction, every_instruction
+from ...isa.numerics import Method, numerics
+from ...rtl.config import CoreConfig
+from ...rtl.order import byte_order, nibble_order
+from ...rtl.step import row_result_layout, row_step_layout
+from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ..engine.steps import control_word
+from .items import warp_instructions
+
+__all__ = ["row_package", "single_steps", "warp_package"]
+
+_FACTS = "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"
+_FORMAT = "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"
+#: Values of the fact SPECIALS.
+_SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
+_Tables = Mapping[str, Sequence[Sequence[int]]]
+
+
+def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
+    """Return one instruction of each way to use a row that one step computes, without block scales."""
+    found: dict[tuple[int, int], Instruction] = {}
+    for i in every_instruction():
+        if arch not in i.architectures or not config.holds(i) or i.stored_k * i.container_bits != 8 * config.step_bytes:
+            continue
+        if numerics(i, arch).method is not Method.EMULATED and not i.scale_format:
+            found.setdefault((control_word(config, i, True), i.k), i)
+    return list(found.values())
+
+
+def row_package(config: CoreConfig, arch: str) -> str:
+    """Return the text of package `datapath` for a bench of a row."""
+    orders = [
+        [-1 if byte is None else byte for byte in byte_order(config, wide=wide, sparse=sparse)]
+        for wide in (False, True)
+        for sparse in (False, True)
+    ]
+    nibbles = [nibble_order(config, wide=wide) for wide in (False, True)]
+    return _package(
+        config,
+        single_steps(config, arch),
+        arch,
+        {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
+        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # by wide and sparse, and by wide
+    )
+
+
+def warp_package(config: CoreConfig, arch: str) -> str:
+    """Return the text of package `datapath` for a bench of a warp."""
+    instructions = warp_instructions(config, arch)
+    registers = [
+        [fragment(i).registers for fragment in (a_fragment, b_fragment, accumulator_fragment)] for i in instructions
+    ]
+    return _package(
+        config,
+        instructions,
+        arch,
+        {"OPERANDS": warp_operands_layout(), "RESULT": warp_result_layout()},
+        {"REGISTERS": registers, "SELECTORS": [[i.sparsity_selectors] for i in instructions]},
+    )
+
+
+def _package(
+    config: CoreConfig,
+    instructions: list[Instruction],
+    arch: str,
+    layouts: Mapping[str, data.StructLayout],
+    tables: _Tables,
+) -> str:
+    lines = [f"localparam int LATENCY = {config.latency};"]
+    for prefix, layout in layouts.items():
+        lines.append(f"localparam int {prefix}_BITS = {layout.size};")
+        for name, field in layout:
+            place = f"{prefix}_{str(name).upper()}"
+            lines.append(f"localparam int {place} = {field.offset}, {place}_BITS = {field.width};")
+    texts = ", ".join(f'"{i}"' for i in instructions)
+    lines += [
+        f'localparam string ARCHITECTURE = "{arch}";',
+        f"localparam int INSTRUCTIONS = {len(instructions)};",
+        f"localparam string TEXTS [{len(instructions)}] = '{{{texts}}};",
+        _enumeration("fact_t", _FACTS),
+        _enumeration("operand_t", "OF_A OF_B OF_C"),
+        _enumeration("format_t", _FORMAT),
+    ]
+    formats = [[_format(i, fmt) for fmt in (i.a, i.b)] + [_format(i, i.c, i.c.bits)] for i in instructions]
+    every = {"FACTS": [_facts(config, i) for i in instructions], **tables}
+    lines += [
+        f"localparam int {name} [{len(rows)}][{len(rows[0])}] = {_literal(rows)};" for name, rows in every.items()
+    ]
+    lines.append(f"localparam int FORMATS [{len(formats)}][3][{len(formats[0][0])}] = {_literal(formats)};")
+    package = "\n  ".join(["package datapath;", *lines]) + "\nendpackage\n"
+    return f"`ifndef DATAPATH_SVH\n`define DATAPATH_SVH\n{package}`endif\n"
+
+
+def _facts(config: CoreConfig, i: Instruction) -> list[int]:
+    defined = sum(1 << nibble for nibble in i.rule.legal) if i.rule else 0
+    return [
+        control_word(config, i, True), int(bool(i.sparse)), int(i.wide), defined, int(i.d.is_integer), int(i.satfinite),
+    ]  # fmt: skip
+
+
+def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
+    """Return how codes lie in a container: that of a stored element, or of so many bits."""
+    low = 0 if element else i.low_bit(fmt)
+    largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
+    return [
+        element or i.container_bits, low, fmt.bits, fmt.exponent_bits, fmt.fraction_bits, fmt.bias, largest,
+        _SPECIALS[fmt.specials],
+    ]  # fmt: skip
+
+
+def _enumeration(name: str, values: str) -> str:
+    return f"typedef enum int {{ {', '.join(values.split())} }} {name};"
+
+
+def _literal(values: object) -> str:
+    return "'{" + ", ".join(map(_literal, values)) + "}" if isinstance(values, Sequence) else str(values)

@@ -1,0 +1,104 @@
+"""Benches in SystemVerilog with libsptc as their scoreboard: programs that run without Python."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from ...infra.compiler import cxx_compiler, run_tool
+from ...infra.verilator import verilator_root
+from ...native.vendor import write_files
+from ...rtl.config import CoreConfig
+from ...rtl.emit import emit, unit_of
+from .datapath import row_package, warp_package
+
+__all__ = ["ALIKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
+
+_OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
+#: The precompiled headers of the wheel name an option that only some compilers know.
+_MAKE = "CFG_CXXFLAGS_PCH_I=-include"
+#: Without optimisations that number what they make the units of an array are compiled once for all.
+ALIKE = ("-fno-dfg", "-fno-table")
+_PACKAGES = {"row": row_package, "warp": warp_package}
+
+
+def units_alike(top: str) -> str:
+    """Return what Verilator must be told of an array: a unit's inputs would else be replaced by what drives them."""
+    ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
+    return f"`verilator_config\n{ports}"
+
+
+def build_library(folder: Path) -> Path:
+    """Write libsptc with its imports for SystemVerilog to a folder, and build it; return the folder.
+
+    Raises
+    ------
+    BackendError
+        A compiler is missing or fails.
+    """
+    write_files(folder)
+    run_tool(["make", "-s", "-j2", f"CXX={cxx_compiler()}", "build/libsptc.a"], folder, "make", "libsptc")
+    return folder
+
+
+def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
+    """Compile SystemVerilog that imports libsptc to a program; return it.
+
+    Parameters
+    ----------
+    top : str
+        Its top module.
+    sources : list of Path
+        What it is of; files that they include stand beside them or in the folder.
+    folder : Path
+        Where it is built.
+    library : Path
+        Where :func:`build_library` built libsptc.
+
+    Raises
+    ------
+    BackendError
+        Verilator or a compiler is missing or fails.
+    """
+    root = verilator_root()
+    words = [str(root / "bin" / "verilator_bin"), *_OPTIONS, *ALIKE, "--top-module", top]
+    words += [f"-I{place}" for place in (library / "dpi", folder, *{path.parent for path in sources})]
+    words += ["-CFLAGS", f"-std=gnu++20 -fcoroutines -I{library}/include"]
+    words += ["-LDFLAGS", f"{library}/build/libsptc.a -pthread", "-MAKEFLAGS", _MAKE]
+    words += ["--Mdir", str(folder / "obj"), "-o", top, *map(str, sources), str(library / "dpi" / "sptc_dpi.cpp")]
+    run_tool(words, folder, "Verilator", top, {**os.environ, "VERILATOR_ROOT": str(root)})
+    return folder / "obj" / top
+
+
+def build_bench(
+    top: str, config: CoreConfig, arch: str, bench: Path, folder: Path, library: Path, *, design: str = ""
+) -> Path:
+    """Build the bench of an emitted row or warp; return the program.
+
+    Parameters
+    ----------
+    top : str
+        ``row`` or ``warp``.
+    config, arch : CoreConfig, str
+        Datapath, and the architecture whose instructions are drawn.
+    bench : Path
+        The bench, whose module is named like its file.
+    folder : Path
+        Where it is built; it is made.
+    library : Path
+        Where :func:`build_library` built libsptc.
+    design : str
+        Verilog in place of the emitted design, of another one or a faulty one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "datapath.svh").write_text(_PACKAGES[top](config, arch), encoding="utf-8")
+    source = folder / f"{top}.v"
+    source.write_text(design or emit(config, top, top), encoding="utf-8")
+    alike = folder / "alike.vlt"
+    alike.write_text(units_alike(top), encoding="utf-8")
+    return build_program(bench.stem, [alike, source, bench], folder, library)
+
+
+def run(program: Path, *plusargs: str, seed: int) -> subprocess.CompletedProcess[str]:
+    """Run a bench; at the first difference it says what differs and exits with another status than 0."""
+    words = [str(program), *plusargs, f"+verilator+seed+{seed}"]
+    return subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False)
