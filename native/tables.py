@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError
+from ..isa.architectures import TARGETS, Target
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
@@ -187,6 +188,11 @@ class _Header:
         ])  # fmt: skip
 
 
+def _architecture_row(target: Target, mux: int) -> str:
+    assert len(target.lacks) <= 1
+    return braces([f'"{target.name}"', [*ARCHITECTURES].index(target.arch), mux, f'"{"".join(target.lacks)}"'])
+
+
 def _rule_row(name: str) -> str:
     rule = RULES[name]
     muxes = dict.fromkeys(MUX_OF_ARCHITECTURE.values())
@@ -216,7 +222,9 @@ def header() -> str:
     rows = [tables.form(form) for form in forms()]
     tensor = tensor_tables.tables(tables.formats, tables.multiples)
     muxes = [*dict.fromkeys(MUX_OF_ARCHITECTURE.values())]
-    architectures = [braces([f'"{arch}"', muxes.index(MUX_OF_ARCHITECTURE[arch])]) for arch in ARCHITECTURES]
+    architectures = [
+        _architecture_row(target, muxes.index(MUX_OF_ARCHITECTURE[target.arch])) for target in TARGETS.values()
+    ]
     parts = [
         _PREAMBLE,
         f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",

@@ -49,7 +49,8 @@ typedef struct sptc_instruction sptc_instruction;
  * Of tcgen05 that is an opcode such as "tcgen05.mma.sp.cta_group::1.kind::f16", whose shape and types come in an
  * instruction descriptor, for sptc_tcgen05; for sptc_multiply they stand behind it, and the number of CTAs may be left
  * out: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
- * `abi` is SPTC_ABI. Whatever the status, `*instruction` must be closed; it is NULL if there is no memory. */
+ * An architecture is any target of the assembler, such as "sm_90a". `abi` is SPTC_ABI. Whatever the status,
+ * `*instruction` must be closed; it is NULL if there is no memory. */
 SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction);
 
 /* Closes a handle; NULL is none. */

@@ -167,10 +167,15 @@ bool scale_is_meant(const Form &form, const Words &words, int type) {
     return words.scale_size == "scale_vec::" + std::to_string(form.scale_size) + "X";
 }
 
+bool has(const Architecture &architecture, const Form &form) {
+    const bool lacks = form.family == Family::TCGEN05 && *form.kind && std::string(architecture.lacks) == form.kind;
+    return form.numerics[architecture.numerics] >= 0 && !lacks;
+}
+
 std::string having(const Form &form) {
     std::string names;
-    for (size_t index = 0; index < std::size(ARCHITECTURES); ++index)
-        if (form.numerics[index] >= 0) names += (names.empty() ? "" : ", ") + std::string(ARCHITECTURES[index].name);
+    for (const Architecture &one : ARCHITECTURES)
+        if (has(one, form)) names += (names.empty() ? "" : ", ") + std::string(one.name);
     return names;
 }
 
@@ -193,11 +198,10 @@ const Architecture &architecture_named(const std::string &name) {
 
 // What an architecture computes of a form; `text` names it, for messages.
 const Numerics &numerics_on(const Architecture &architecture, const Form &form, const std::string &text) {
-    const int number = form.numerics[&architecture - ARCHITECTURES];
-    if (number < 0)
+    if (!has(architecture, form))
         throw Error(SPTC_NO_ARCHITECTURE, std::string(architecture.name) + " does not have " + quoted(text) +
                                               "; these have it: " + having(form) + ".");
-    return NUMERICS[number];
+    return NUMERICS[form.numerics[architecture.numerics]];
 }
 
 }  // namespace

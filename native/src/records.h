@@ -28,7 +28,9 @@ struct Format {
 
 struct Architecture {
     const char *name;
-    int mux;  // index into Rule::missing
+    int numerics;       // index into Form::numerics; several targets of the assembler share one
+    int mux;            // index into Rule::missing
+    const char *lacks;  // kind of tcgen05 that it does not have, if any
 };
 
 // Which nibbles are defined, as a mask, and which slots of a chunk a multiplexer leaves without a unit of B, as two bits.

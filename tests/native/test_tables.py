@@ -1,12 +1,14 @@
 """The header that is written from `isa`."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from sptc.errors import InstructionError
+from sptc.isa.architectures import TARGETS, Target
 from sptc.isa.instructions import every_instruction, parse
-from sptc.isa.tcgen05 import every_opcode, instructions_of
+from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
 from sptc.native.initializers import linear_map
 from sptc.native.tables import HEADER, forms, header
 
@@ -47,6 +49,19 @@ def test_what_must_be_written_of_block_scales() -> None:
             found = ""
         assert found == wanted, text
         assert bool(found) == (instruction.kind != "mxf4nvf4")
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_targets_of_the_assembler(target: Target) -> None:
+    """Each has what the architecture has whose numerics it has, but for the kinds that it lacks."""
+    for opcode in (parse_opcode(f"tcgen05.mma.sp.cta_group::1.kind::{kind}") for kind in ("f16", "i8")):
+        wanted = target.arch == "sm_100" and opcode.kind not in target.lacks
+        refused = pytest.raises(RefusedError, match=f"^{target.name} does not have")
+        with nullcontext() if wanted else refused, opened(str(opcode), target.name):
+            pass
+    instruction = next(i for i in every_instruction("mma") if target.arch in i.architectures)
+    with opened(str(instruction), target.name) as handle:
+        assert handle.text == str(instruction)
 
 
 def test_a_linear_map_is_taken_apart() -> None:
