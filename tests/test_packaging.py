@@ -169,10 +169,13 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 @pytest.mark.regression
-def test_a_wheel_may_bring_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_may_bring_the_library(
+    archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Built for this platform, it computes where there is no compiler, and leaves nothing in a cache."""
     monkeypatch.setenv("SPTC_LIBRARY", "1")
-    call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT, cwd=tmp_path)
+    (sources,) = (archives[0].parent / "unpacked").iterdir()
+    call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, sources, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"sptc-{sptc.__version__}-py3-none-")
     assert not wheel.name.endswith("-any.whl")

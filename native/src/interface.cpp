@@ -181,15 +181,15 @@ sptc::Held held_by(const sptc_wgmma_operands &given, const sptc::Instruction &in
     held.smem = static_cast<const uint8_t *>(given.smem.data);
     const size_t image = sptc::image_bytes(given.smem, given.smem_stride, given.tiles);
     held.smem_stride = int64_t(given.smem_stride);
-    const auto found = [&](uint64_t descriptor, int mn, int k, int32_t transposed, const char *name) {
-        const sptc::Extent extent{0, mn, k, form.container_bits, form.unit_b, transposed != 0};
+    const auto found = [&](uint64_t descriptor, int mn, int k, int unit, int32_t transposed, const char *name) {
+        const sptc::Extent extent{0, mn, k, form.container_bits, unit, transposed != 0};
         return sptc::bit_addresses(sptc::decode_descriptor(descriptor, form.family, name), extent, image, name);
     };
     if (shared_a)
-        held.a_addresses = found(given.a_descriptor, instruction.m, form.stored_k, given.imm_trans_a, "a");
+        held.a_addresses = found(given.a_descriptor, instruction.m, form.stored_k, form.unit_a, given.imm_trans_a, "a");
     else
         held.a = registers_of(given.a, given.tiles, instruction, of.a_registers(), "a");
-    held.b_addresses = found(given.b_descriptor, instruction.n, form.k, given.imm_trans_b, "b");
+    held.b_addresses = found(given.b_descriptor, instruction.n, form.k, form.unit_b, given.imm_trans_b, "b");
     return held;
 }
 

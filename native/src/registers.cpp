@@ -121,20 +121,12 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-void refuse_nibble(const std::string &place, int low_bit, int nibble, const Rule &rule) {
-    std::string binary;
-    for (int bit = 3; bit >= 0; --bit) binary += char('0' + (nibble >> bit & 1));
-    throw Error(SPTC_UNDEFINED_METADATA, "undefined metadata at " + place + ", bits " + std::to_string(low_bit + 3) +
-                                             ":" + std::to_string(low_bit) + "): nibble 0b" + binary + " breaks the " +
-                                             rule.name + " rule, " + rule.meaning + ".");
-}
-
 // Matrices of some tiles.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
 
-Registers::Registers(const Instruction &instruction) : instruction_(instruction), legal_{}, zero_{} {
+Registers::Registers(const Instruction &instruction) : instruction_(instruction), legal_{} {
     const Form &form = *instruction.form;
     if (!form.threads) return;
     const int per_register = 32 / form.container_bits, per_result = 32 / instruction.d().bits;
@@ -159,11 +151,6 @@ Registers::Registers(const Instruction &instruction) : instruction_(instruction)
         split(form.places[4], instruction.m, form.scale_size, scale_a_thread_, scale_a_byte_);
         split(form.places[5], instruction.n, form.scale_size, scale_b_thread_, scale_b_byte_);
     }
-    const Decoder decoder(instruction.a(), form.container_bits, form.low_bit_a, false);
-    for (uint32_t byte = 0; byte < 256 && form.container_bits <= 8; ++byte) {
-        const Raw raw = decoder.decode(byte);
-        zero_[byte] = raw.significand == 0 && !is_special(raw.exponent);
-    }
 }
 
 void Registers::nibbles(const uint32_t *e, int selector, uint8_t *into) const {
@@ -174,8 +161,6 @@ void Registers::nibbles(const uint32_t *e, int selector, uint8_t *into) const {
 
 void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
     const Form &form = *instruction_.form;
-    const Rule &rule = instruction_.rule();
-    const int bytes = std::max(1, form.container_bits / 8) * form.stored_in_chunk;
     const uint32_t *e = held.e + size_t(tile) * size_t(form.threads) + held.selector * form.lanes_a_selector;
     const auto is_legal = [&](int32_t thread) {
         const uint32_t word = e[thread];
@@ -188,27 +173,11 @@ void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
         tiles.a.resize(a_.elements * size_t(std::max(1, form.container_bits / 8)));
         gather_a(held, tile, tiles.a.data());
     }
-    const auto is_zero = [&](size_t chunk) {
-        const uint8_t *stored = tiles.a.data() + chunk * size_t(bytes);
-        if (form.container_bits <= 8) return std::all_of(stored, stored + bytes, [this](uint8_t byte) { return zero_[byte]; });
-        uint32_t any = 0;
-        for (int index = 0; index < form.stored_in_chunk; ++index) {
-            uint32_t code = 0;
-            std::memcpy(&code, stored + index * form.container_bits / 8, size_t(form.container_bits / 8));
-            any |= (code & ~(1u << (form.container_bits - 1))) >> form.low_bit_a;
-        }
-        return any == 0;
-    };
-    for (size_t index = 0; index < e_thread_.size(); ++index) {
-        const int nibble = tiles.nibbles[index];
-        if (rule.legal >> nibble & 1) continue;
-        if (held.policy == Policy::SOFTWARE && nibble == 0 && is_zero(index)) continue;
-        const int low = e_bit_[index], thread = e_thread_[index] + held.selector * form.lanes_a_selector;
-        const size_t chunks = size_t(form.chunks);
-        refuse_nibble("tile " + std::to_string(tile) + ", row " + std::to_string(index / chunks) + ", chunk " +
-                          std::to_string(index % chunks) + " (lane " + std::to_string(thread),
-                      low, nibble, rule);
-    }
+    const size_t index = first_undefined(instruction_, held.policy, tiles.nibbles, tiles.a);
+    if (index == tiles.nibbles.size()) return;
+    const int thread = e_thread_[index] + held.selector * form.lanes_a_selector;
+    refuse_nibble(instruction_, "tile " + std::to_string(tile), index, "lane " + std::to_string(thread), e_bit_[index],
+                  tiles.nibbles[index]);
 }
 
 void Registers::gather_a(const Held &held, int64_t tile, uint8_t *into) const {
@@ -247,11 +216,9 @@ void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t plac
         std::memset(c, 0, d_.elements * result_bytes);
     if (form.scale_size) {
         take_scales(held.scale_a + number * threads, scale_a_thread_, scale_a_byte_, held.ids_a,
-                    form.lanes_a_thread_id_a,
-                    &tiles.scale_a[place * scale_a_thread_.size()]);
+                    form.lanes_a_thread_id_a, &tiles.scale_a[place * scale_a_thread_.size()]);
         take_scales(held.scale_b + number * threads, scale_b_thread_, scale_b_byte_, held.ids_b,
-                    form.lanes_a_thread_id_b,
-                    &tiles.scale_b[place * scale_b_thread_.size()]);
+                    form.lanes_a_thread_id_b, &tiles.scale_b[place * scale_b_thread_.size()]);
     }
 }
 

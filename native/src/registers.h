@@ -6,14 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "metadata.h"
 #include "product.h"
 
 namespace sptc {
-
-enum class Policy { STRICT, SOFTWARE, SILICON };
-
-// Throws for a nibble that is undefined; `place` opens the bracket in which its bits stand.
-[[noreturn]] void refuse_nibble(const std::string &place, int low_bit, int nibble, const Rule &rule);
 
 // Where the block scales of one operand lie: the first byte of a register, and which threads hold it.
 struct ScaleIds {
@@ -74,7 +70,6 @@ class Registers {
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
     std::vector<int32_t> e_whole_;  // threads that hold them, eight each, with selector 0
     bool legal_[256];               // bytes of two defined nibbles
-    bool zero_[256];  // bytes that hold zero, of elements of 4 and 8 bits
 };
 
 }  // namespace sptc

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "parallel.h"
+#include "product.h"
 
 namespace sptc {
 
@@ -91,29 +92,13 @@ void Execution::check_copies(const char *name, const TensorMap &where, const uin
 }
 
 void Execution::check_metadata(int64_t image, const Tile &tile) const {
-    const Rule &rule = instruction_.rule();
-    const Decoder decoder(instruction_.a(), form_.container_bits, form_.low_bit_a, false);
-    const size_t bytes = size_t(product_.operand_bytes());
-    const auto is_zero = [&](size_t chunk) {
-        for (size_t slot = 0; slot < size_t(form_.stored_in_chunk); ++slot) {
-            uint32_t code = 0;
-            std::memcpy(&code, &tile.a[(chunk * size_t(form_.stored_in_chunk) + slot) * bytes], bytes);
-            const Raw raw = decoder.decode(code);
-            if (raw.significand || is_special(raw.exponent)) return false;
-        }
-        return true;
-    };
-    for (size_t index = 0; index < tile.nibbles.size(); ++index) {
-        const int nibble = tile.nibbles[index];
-        if (rule.legal >> nibble & 1) continue;
-        if (placed_.policy == Policy::SOFTWARE && nibble == 0 && is_zero(index)) continue;
-        const size_t place = index % placed_.e.words.size(), chunks = size_t(form_.chunks);
-        const int32_t word = placed_.e.words[place];
-        refuse_nibble("image " + std::to_string(image) + ", row " + std::to_string(index / chunks) + ", chunk " +
-                          std::to_string(index % chunks) + " (lane " + std::to_string(TensorMap::lane(word)) +
-                          ", column " + std::to_string(TensorMap::column(word)),
-                      placed_.e.low_bits[place], nibble, rule);
-    }
+    const size_t index = first_undefined(instruction_, placed_.policy, tile.nibbles, tile.a);
+    if (index == tile.nibbles.size()) return;
+    const size_t place = index % placed_.e.words.size();
+    const int32_t word = placed_.e.words[place];
+    refuse_nibble(instruction_, "image " + std::to_string(image), index,
+                  "lane " + std::to_string(TensorMap::lane(word)) + ", column " + std::to_string(TensorMap::column(word)),
+                  placed_.e.low_bits[place], tile.nibbles[index]);
 }
 
 void Execution::check_accumulator(int64_t image) const {

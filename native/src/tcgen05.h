@@ -7,7 +7,7 @@
 
 #include "descriptor.h"
 #include "kernels.h"
-#include "registers.h"
+#include "metadata.h"
 #include "sptc.h"
 #include "tensor.h"
 

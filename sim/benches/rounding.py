@@ -102,10 +102,10 @@ def rounded(rounder: RoundStage, given: Values) -> Values:
             continue
         scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
-        rounded = round_sum(exact, _ROUNDINGS[code])
-        codes: NDArray = rounded.view(np.uint32)
+        floats = round_sum(exact, _ROUNDINGS[code])
+        codes: NDArray = floats.view(np.uint32)
         if code is ResultCode.F16:
-            codes = rounded.astype(np.float16).view(np.uint16)
+            codes = floats.astype(np.float16).view(np.uint16)
         positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
         sign = 1 << (15 if code is ResultCode.F16 else 31)
         special = np.where(positive, _INF[code], np.where(negative, _INF[code] | sign, codes))

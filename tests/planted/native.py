@@ -105,7 +105,7 @@ def _(library: Any, change: Change) -> None:
 @fault("native.registers.policy", "native.library")
 def _(library: Any, change: Change) -> None:
     """A nibble 0 is taken whatever the chunk stores."""
-    _reads(change, library, "registers.cpp", "nibble == 0 && is_zero(index)", "nibble == 0")
+    _reads(change, library, "metadata.cpp", "nibble == 0 && is_zero(index)", "nibble == 0")
 
 
 @fault("native.registers.sign", "native.library")
