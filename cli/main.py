@@ -20,9 +20,16 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {_in_one_line(message)}\n")
 
 
+#: Letters of a message beyond which nobody reads.
+_LONGEST = 2_000
+
+
 def _in_one_line(message: object) -> str:
-    """Return a message as one line: control characters and lone surrogates in names are escaped."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(message))
+    """Return a message as one line of some length: control characters and lone surrogates in names are escaped."""
+    text = str(message)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

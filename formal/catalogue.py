@@ -15,8 +15,9 @@ from .rounding import ROUNDING
 from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
+from .stages import UNIT
 from .tensor_memory import TENSOR_MEMORY
-from .unit import UNIT
+from .validity import VALIDITY
 from .wgmma import WGMMA
 
 __all__ = ["PROPERTIES", "chosen"]
@@ -37,6 +38,7 @@ PROPERTIES: tuple[Property, ...] = tuple(
         FETCH,
         WGMMA,
         TENSOR_MEMORY,
+        VALIDITY,
     )
     for item in topic
 )

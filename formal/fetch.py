@@ -11,7 +11,6 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data
 
-from ..isa.memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, unit_address
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import (
     ADDRESS_BITS,
@@ -29,9 +28,13 @@ from .streams import Flow, constant, offered
 __all__ = ["FETCH"]
 
 FETCH = Topic("fetch")
-_CODES = {"none": SwizzleCode.NONE, "32B": SwizzleCode.B32, "64B": SwizzleCode.B64, "128B": SwizzleCode.B128}
-#: Bits of a byte address inside a unit.
-_UNIT_BITS = (UNIT_BYTES - 1).bit_length()
+#: Swizzle modes, and how many units of 16 bytes are in a row of their pattern.
+_SWIZZLES = {
+    "none": (SwizzleCode.NONE, 1),
+    "32B": (SwizzleCode.B32, 2),
+    "64B": (SwizzleCode.B64, 4),
+    "128B": (SwizzleCode.B128, 8),
+}
 _WORD_BITS, _WORDS = 16, 8  # of a unit, as MN-major elements
 
 
@@ -40,32 +43,45 @@ def _once(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _modes(config: CoreConfig) -> Iterator[Parameters]:
-    yield from product(_CODES, ("k", "mn"))
+    yield from product(_SWIZZLES, ("k", "mn"))
+
+
+def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
+    """Return where a unit lies before it is swizzled, in units, by the canonical layouts of PTX ISA 9.7.15.5.1.
+
+    K-major, a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major, it holds the
+    panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle's pattern,
+    and the next such row is eight of them away; without swizzling the two offsets trade places where MN-major.
+    """
+    across, down = (segment, panel) if major == "k" else (panel, segment)
+    leading, stride = descriptor.leading, descriptor.stride
+    if major == "mn" and units == 1:
+        leading, stride = stride, leading
+    return descriptor.start + row * units + across % units + (across // units) * leading + down * stride
 
 
 @FETCH.property("address", _modes)
 def _address(h: Harness, swizzle: str, major: str) -> None:
-    """For every descriptor, panel and core matrix the eight addresses are those of the index map.
+    """For every descriptor, panel and core matrix the eight addresses are those of the manual's canonical layouts.
 
     That is for four swizzles, K-major and MN-major, any start, offsets and base offset, modulo 2**18 bytes.
     """
+    code, units = _SWIZZLES[swizzle]
     request, segment = h.free("request", panel_request_layout()), h.free("segment", 2)
     addresses = h.add("addresses", CoreMatrixAddress(), segment=segment)
     asked, descriptor = addresses.request, request.descriptor
     h.m.d.comb += [
         asked.eq(request),
-        asked.descriptor.swizzle.eq(_CODES[swizzle]),
+        asked.descriptor.swizzle.eq(code),
         asked.mn_major.eq(major == "mn"),
     ]
-    numbers = [Cat(Const(0, _UNIT_BITS), part) for part in (descriptor.start, descriptor.leading, descriptor.stride)]
-    place = SharedDescriptor(*numbers, descriptor.base_offset, SWIZZLES[swizzle])
-    outer, unit = (request.panel, segment) if major == "k" else (segment, request.panel)
     for row in range(PANEL_ROWS):
-        wanted = unit_address(place, Cat(Const(row, 3), outer), unit, major)
-        got = Cat(Const(0, _UNIT_BITS), addresses.address[row])
-        h.claim(f"row{row}", got == wanted[: len(got)])
-    moved = addresses.address[1] != (addresses.address[0] + SWIZZLES[swizzle].units)[:ADDRESS_BITS]
-    h.cover("moved" if swizzle != "none" else "plain", moved if swizzle != "none" else ~moved)
+        linear = _linear(descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
+        # Row n of the pattern, which are 128 bytes, has its units at their numbers XOR n.
+        turned = (linear[3:6] - descriptor.base_offset)[:3] & (units - 1)
+        h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
+    moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]
+    h.cover("moved" if units > 1 else "plain", moved if units > 1 else ~moved)
 
 
 class _Names(CoreMatrixAddress):

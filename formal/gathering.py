@@ -22,7 +22,7 @@ from .harness import Harness, Opened, changed
 from .properties import Parameters
 from .streams import WARP, bare, few_blocks
 
-__all__ = ["WARP"]
+__all__ = ["WARP", "Block", "Held", "OpenWarp", "counted", "nibbles_of", "offer"]
 
 #: Fields of the registers that are looked at one after the other: the others hold zeros meanwhile.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
@@ -32,7 +32,7 @@ _CHUNKS = 16
 _LEGAL = 0b0100
 
 
-class _OpenWarp(Opened, Warp):
+class OpenWarp(Opened, Warp):
     """A warp, whose core can be spoken of."""
 
 
@@ -56,7 +56,7 @@ def _giving(given: Signal, left: Signal) -> type[Unit]:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """One tile that enters the core, or one result that leaves it.
 
     Attributes
@@ -75,7 +75,7 @@ class _Block:
     step: Value
 
 
-def _counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> _Block:
+def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
     """Count blocks: columns first, then rows, then steps; behind the last of an instruction from zero again."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
@@ -83,7 +83,7 @@ def _counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Va
         h.m.d.sync += number.eq(Mux(last, 0, number + 1))
     h.observed[f"{name}_number"] = number
     within = number % (rows * columns)
-    return _Block(happens, within // columns, within % columns, number // (rows * columns))
+    return Block(happens, within // columns, within % columns, number // (rows * columns))
 
 
 def _row_of_a(a: Any, row: int, segment: int) -> Value:
@@ -98,7 +98,7 @@ def _column_of_b(b: Any, column: int, segment: int) -> Value:
     return Cat(b[4 * column + byte // 4][segment].word_select(byte % 4, 8) for byte in range(_SEGMENT))
 
 
-def _nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
+def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
     """Nibbles of a row, by the figures of the metadata registers.
 
     Of 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair where
@@ -115,18 +115,21 @@ def _nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> l
     return found
 
 
-class _Held:
-    """The operands of the instruction that is issued, and what each block of it must be."""
+class Held:
+    """The operands of the instruction that is issued, and what each block of it must be.
 
-    def __init__(self, h: Harness, config: CoreConfig, warp: Warp, field: str) -> None:
-        layout = warp_operands_layout()
-        given, self.words = h.free("operands", layout), Signal(layout, reset_less=True, name="words")
-        for name in layout.members:
-            if name == "c" == field:
-                words = [_halves(word[0], word[16]) for lane in given.c for word in lane]
-                h.m.d.comb += warp.i.payload.c.eq(Cat(words))
-            elif name not in _REGISTERS or name == field:
-                h.m.d.comb += warp.i.payload[name].eq(given[name])
+    Parameters
+    ----------
+    h : Harness
+        Where.
+    config : CoreConfig
+        The warp's.
+    warp : Warp
+        Whose operands they are.
+    """
+
+    def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
+        self.words = Signal(warp_operands_layout(), reset_less=True, name="words")
         with h.m.If(warp.i.valid & warp.i.ready):
             h.m.d.sync += self.words.eq(warp.i.payload)
         self.config = config
@@ -153,7 +156,7 @@ class _Held:
         words, chunks = self.words, self.config.chunks
         found: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
-            nibbles = _nibbles_of(words.e, row, wide=bool(wide), long=bool(long), selector=selector)
+            nibbles = nibbles_of(words.e, row, wide=bool(wide), long=bool(long), selector=selector)
             nibbles += [Const(_LEGAL, 4)] * (_CHUNKS // (2 if wide else 1) - len(nibbles))
             in_step = chunks // 2 if wide else chunks
             found[wide, long, selector, now] = Cat(nibbles[in_step * now :][:in_step])
@@ -194,6 +197,17 @@ def _of_block(block: Value, count: int, each: Callable[[int], Value]) -> Value:
     return Cat((block != number) | each(number) for number in range(count)).all()
 
 
+def offer(h: Harness, warp: Warp, field: str) -> None:
+    """Give a warp any operands, but of registers only those of one field; the others hold zeros."""
+    given = h.free("operands", warp_operands_layout())
+    for name in warp_operands_layout().members:
+        if name == "c" == field:
+            words = [_halves(word[0], word[16]) for lane in given.c for word in lane]
+            h.m.d.comb += warp.i.payload.c.eq(Cat(words))
+        elif name == field or name not in _REGISTERS:
+            h.m.d.comb += warp.i.payload[name].eq(given[name])
+
+
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     """Every block of a warp is made of the registers that the manual names, and goes back to those that it names.
@@ -204,12 +218,13 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     h.assume(~h.clocked())
     outputs = config.rows * config.columns
     given, left = h.free("given", 2 * outputs), h.free("left", outputs)
-    warp = h.add("warp", _OpenWarp(config, _giving(given, left)))
+    warp = h.add("warp", OpenWarp(config, _giving(given, left)))
     core = warp.parts.core
     h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
-    held = _Held(h, config, warp, field)
+    offer(h, warp, field)
+    held = Held(h, config, warp)
     tile, tag = core.i.payload, core.i.payload.tag
-    issued = _counted(h, "issued", config, core.i.valid & core.i.ready, tag.last)
+    issued = counted(h, "issued", config, core.i.valid & core.i.ready, tag.last)
     rows, columns = ROWS // config.rows, COLUMNS // config.columns
     last_block = (issued.row == rows - 1) & (issued.column == columns - 1) & (issued.step == held.last_step)
     claims = {
@@ -241,7 +256,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
         h.cover("long", issued.happens & held.words.long & (issued.step == held.last_step))
 
 
-def _row(held: _Held, tile: Any, i: int, block: int, issued: _Block, field: str) -> Value:
+def _row(held: Held, tile: Any, i: int, block: int, issued: Block, field: str) -> Value:
     row = block * held.config.rows + i
     if field == "a":
         return tile.a[i] == held.a(row, issued.step[0])
@@ -253,14 +268,14 @@ def _row(held: _Held, tile: Any, i: int, block: int, issued: _Block, field: str)
     return _scales(held, tile.scale_a[i], "a", row)
 
 
-def _column(held: _Held, tile: Any, j: int, block: int, issued: _Block, field: str) -> Value:
+def _column(held: Held, tile: Any, j: int, block: int, issued: Block, field: str) -> Value:
     column = block * held.config.columns + j
     if field == "b":
         return tile.b[j] == held.b(column, issued.step[0])
     return _scales(held, tile.scale_b[j], "b", column)
 
 
-def _scales(held: _Held, found: Value, operand: str, index: int) -> Value:
+def _scales(held: Held, found: Value, operand: str, index: int) -> Value:
     """Of one scale only the first byte counts; the ids of two are even, that of four is zero."""
     size, byte = held.words.scale_size, held.words.byte_a if operand == "a" else held.words.byte_b
     wanted = held.scales(operand, index)
@@ -277,7 +292,7 @@ class _Returned:
 
 
 def _output(
-    held: _Held, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], issued: _Block
+    held: Held, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], issued: Block
 ) -> Value:
     config = held.config
     row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
@@ -291,7 +306,7 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
     """Keep what comes back, and state where the registers and the flags show it."""
     core = warp.parts.core
     result, tag = core.o.payload, core.o.payload.tag
-    block = _counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
+    block = counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
     words = [Signal(32, reset_less=True, name=f"word_{n}") for n in range(ROWS * COLUMNS)]
     overflows = [Signal(reset_less=True, name=f"left_{n}") for n in range(ROWS * COLUMNS)]
     flags = [Signal(_CHUNKS, reset_less=True, name=f"flags_{row}") for row in range(ROWS)]

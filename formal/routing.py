@@ -23,7 +23,7 @@ from .properties import Parameters
 from .selection import assume_held_width
 from .streams import CORE, bare
 
-__all__ = ["CORE"]
+__all__ = ["CORE", "flags"]
 
 
 #: The nibble that keeps the first two units of a chunk.
@@ -66,7 +66,7 @@ def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -
     return Array(units)[index]
 
 
-def _flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -> Value:
+def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -> Value:
     """Return the chunks whose nibble the rule does not define; wide elements have half as many."""
     flags = []
     for chunk in range(config.chunks):
@@ -116,8 +116,8 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, element by element as the metadata says.
 
     It gets the block scales of its row and column, its own accumulator and control; every result leaves at the place of
-    its row and column. With 3:1 multiplexers, of nibbles that the rule
-    defines, and of the rules that such an architecture has.
+    its row and column. With 3:1 multiplexers, of nibbles that the rule defines, and of the rules that such an
+    architecture has.
     """
     core = h.add("core", _OpenCore(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))
@@ -133,7 +133,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
         for is_sparse, width in product((False, True), (False, True)):
             applies = (tile.control.sparse == is_sparse) & (wide == width)
             if config.mux == "mux3":
-                applies &= ~_flags(config, tile.metadata[row], tile.control, wide).any()
+                applies &= ~flags(config, tile.metadata[row], tile.control, wide).any()
                 applies &= tile.control.rule != RuleCode.WGMMA
             h.claim(
                 f"operands_{name}_{'sparse' if is_sparse else 'dense'}_{2 if width else 1}",
@@ -217,7 +217,7 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     first = _Array(h, "first", config, tile)
     for row in range(config.rows):
         illegal = first.core.o.payload.illegal[row]
-        h.claim(f"flags_{row}", illegal == _flags(config, tile.metadata[row], tile.control, wide))
+        h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
     # Rows are alike: the nibble of the last is exchanged.
     last = config.rows - 1

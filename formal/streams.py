@@ -22,7 +22,7 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP", "Flow", "bare", "constant", "few_blocks", "offered"]
+__all__ = ["CORE", "WARP", "Flow", "assume_a_rule", "bare", "claim_chosen", "constant", "few_blocks", "offered"]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -124,6 +124,13 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
     return value
 
 
+def claim_chosen(h: Harness, quiet: Value) -> None:
+    """State that all is quiet until constants have been chosen, which is in the first cycle."""
+    begun = Signal(name="begun")
+    h.m.d.sync += begun.eq(1)
+    h.claim("constants_are_chosen", begun | quiet)
+
+
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
     """Return a payload that stays while it waits, as the stream's validity does; whether it waits, and what it was."""
     payload = h.free(name, source.payload.shape())
@@ -156,7 +163,7 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
     return kept
 
 
-def _assume_a_rule(h: Harness, control: Any) -> None:
+def assume_a_rule(h: Harness, control: Any) -> None:
     """Leave out control words with a code of no rule."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
@@ -178,7 +185,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     outputs = config.rows * config.columns
     control = core.i.payload.control
     h.m.d.comb += [core.i.payload.tag.eq(flow.marks), control.eq(h.free("control", control_layout()))]
-    _assume_a_rule(h, control)
+    assume_a_rule(h, control)
     sparse = _of_marked(h, flow, "marked_sparse", control.sparse)
     h.m.d.comb += [core.i.payload.c[index].eq(flow.marks) for index in range(outputs)]
     h.m.d.comb += [core.i.payload.metadata[row].eq(_nibbles(flow, 1)) for row in range(config.rows)]
@@ -259,7 +266,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
     operands, result = warp.i.payload, warp.o.payload
     control = h.free("control", control_layout())
-    _assume_a_rule(h, control)
+    assume_a_rule(h, control)
     h.m.d.comb += [
         operands.control.eq(control),
         operands.long.eq(h.free("long")),

@@ -1,7 +1,7 @@
-"""Metadata and block scales from tensor memory: every bit from its place in the index maps, and the reader's streams.
+"""Metadata and block scales from tensor memory: every bit from its place in the manual, and the reader's streams.
 
-What the memory holds is abstracted by one marked bit at any place: a register shows the mark exactly where the maps,
-that of tensor memory and that of the registers of ``mma.sp``, place the same bit of the same matrix.
+What the memory holds is abstracted by one marked bit at any place: a register shows the mark exactly where the figures,
+those of tensor memory and those of the registers of ``mma.sp``, place the same bit of the same matrix.
 """
 
 from collections.abc import Iterator
@@ -9,13 +9,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import numpy as np
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
-from numpy.typing import NDArray
 
-from ..isa import fragments, tensor_memory
-from ..isa.instructions import Instruction, parse
-from ..isa.tcgen05 import instructions_of, parse_opcode
 from ..rtl.config import CoreConfig
 from ..rtl.tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, TensorMemoryReader
 from ..rtl.warp import COLUMNS, LANES, ROWS
@@ -26,23 +21,13 @@ from .streams import Flow, constant, offered
 __all__ = ["TENSOR_MEMORY"]
 
 TENSOR_MEMORY = Topic("tensor_memory")
-Index = NDArray[np.intp]
 #: Reads of a tile, in their order.
 _METADATA, _MORE_METADATA, _SCALE_A, _SCALE_B = range(4)
-_SCALES_OF_B = 256
+_ROW_BLOCKS, _PANELS = 8, 32
 _FIELDS = ("e", "scale_a", "scale_b")
-#: An instruction of each granularity, one with as many block scales as fill a word, and its twin in registers.
-_TWINS = {
-    "wide": ("kind::f16", "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"),
-    "narrow": (
-        "kind::mxf4nvf4.block_scale.block16",
-        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
-        ".f32.e2m1.e2m1.f32.ue4m3",
-    ),
-}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Source:
     """Where a register's word comes from, bit for bit, in each case of a request.
 
@@ -73,54 +58,28 @@ class _Source:
 
 
 def _sources(field: str) -> list[list[_Source]]:
-    """Return the sources of each word that a Warp reads of a field, by lanes, with whatever selector or thread id."""
-    found: list[list[_Source]] = [[] for _ in range(LANES)]
-    if field == "e":
-        for form in _TWINS:
-            of_tensor, twin = _instructions(form)
-            layout = tensor_memory.LAYOUTS["D"]
-            places = [tensor_memory.metadata_map(layout, of_tensor, s, 0) for s in range(of_tensor.sparsity_selectors)]
-            metadata = [
-                fragments.metadata_map(twin, sparsity_selector) for sparsity_selector in range(twin.sparsity_selectors)
-            ]
-            _enter(found, places, ROWS, [(where.lanes, where.low_bits) for where in metadata], form == "wide")
-        return found
-    operand, (_, twin) = field[-1], _instructions("narrow")
-    lines, block, threads = (TENSOR_LANES, ROWS, 2) if operand == "a" else (_SCALES_OF_B, COLUMNS, 4)
-    assert twin.scale_size
-    scales = [fragments.scale_map(twin, operand, 0, thread) for thread in range(threads)]
-    place = tensor_memory.scale_map(field, lines, twin.scale_size, 0, 0)
-    _enter(found, [place], block, [(where.lanes, 8 * where.bytes) for where in scales], None)
+    """Return the sources of the word that each lane has of a field, by the figures of the manual.
+
+    Lanes 4 g + 2 x + h of the registers belong to rows g and g + 8 of a tile (PTX ISA 9.7.14.6.2), as do those numbered
+    8 h + g of its sixteen in tensor memory, whose words are the registers'. Of smaller elements that is eight chunks of
+    row 8 h + g, in column x of two; of 16-bit ones chunks 4 h to 4 h + 3 of both rows, in the column that the selector
+    picks (PTX ISA 9.7.16.10.8.4; CUTLASS ``tmem_e_frg``). Block scales of 32 rows or columns share a column, a lane
+    each (PTX ISA 9.7.16.10.7; CUTLASS ``tmem_sf_frg``).
+    """
+    found = []
+    for lane in range(LANES):
+        group, thread = divmod(lane, 4)
+        pair, half = divmod(thread, 2)
+        if field == "e":
+            lanes = tuple(ROWS * block + 8 * half + group for block in range(_ROW_BLOCKS))
+            narrow = _Source(False, _MORE_METADATA if pair else _METADATA, lanes, (pair,) * len(lanes))
+            wide = _Source(True, _METADATA, 2 * lanes, (0,) * len(lanes) + (1,) * len(lanes))
+            found.append([narrow, wide])
+            continue
+        row, size, read = (group + 8 * half, ROWS, _SCALE_A) if field == "scale_a" else (group, COLUMNS, _SCALE_B)
+        lines = [size * block + row for block in range(_ROW_BLOCKS if field == "scale_a" else _PANELS)]
+        found.append([_Source(None, read, tuple(n % 32 for n in lines), tuple(n // 32 for n in lines))])
     return found
-
-
-def _instructions(form: str) -> tuple[Instruction, Instruction]:
-    kind, text = _TWINS[form]
-    return next(instructions_of(parse_opcode(f"tcgen05.mma.sp.cta_group::1.{kind}"))), parse(text)
-
-
-def _enter(
-    found: list[list[_Source]],
-    places: list[tensor_memory.TensorMap],
-    block: int,
-    registers: list[tuple[Index, Index]],
-    wide: bool | None,
-) -> None:
-    """Add to each lane what two index maps say; each word of a register is a whole one of tensor memory."""
-    lanes, columns, bits = (
-        np.concatenate([getattr(where, name).reshape(-1, block, where.lanes.shape[1]) for where in places])
-        for name in ("lanes", "columns", "low_bits")
-    )
-    for lane_map, bit_map in registers:
-        assert (bits == bit_map).all()
-        for lane in np.unique(lane_map):
-            of_lane = lane_map == lane
-            assert set(bit_map[of_lane]) == set(range(0, WORD_BITS, places[0].element_bits))
-            (lanes_of_word,) = np.unique(lanes[:, of_lane], axis=1).T
-            (columns_of_word,) = np.unique(columns[:, of_lane], axis=1).T
-            order = len(np.unique(columns[0][columns[0] < columns_of_word[0]]))
-            read = {True: _METADATA, False: _METADATA + order}.get(wide, _SCALE_A if block == ROWS else _SCALE_B)
-            found[lane].append(_Source(wide, read, tuple(lanes_of_word.tolist()), tuple(columns_of_word.tolist())))
 
 
 class _Reads:

@@ -19,7 +19,7 @@ from .operands import Definition
 from .properties import Topic
 from .rounding import Rounded
 
-__all__ = ["UNIT"]
+__all__ = ["UNIT", "OpenUnit"]
 
 UNIT = Topic("unit")
 _EXPONENT = signed(10)
@@ -39,7 +39,7 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
     )
 
 
-class _OpenUnit(Opened, Unit):
+class OpenUnit(Opened, Unit):
     """A unit, whose stages can be spoken of."""
 
 
@@ -47,7 +47,7 @@ class _Operands:
     """A decoder and a unit with free operands, and what each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        unit = self.unit = h.add("unit", _OpenUnit(config), enable=1)
+        unit = self.unit = h.add("unit", OpenUnit(config), enable=1)
         control, step = unit.step.control, unit.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)

@@ -20,7 +20,7 @@ from .harness import Harness
 from .properties import Parameters, Topic
 from .streams import Flow, constant
 
-__all__ = ["WGMMA"]
+__all__ = ["WGMMA", "at_once"]
 
 WGMMA = Topic("wgmma")
 _WORD_BITS, _WORDS = 16, 8  # half a register; of a unit of 16 bytes
@@ -201,9 +201,15 @@ class _Progress:
         h.claim("rests", running | ~(cut.full | cut.asks))
 
 
+def _array(config: CoreConfig, formats: tuple[str, ...] = ("f16",)) -> CoreConfig:
+    return replace(
+        config, name="array", formats=formats, scales=(), rows=4, columns=4, alignment_bits=25, fp8_alignment_bits=24
+    )
+
+
 def _bare(config: CoreConfig) -> Iterator[Parameters]:
     """Formats decide nothing here but signs, which are not looked at."""
-    yield (replace(config, name="array", formats=("f16",), scales=(), rows=4, columns=4, fp8_alignment_bits=24),)
+    yield (_array(config),)
 
 
 def _cycles(config: CoreConfig) -> int:
@@ -269,3 +275,92 @@ def _order(h: Harness, config: CoreConfig) -> None:
             h.claim(f"loaded_{lane}_{upper}", ~there | Cat(right_now[upper]).all())
     h.cover("marked_a", flow.o_valid & r.a_shared & result[5][2][1])
     h.cover("marked_b", flow.o_valid & (progress.number == 1) & result[5][2][3])
+
+
+def at_once(word: Value, taken: Signal) -> type[PanelFetcher]:
+    """Return what stands for a fetcher: panels in which each four bytes are a word, in the cycle of the request.
+
+    Parameters
+    ----------
+    word : Value
+        32 bits.
+    taken : Signal
+        Set in a cycle in which a panel is taken.
+    """
+
+    class Fetcher(PanelFetcher):
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            m.d.comb += [
+                self.i.ready.eq(self.o.ready),
+                self.o.valid.eq(self.i.valid),
+                taken.eq(self.o.valid & self.o.ready),
+                *(row.eq(word.replicate(len(row) // _REGISTER_BITS)) for row in self.o.payload),
+            ]
+            return m
+
+    return Fetcher
+
+
+#: Sign bits of the elements in a register, by the formats of ``wgmma``; integers are not negated.
+_SIGNS = {
+    "f16": 0x8000_8000,
+    "bf16": 0x8000_8000,
+    "tf32": 0x8000_0000,
+    "e4m3": 0x8080_8080,
+    "e5m2": 0x8080_8080,
+    "s8": 0,
+    "u8": 0,
+}
+
+
+def _floats(config: CoreConfig) -> Iterator[Parameters]:
+    """Of the formats those that ``wgmma`` has."""
+    yield (_array(config, tuple(name for name in config.formats if name in _SIGNS)),)
+
+
+@WGMMA.property("negation", _floats, cycles=_cycles)
+def _negation(h: Harness, config: CoreConfig) -> None:
+    """Where products are negated every float of A has its sign inverted, and nothing else of A changes, nor any of B.
+
+    For any word of A, from registers or shared memory; all words are alike here, and integers stay as they are.
+    """
+    reset = h.clocked()
+    cut, word, taken = _Cut(h), constant(h, "word", _REGISTER_BITS), Signal(name="taken")
+    wgmma = h.add("wgmma", WgmmaWarp(config, warp_class=cut.warp(), fetcher_class=at_once(word, taken)))
+    asked = wgmma.i.payload
+    for name in ("control", "a_shared", "negated", "last_panel"):
+        h.m.d.comb += asked[name].eq(h.free(name, asked.shape()[name].shape))
+    h.m.d.comb += [
+        wgmma.i.valid.eq(h.free("i_valid") & ~reset),
+        wgmma.c.valid.eq(h.free("c_valid") & ~reset),
+        wgmma.o.ready.eq(h.free("o_ready") & ~reset),
+        asked.a.eq(Mux(asked.a_shared, ~word, word).replicate(LANES * REGISTERS)),
+    ]
+    starts, accepts = wgmma.i.valid & wgmma.i.ready, h.named("accepts", wgmma.c.valid & wgmma.c.ready)
+    # What runs, and how many panels have come; of A the first two, if it is in shared memory.
+    negated, signs, missing = (
+        Signal(name="runs_negated"),
+        Signal(_REGISTER_BITS, name="signs"),
+        Signal(2, name="missing"),
+    )
+    codes = {code: _SIGNS[element.format.name] for code, element in enumerate(config.elements)}
+    with h.m.If(taken & (missing != 0)):
+        h.m.d.sync += missing.eq(missing - 1)
+    with h.m.If(starts):
+        of_format = Cat(
+            Cat(asked.control.a == code for code, places in codes.items() if places >> bit & 1).any()
+            for bit in range(_REGISTER_BITS)
+        )
+        h.m.d.sync += [negated.eq(asked.negated), signs.eq(of_format), missing.eq(Mux(asked.a_shared, 2, 0))]
+    running = Signal(name="running")
+    h.m.d.sync += running.eq((running | starts) & ~reset)
+    wanted = word ^ Mux(negated, signs, 0)
+    for lane, register in product(range(LANES), range(REGISTERS)):
+        there = running & (missing <= (0 if register % 2 else 1))
+        h.claim(f"a_{lane}_{register}", ~there | (cut.given.a[lane][register] == wanted))
+    h.claim("complete", ~accepts | (running & (missing == 0)))
+    b = cut.given.b.as_value()
+    h.claim("b", ~accepts | (b == word.replicate(len(b) // _REGISTER_BITS)))
+    h.cover("negated", accepts & negated & signs[-1])
+    h.cover("in_place", accepts & ~negated & (word != 0))

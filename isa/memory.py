@@ -265,11 +265,6 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
         Which unit along the other dimension.
     major : str
         As for :func:`shared_map`.
-
-    Notes
-    -----
-    Anything with integer arithmetic will do for the numbers: the proofs of the hardware evaluate this formula on
-    signals.
     """
     swizzle = descriptor.swizzle
     leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows

@@ -98,6 +98,10 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
+#: Rows, columns and bytes of a step beyond which nothing is built: eight times what the largest known hardware has.
+_MOST = 256
+
+
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
     """One datapath.
@@ -121,7 +125,7 @@ class CoreConfig:
     mux : str
         Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`.
     rows, columns : int
-        Units of the array.
+        Units of the array, at most 256 of either, as of the bytes of a step.
     cuts : tuple of str
         Pipeline registers, a subset of :data:`CUTS`; their number is the latency in cycles.
     sparse : bool
@@ -154,7 +158,7 @@ class CoreConfig:
         need(all(scale in BLOCK_SCALES for scale in self.scales), "scales", f"among {', '.join(BLOCK_SCALES)}")
         for field in ("step_bytes", "rows", "columns"):
             value = getattr(self, field)
-            need(isinstance(value, int) and value > 0, field, "a positive integer")
+            need(isinstance(value, int) and 0 < value <= _MOST, field, f"an integer from 1 to {_MOST}")
         need(self.step_bytes % 4 == 0, "step_bytes", "a multiple of 4")
         need(self.mux in MUXES, "mux", " or ".join(map(repr, MUXES)))
         in_order = isinstance(self.cuts, tuple) and tuple(cut for cut in CUTS if cut in self.cuts) == self.cuts

@@ -101,10 +101,7 @@ def test_every_shipped_recording_agrees(capsys: pytest.CaptureFixture[str]) -> N
     assert len({(row[0], row[1]) for row in cells}) == len(rows)
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
-    # Dot products of wgmma say nothing of where A was, and count as what was compared of the weaker form.
-    of_sm_90 = {("sm_90", "recorded"), ("sm_90", "measured")}
-    assert {(row[1], " ".join(row[7:])) for row in cells} == of_sm_90 | elsewhere
-    assert {row[0].split(".")[0] for row in cells if row[7] == "measured"} == {"wgmma"}
+    assert {(row[1], " ".join(row[7:])) for row in cells} == {("sm_90", "recorded")} | elsewhere
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     assert sparse[5:7] == ["8/14", "8.1/24"]
     for column, name in ((2, "tiles"), (3, "outputs")):

@@ -114,6 +114,19 @@ def test_reachability() -> None:
     assert settled(counting(9), cycles=5).result == "vacuous"
 
 
+def test_what_would_hold_again_must_hold_at_first() -> None:
+    """The claim is an invariant, but the first cycle breaks it."""
+
+    def build(h: Harness) -> None:
+        h.clocked()
+        stuck = Signal(init=1, reset_less=True)
+        h.m.d.sync += stuck.eq(stuck)
+        h.claim("zero", h.named("stuck", stuck) == 0)
+
+    outcome = settled(build)
+    assert (outcome.result, outcome.broken, outcome.values[-1]["stuck"]) == ("broken", ("claim_zero",), "1")
+
+
 def test_a_run_that_breaks_a_claim() -> None:
     """As short as can be."""
     outcome = settled(counting(5), cycles=9)

@@ -8,7 +8,16 @@ from sptc.rtl.config import PRESETS
 
 ALL = cases(PROPERTIES, PRESETS.values())
 #: Each takes most of a minute; what they prove, tests of the same part sample.
-LONG = ("fetch.panel", "tensor_memory.registers", "unit.floats", "warp.order", "warp.reset", "wgmma.order")
+LONG = (
+    "fetch.panel",
+    "tensor_memory.registers",
+    "unit.floats",
+    "validity.warp",
+    "validity.wgmma",
+    "warp.order",
+    "warp.reset",
+    "wgmma.order",
+)
 #: Of these properties the cases that are proved in seconds stand for the others.
 SAMPLED = {
     "fetch.address": ("32B mn", "64B k", "128B k"),

@@ -70,7 +70,9 @@ def _spoiled_archive(content: bytes, rng: Random) -> bytes:
         case 1:
             del members[one]
         case 2:
-            members[mutated_text(one, rng).encode("ascii", "replace").decode() or "?"] = members[one]
+            # zipfile cuts a name at its first NUL, and writes none that is empty.
+            name = mutated_text(one, rng).encode("ascii", "replace").decode().partition("\0")[0]
+            members[name or "?"] = members[one]
         case 3:
             members[one] = _array(rng)
         case _:

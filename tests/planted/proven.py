@@ -328,3 +328,14 @@ def _(align: Any, change: Change) -> None:
 def _(align: Any, change: Change) -> None:
     """The sign of an integer accumulator that left 32 bits is taken from bit 31."""
     read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
+
+
+@fault("unit.stages", "rtl.unit")
+def _(unit: Any, change: Change) -> None:
+    """Single bits pass by the registers behind the multiply stage."""
+    right = unit.Unit._cut
+
+    def cut(self: Any, m: Module, name: str, value: Any) -> Any:
+        return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)
+
+    change(unit.Unit, "_cut", cut)

@@ -147,3 +147,22 @@ def _(wgmma: Any, change: Change) -> None:
             yield m.submodules["fetcher"].i.payload.panel[0].eq(wanted_of_a == 2)
 
     amend(change, wgmma.WgmmaWarp, exchanged)
+
+
+@fault("wgmma.negation", "rtl.wgmma")
+def _(wgmma: Any, change: Change) -> None:
+    """Of two elements in a register only the upper one is negated."""
+    right = wgmma.WgmmaWarp._signs
+    change(wgmma.WgmmaWarp, "_signs", lambda self, control: Cat(Const(0, 16), right(self, control)[16:]))
+
+
+@fault("validity.warp", "rtl.warp")
+def _(warp: Any, change: Change) -> None:
+    """Flags of 16-bit elements are put where those of smaller ones belong."""
+    amend(change, warp.Warp, lambda self, m: [m.submodules["core"].i.payload.tag.wide.eq(0)])
+
+
+@fault("validity.wgmma", "rtl.wgmma")
+def _(wgmma: Any, change: Change) -> None:
+    """The metadata of the lanes of row 0 is dropped."""
+    amend(change, wgmma.WgmmaWarp, lambda self, m: [m.submodules["warp"].i.payload.e[lane].eq(0) for lane in range(4)])

@@ -31,7 +31,7 @@ def test_a_small_configuration_is_accepted() -> None:
 @pytest.mark.parametrize("field", ["rows", "columns", "step_bytes"])
 @pytest.mark.parametrize("value", [0, -4, "4", 4.0, None])
 def test_a_count_must_be_a_positive_integer(field: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"^{field} must be a positive integer, not {re.escape(repr(value))}$"):
+    with pytest.raises(ConfigError, match=f"^{field} must be an integer from 1 to 256, not {re.escape(repr(value))}$"):
         config(**{field: value})
 
 
