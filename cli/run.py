@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ..api.backends import BACKENDS, MODELS
 from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
+from ..infra.files import require_writable
 from ..isa.evidence import weakest
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..verify.dot_products import shipped_dot_products
@@ -69,12 +70,9 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
     options.backend = "pysim"
-    try:
-        options.waves.write_bytes(b"")
-        with engine_for(checked[0].arch, "amaranth").waves(options.waves):
-            return list(_replayed(options))
-    except OSError as error:
-        raise FileError(f"{options.waves} cannot be written ({error.strerror})") from None
+    require_writable(options.waves)
+    with engine_for(checked[0].arch, "amaranth").waves(options.waves):
+        return list(_replayed(options))
 
 
 def _replayed(options: argparse.Namespace) -> Iterator[list[Outcome]]:

@@ -1,12 +1,13 @@
 """What proofs came to, as a table, as JSON, and as a trace for a waveform viewer."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vcd import VCDWriter
 
-from ..errors import FileError
+from ..infra.files import whole_file
 from .model import Trace
 from .proof import Outcome
 from .properties import Case, Engine
@@ -108,16 +109,17 @@ def write_trace(trace: Trace, path: Path) -> None:
     FileError
         The file cannot be written.
     """
-    try:
-        with path.open("w", encoding="utf-8") as file, VCDWriter(file, timescale="1 ps") as writer:
-            scopes = {name: name.rpartition(".") for name in trace.widths}
-            variables = {
-                name: writer.register_var(scope or "top", leaf.replace(" ", "_"), "wire", width)
-                for (name, width), (scope, _, leaf) in zip(trace.widths.items(), scopes.values(), strict=True)
-            }
-            for cycle, values in enumerate(trace.steps):
-                for name, variable in variables.items():
-                    writer.change(variable, cycle * _CYCLE_PS, values[name])
-            writer.close(len(trace.steps) * _CYCLE_PS)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror})") from None
+    with (
+        whole_file(path) as file,
+        io.TextIOWrapper(file, encoding="utf-8") as text,
+        VCDWriter(text, timescale="1 ps") as writer,
+    ):
+        scopes = {name: name.rpartition(".") for name in trace.widths}
+        variables = {
+            name: writer.register_var(scope or "top", leaf.replace(" ", "_"), "wire", width)
+            for (name, width), (scope, _, leaf) in zip(trace.widths.items(), scopes.values(), strict=True)
+        }
+        for cycle, values in enumerate(trace.steps):
+            for name, variable in variables.items():
+                writer.change(variable, cycle * _CYCLE_PS, values[name])
+        writer.close(len(trace.steps) * _CYCLE_PS)

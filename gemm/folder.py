@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
+from ..infra.files import move_whole
 from ..infra.journal import Journal
 from .product import Block, Problem, Source
 
@@ -102,10 +103,7 @@ class ProductFolder:
         FileError
             It cannot be moved.
         """
-        try:
-            (self.path / _RESULT).replace(output)
-        except OSError as error:
-            raise FileError(f"{output} cannot be written ({error.strerror})") from None
+        move_whole(self.path / _RESULT, output)
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 

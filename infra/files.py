@@ -1,15 +1,21 @@
-"""Writing files on the user's disk so that nothing is left half-written."""
+"""Writing files where the user wants them: whole or not at all, and nothing replaced that is no file."""
 
 import errno
 import os
 import secrets
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import FileError
 
-__all__ = ["require_writable", "write_whole"]
+__all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "write_whole"]
+
+#: Stands for standard output.
+STANDARD_OUTPUT = Path("-")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -18,7 +24,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Parameters
     ----------
     path : Path
-        Which file; an older one is replaced.
+        As for :func:`whole_file`.
     data : bytes
         All of it.
 
@@ -27,10 +33,58 @@ def write_whole(path: Path, data: bytes) -> None:
     FileError
         It cannot be written.
     """
-    with _part_of(path) as part:
-        with part.open("xb") as file:
-            file.write(data)
-        part.replace(path)
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is there, or takes the place of an older one, when all of it is written.
+
+    Parameters
+    ----------
+    path : Path
+        Which file. A symbolic link is followed. A device, a pipe or a socket is written to as it is and never replaced;
+        ``-`` is standard output. An older file's permissions are kept.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    sys.stdout.flush()  # which may be what the path leads to
+    if path == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with _named(path):
+        if _is_kept(path):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as file:
+                yield file
+            return
+        with _part_of(path) as (part, target):
+            with part.open("xb") as file:
+                yield file
+            if target.exists():
+                shutil.copymode(target, part)
+            part.replace(target)
+
+
+def move_whole(source: Path, path: Path) -> None:
+    """Move a file to its place, of which :func:`whole_file` says what becomes; it is copied to what is no file.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    if path == STANDARD_OUTPUT or _is_kept(path):
+        with source.open("rb") as moved, whole_file(path) as file:
+            shutil.copyfileobj(moved, file)
+        source.unlink()
+        return
+    with _named(path):
+        source.replace(path.resolve() if path.is_symlink() else path)
 
 
 def require_writable(path: Path) -> None:
@@ -41,22 +95,50 @@ def require_writable(path: Path) -> None:
     FileError
         It cannot be written.
     """
-    with _part_of(path) as part:
-        part.touch(exist_ok=False)
+    if path == STANDARD_OUTPUT:
+        return
+    with _named(path):
+        if _is_kept(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        with _part_of(path) as (part, _):
+            part.touch(exist_ok=False)
+
+
+def _is_kept(path: Path) -> bool:
+    """Return whether something is there that is no file; what a process has open, as /dev/stdout, counts so too."""
+    with suppress(FileNotFoundError):
+        path.stat()  # links that lead round in circles end here
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        if path.is_relative_to("/proc"):
+            return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
-    """Name a new file beside one that is to be written, which is gone at the end."""
+def _named(path: Path) -> Iterator[None]:
+    """Say which file it is that cannot be written."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be written ({error.strerror or error})") from None
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Name a new file beside the one that is to be written, which is gone at the end; and that one, links followed."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
-    part = path.with_name(f"{secrets.token_hex(8)}.part")
+    target = path.resolve() if path.is_symlink() else path
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    part = target.with_name(f"{secrets.token_hex(8)}.part")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        yield part
-    except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror})") from None
+        yield part, target
     finally:
         with suppress(OSError):
             part.unlink()

@@ -1,5 +1,6 @@
 """The same hardware in Amaranth's own simulator: slow, but it needs no compiler and writes waves."""
 
+import io
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import numpy as np
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 
+from ...infra.files import whole_file
 from ...rtl.config import CoreConfig
 from ...rtl.row import Row
 
@@ -64,5 +66,9 @@ class SimulatedRow:
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
         """Write every signal to a VCD file while the context lasts; only before the first batch."""
-        with path.open("w", encoding="utf-8") as stream, self._simulator.write_vcd(stream):
+        with (
+            whole_file(path) as file,
+            io.TextIOWrapper(file, encoding="utf-8") as stream,
+            self._simulator.write_vcd(stream),
+        ):
             yield

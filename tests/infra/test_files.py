@@ -1,22 +1,87 @@
 """Files that are written whole or not at all."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from sptc.errors import FileError
-from sptc.infra.files import write_whole
+from sptc.infra.files import move_whole, require_writable, write_whole
 
 
 def test_an_older_file_is_replaced(tmp_path: Path) -> None:
-    """With the permissions of any new file."""
-    path, other = tmp_path / "file", tmp_path / "other"
+    """And keeps its permissions."""
+    path = tmp_path / "file"
     path.write_text("older and longer")
+    path.chmod(0o640)
     write_whole(path, b"newer")
-    other.write_text("")
     assert path.read_bytes() == b"newer"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_is_like_any_other(tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    write_whole(path, b"new")
+    other.touch()
     assert path.stat().st_mode == other.stat().st_mode
-    assert sorted(tmp_path.iterdir()) == [path, other]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_is_followed(exists: bool, tmp_path: Path) -> None:
+    folder, link, second = tmp_path / "folder", tmp_path / "link", tmp_path / "second"
+    folder.mkdir()
+    target = folder / "target"
+    if exists:
+        target.write_text("older")
+    link.symlink_to(Path("folder") / "target")
+    second.symlink_to(link)
+    write_whole(second, b"newer")
+    assert target.read_bytes() == b"newer"
+    assert link.is_symlink()
+    assert second.is_symlink()
+    (tmp_path / "made").write_bytes(b"newest")
+    move_whole(tmp_path / "made", second)
+    assert target.read_bytes() == b"newest"
+    assert sorted(tmp_path.rglob("*")) == [folder, target, link, second]
+
+
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    before = os.lstat(os.devnull)
+    write_whole(Path(os.devnull), b"lost")
+    (tmp_path / "made").write_bytes(b"lost")
+    move_whole(tmp_path / "made", Path(os.devnull))
+    require_writable(Path(os.devnull))
+    after = os.lstat(os.devnull)
+    assert (before.st_ino, before.st_rdev, before.st_mode) == (after.st_ino, after.st_rdev, after.st_mode)
+    with pytest.raises(FileError, match=r"^/dev/full cannot be written \(No space left on device\)$"):
+        write_whole(Path("/dev/full"), b"too much")
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_whole(pipe, b"through")
+    reader.join()
+    assert read == [b"through"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output(name: str, tmp_path: Path) -> None:
+    """Behind what was printed before; and the link of the system is no file afterwards."""
+    program = "print('first'); from pathlib import Path; from sptc.infra import files; "
+    program += f"files.write_whole(Path({name!r}), b'second\\n')"
+    stdout = Path("/dev/stdout")
+    before = stdout.readlink()
+    with (tmp_path / "printed").open("wb") as printed:
+        subprocess.run([sys.executable, "-c", program], stdout=printed, check=True)
+    assert (tmp_path / "printed").read_text() == "first\nsecond\n"
+    assert stdout.readlink() == before
 
 
 def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,12 +99,15 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
     for path, reason in (
         (tmp_path, "Is a directory"),
         (Path(), "it is a folder"),
         (tmp_path / "missing" / "file", "No such file or directory"),
         (tmp_path / ("n" * 300), "File name too long"),
+        (circle, "Too many levels of symbolic links"),
     ):
         with pytest.raises(FileError, match=rf"cannot be written \({reason}\)$"):
             write_whole(path, b"")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [circle]
