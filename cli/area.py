@@ -2,15 +2,13 @@
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import Error
 from ..infra.pools import cores
-from ..rtl.config import PRESETS
 from .arguments import processes
-from .configuration import read_configuration
+from .configuration import add_datapath, datapath
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -27,18 +25,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "warp, with Yosys and ABC, and report what they take: gate equivalents; with a liberty file its area, and the "
         "delay of the longest path without wires; or cells of an FPGA. What was measured is kept, by content.",
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--preset", choices=PRESETS, default="hopper", help="which datapath (default %(default)s)")
-    which.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="one of your own, a JSON object as `sptc presets --json` prints for each",
-    )
+    add_datapath(parser, default="hopper")
     technology = parser.add_mutually_exclusive_group()
     technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
-    parser.add_argument("--dense", action="store_true", help="only the twin without sparsity")
     parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
     parser.add_argument("--by-stage", action="store_true", help="also each stage of the unit, synthesised by itself")
     parser.add_argument("--by-format", action="store_true", help="also what each format adds to the unit")
@@ -55,7 +45,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    config = read_configuration(options.config) if options.config else PRESETS[options.preset]
+    config = datapath(options)
     if options.full_adders and not options.liberty:
         raise Error("--full-adders needs the full adder of a library; add --liberty FILE")
     from ..synth.area import survey
@@ -74,7 +64,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     with progress_bar("netlist") as progress:
         found = survey(
-            replace(config, sparse=False) if options.dense else config,
+            config,
             recipe,
             jobs=options.jobs,
             twin=not options.unit_only,

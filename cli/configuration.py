@@ -1,15 +1,17 @@
-"""A datapath of the user's own, read from a JSON file."""
+"""Which datapath is meant: a preset, a JSON file, and options that change their fields."""
 
+import argparse
 import json
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import Error, FileError
 from ..infra.reading import read_json
-from ..rtl.config import CoreConfig
+from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
+from .arguments import integer
 
-__all__ = ["read_configuration"]
+__all__ = ["add_datapath", "cuts", "datapath", "read_configuration", "words"]
 
 _WANTED: dict[Any, str] = {
     str: "a string",
@@ -17,6 +19,87 @@ _WANTED: dict[Any, str] = {
     bool: "true or false",
     tuple[str, ...]: "a list of strings",
 }
+
+
+#: Options that change one field, by the field.
+_CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Read words with commas between."""
+    return tuple(text.split(","))
+
+
+def cuts(text: str) -> tuple[str, ...]:
+    """Read pipeline registers with commas between, or none."""
+    chosen = () if text == "none" else words(text)
+    for word in chosen:
+        if word not in CUTS:
+            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
+    return tuple(cut for cut in CUTS if cut in chosen)
+
+
+def add_datapath(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Add the options that say which datapath is meant, for :func:`datapath` to read.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Of the command.
+    default : str, optional
+        Preset that is meant without any of them.
+    """
+    group = parser.add_argument_group(
+        "datapath", "a preset or a file, and what is changed of it; without either, what is not said has its default"
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument("--preset", choices=PRESETS, help="by name" + (f" (default {default})" if default else ""))
+    which.add_argument(
+        "--config", type=Path, metavar="FILE", help="a JSON object as `sptc presets --json` prints for each"
+    )
+    group.add_argument("--formats", type=words, metavar="LIST", help="element formats, with commas, as f16,e4m3")
+    group.add_argument("--scales", type=words, metavar="LIST", help="block scale formats, with commas")
+    size = group.add_mutually_exclusive_group()
+    size.add_argument("--step-bytes", type=integer(1), metavar="N", help="bytes of A a cycle")
+    size.add_argument("--products", type=integer(1), metavar="N", help="products a cycle of the widest format, instead")
+    group.add_argument(
+        "--alignment", type=integer(0), metavar="F", dest="alignment_bits", help="bits kept below the largest exponent"
+    )
+    group.add_argument("--mux", choices=MUXES, help="operand multiplexers")
+    group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units")
+    group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units")
+    group.add_argument("--cuts", type=cuts, metavar="LIST", help="pipeline registers, with commas, or none")
+    group.add_argument("--dense", action="store_true", help="without sparsity")
+    parser.set_defaults(default_preset=default)
+
+
+def datapath(options: argparse.Namespace) -> CoreConfig:
+    """Return the datapath that the options of :func:`add_datapath` say.
+
+    Raises
+    ------
+    Error
+        They say none, or none that there can be.
+    """
+    changes: dict[str, Any] = {name: getattr(options, name) for name in _CHANGES if getattr(options, name) is not None}
+    if options.dense:
+        changes["sparse"] = False
+    preset = options.preset or (None if "formats" in changes else options.default_preset)
+    if options.config:
+        config = read_configuration(options.config)
+    elif preset:
+        config = PRESETS[preset]
+    elif "formats" in changes:
+        config = CoreConfig(name="own", formats=changes["formats"], scales=changes.get("scales", ()))
+    else:
+        raise Error("which datapath: add --preset NAME, --config FILE or --formats LIST")
+    if options.products:
+        widest = max(element.container_bits for element in replace(config, **changes).elements)
+        if options.products * widest % 8:
+            raise Error(f"--products {options.products} of {widest} bits are no whole bytes")
+        changes["step_bytes"] = options.products * widest // 8
+    name = config.name if changes.keys() <= {"sparse"} else "own"
+    return replace(config, name=name, **changes)
 
 
 def read_configuration(path: Path) -> CoreConfig:

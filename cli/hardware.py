@@ -1,7 +1,8 @@
-"""``sptc presets`` and ``sptc verilog``: the datapaths by name, and their Verilog."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog``: datapaths, what follows from them, and their Verilog."""
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from .. import __version__
 from ..infra.files import write_whole
 from ..rtl.config import PRESETS, CoreConfig
+from .configuration import add_datapath, datapath
 
 __all__ = ["add_parsers"]
 
@@ -20,12 +22,34 @@ def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     presets = commands.add_parser("presets", help="list the datapaths by name", description="List the datapaths.")
     presets.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     presets.set_defaults(execute=_presets)
+    config = commands.add_parser(
+        "config",
+        help="print what follows from a datapath's configuration",
+        description="Print what follows from the configuration of a datapath: widths, latencies, products, cycles.",
+    )
+    add_datapath(config)
+    config.add_argument("--json", action="store_true", help="print one JSON object, which --config reads, and no more")
+    config.set_defaults(execute=_config)
+    ports = commands.add_parser(
+        "ports",
+        help="print the ports of a datapath's Verilog",
+        description="Print the ports of a datapath's Verilog, and the fields in them with their bits.",
+    )
     verilog = commands.add_parser(
         "verilog", help="write a datapath as Verilog", description="Write a datapath as one file of Verilog."
     )
-    verilog.add_argument("--preset", choices=PRESETS, required=True, help="which datapath")
-    verilog.add_argument("--top", choices=_TOPS, default="core", help="what to write (default %(default)s)")
-    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="where to")
+    for parser in (ports, verilog):
+        add_datapath(parser)
+        parser.add_argument("--top", choices=_TOPS, default="core", help="which module (default %(default)s)")
+    ports.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    ports.set_defaults(execute=_ports)
+    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="where to; - prints it")
+    verilog.add_argument(
+        "--sv-package",
+        type=Path,
+        metavar="FILE.sv",
+        help="also write a SystemVerilog package with structures of the ports, and a module whose ports they are",
+    )
     verilog.set_defaults(execute=_verilog)
 
 
@@ -48,19 +72,73 @@ def _presets(options: argparse.Namespace) -> int:
     return 0
 
 
+def _config(options: argparse.Namespace) -> int:
+    config = datapath(options)
+    if options.json:
+        print(json.dumps(asdict(config), indent=1))
+        return 0
+    from ..rtl.widths import Widths
+
+    widths, mapped = Widths(config), config.rows and not 16 % config.rows and not 8 % config.columns
+    steps = 32 // config.step_bytes if config.step_bytes in (16, 32) else None
+    rows = [(name, _shown(value)) for name, value in asdict(config).items()]
+    rows += [(f"products of {element} a cycle", config.slots_of(element)) for element in config.elements]
+    rows += [
+        ("metadata nibbles a cycle", config.chunks if config.sparse else 0),
+        ("latency of a unit, cycles", config.latency),
+        ("bits of a product's significands", widths.significand_bits),
+        ("bits of an aligned product", widths.term_bits),
+        ("bits of the sum", widths.total_bits),
+        ("results", ", ".join(sorted(code.name for code in widths.results))),
+    ]
+    if mapped and steps:
+        cycles = config.warp_blocks * steps
+        rows += [
+            ("cycles of 16 x 8 outputs, 32 bytes of A a row", cycles),
+            ("latency of these in a warp, cycles", cycles + config.latency + 1),
+        ]
+    width = max(len(name) for name, _ in rows)
+    print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
+    return 0
+
+
+def _shown(value: object) -> object:
+    return (" ".join(value) or "none") if isinstance(value, tuple) else value
+
+
+def _ports(options: argparse.Namespace) -> int:
+    from ..rtl.ports import ports
+    from ..rtl.systemverilog import lines_of_ports
+
+    config = datapath(options)
+    found = ports(config, options.top)
+    if options.json:
+        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in found]}, indent=1))
+    else:
+        print("\n".join(lines_of_ports(found)))
+    return 0
+
+
 def _header(config: CoreConfig, top: str) -> str:
-    lines = [f"sptc {__version__}: {top} of preset {config.name}"]
+    from ..rtl.ports import ports
+    from ..rtl.systemverilog import lines_of_ports
+
+    lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
+    lines += ["", *(line.rstrip() for line in lines_of_ports(ports(config, top)))]
     # Amaranth leaves widths and cases implicit where they are exact; Verilator would warn of each.
     lints = [f"verilator lint_off {rule}" for rule in ("ASCRANGE", "CASEINCOMPLETE", "WIDTHEXPAND", "WIDTHTRUNC")]
-    return "".join(f"// {line}\n" for line in lines) + "".join(f"/* {lint} */\n" for lint in lints)
+    return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "".join(f"/* {lint} */\n" for lint in lints)
 
 
 def _verilog(options: argparse.Namespace) -> int:
     from ..rtl.emit import emit
+    from ..rtl.systemverilog import package
 
-    config = PRESETS[options.preset]
-    name = f"sptc_{config.name.replace('-', '_')}_{options.top}"
+    config = datapath(options)
+    name = f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{options.top}"
     text = _header(config, options.top) + emit(config, options.top, name)
+    if options.sv_package:
+        write_whole(options.sv_package, package(config, options.top, name).encode())
     write_whole(options.output, text.encode())
     return 0

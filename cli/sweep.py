@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..infra.pools import cores
-from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
+from ..rtl.config import MUXES, PRESETS, CoreConfig
 from .arguments import integer, processes
+from .configuration import cuts, words
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -25,7 +26,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--formats",
         nargs="+",
-        type=_words,
+        type=words,
         default=[PRESETS["hopper"].formats],
         metavar="LIST",
         help="sets of formats, each with commas, as f16,bf16 (default: those of hopper)",
@@ -56,7 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--cuts",
         nargs="+",
-        type=_cuts,
+        type=cuts,
         default=[CoreConfig.cuts],
         metavar="LIST",
         help=f"sets of pipeline registers, each with commas, or none (default {','.join(CoreConfig.cuts)})",
@@ -72,18 +73,6 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw area against throughput")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
-
-
-def _cuts(text: str) -> tuple[str, ...]:
-    words = () if text == "none" else _words(text)
-    for word in words:
-        if word not in CUTS:
-            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
-    return tuple(cut for cut in CUTS if cut in words)
 
 
 def _execute(options: argparse.Namespace) -> int:

@@ -13,6 +13,8 @@ import pytest
 import sptc
 from sptc.cli import main
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.ports import ports
+from sptc.rtl.systemverilog import lines_of_ports, package
 
 
 def exit_status(*words: object) -> object:
@@ -70,13 +72,78 @@ def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == [output]
     lines = output.read_text(encoding="utf-8").splitlines()
-    comments = [line for line in lines[:20] if line.startswith("//")]
+    comments = [line for line in lines[:80] if line.startswith("//")]
     assert comments == lines[: len(comments)]
     assert comments[0] == f"// sptc {sptc.__version__}: core of preset tiny"
     parameters = {name: value for name, value in asdict(PRESETS["tiny"]).items() if name != "name"}
-    assert comments[1:] == [f"//   {name} = {value}" for name, value in parameters.items()]
+    assert comments[1 : len(parameters) + 1] == [f"//   {name} = {value}" for name, value in parameters.items()]
+    table = [f"// {line}".rstrip() for line in lines_of_ports(ports(PRESETS["tiny"], "core"))]
+    assert comments[len(parameters) + 1 :] == ["//", *table]
     modules = [line for line in lines if re.match(r"module sptc_tiny_core(_unit)? ?\(", line)]
     assert len(modules) == 2
+
+
+def test_structures_are_written(tmp_path: Path) -> None:
+    written = tmp_path / "tiny.sv"
+    assert verilog(tmp_path / "tiny.v", "--top", "row", "--sv-package", str(written)) == 0
+    assert written.read_text() == package(PRESETS["tiny"], "row", "sptc_tiny_row")
+
+
+def test_verilog_is_printed(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    assert verilog("-", "--top", "row") == 0
+    assert verilog(tmp_path / "row.v", "--top", "row") == 0
+    assert capfdbinary.readouterr().out == (tmp_path / "row.v").read_bytes()
+
+
+def test_a_datapath_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a file, by options alone, and by changes of a preset: the same, and --json gives the file."""
+    words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
+    assert exit_status("config", *words, "--json") == 0
+    text = capsys.readouterr().out
+    held = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    wanted = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
+    assert CoreConfig(**held) == wanted
+    (tmp_path / "own.json").write_text(text)
+    printed = []
+    for chosen in (words, ["--config", tmp_path / "own.json"], ["--preset", "tiny", *words, "--columns", "4"]):
+        assert exit_status("ports", *chosen, "--top", "row") == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == printed[2]
+    assert printed[0].splitlines() == lines_of_ports(ports(wanted, "row"))
+
+
+def test_what_follows_from_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("config", "--preset", "hopper") == 0
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["products of e4m3 a cycle"] == "32"
+    assert rows["bits of the sum"] == "39"
+    assert rows["cycles of 16 x 8 outputs, 32 bytes of A a row"] == "8"
+    assert rows["latency of these in a warp, cycles"] == "14"
+    assert exit_status("config", "--preset", "hopper", "--dense") == 0
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (rows["name"], rows["metadata nibbles a cycle"]) == ("hopper", "0")
+
+
+def test_ports_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("ports", "--preset", "hopper", "--top", "warp", "--json") == 0
+    (payload,) = (port for port in json.loads(capsys.readouterr().out)["ports"] if port["name"] == "i__payload")
+    (selector,) = (field for field in payload["type"]["fields"] if field["name"] == "sparsity_selector")
+    assert (payload["is_input"], payload["type"]["width"]) == (True, 15389)
+    assert (selector["low"], selector["type"]["width"]) == (15378, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which datapath: add --preset NAME, --config FILE or --formats LIST"),
+        (("--formats", "f16,zz"), "formats: 'zz' is no element format"),
+        (("--formats", "s4", "--products", "3"), "--products 3 of 4 bits are no whole bytes"),
+        (("--preset", "tiny", "--step-bytes", "100000"), "step_bytes must be an integer from 1 to 256, not 100000"),
+    ],
+)
+def test_a_datapath_that_is_none(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("ports", *words) == 2
+    assert capsys.readouterr() == ("", f"sptc ports: {said}\n")
 
 
 @pytest.mark.regression
@@ -154,9 +221,9 @@ def test_an_output_that_cannot_be_written(
 
 
 BAD_WORDS = {
-    "nothing": (["verilog"], "required: --preset, -o/--output"),
+    "nothing": (["verilog"], "required: -o/--output"),
     "no output": (["verilog", "--preset", "tiny"], "required: -o/--output"),
-    "no preset": (["verilog", "-o", "tiny.v"], "required: --preset"),
+    "no preset": (["verilog", "-o", "tiny.v"], "which datapath: add --preset NAME"),
     "unknown preset": (["verilog", "--preset", "volta", "-o", "tiny.v"], "'volta'"),
     "unknown top": (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
     "no value": (["verilog", "--preset", "tiny", "-o"], "expected one argument"),

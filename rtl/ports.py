@@ -1,0 +1,293 @@
+"""What the ports of an emitted module hold, field by field: for tables, for SystemVerilog, and for headers.
+
+Names, widths and places are read from the components themselves, and what they mean from their documentation.
+"""
+
+import gc
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import EnumMeta
+from typing import Any
+
+from amaranth.hdl import Shape, UnusedElaboratable
+from amaranth.lib import data, stream, wiring
+
+from .codes import ELEMENT_CODE_BITS
+from .config import CoreConfig
+from .core import Core, tile_layout, tile_result_layout
+from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
+from .row import Row
+from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
+from .tensor_memory import (
+    TensorMemoryReader,
+    tensor_memory_signature,
+    tensor_registers_layout,
+    tensor_request_layout,
+)
+from .unit import Unit
+from .warp import Warp, warp_operands_layout, warp_result_layout
+from .wgmma import WgmmaWarp, accumulator_layout, wgmma_layout
+
+__all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A number.
+
+    Attributes
+    ----------
+    width : int
+        In bits.
+    signed : bool
+        In two's complement.
+    """
+
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """A code.
+
+    Attributes
+    ----------
+    name : str
+        Of the enumeration.
+    width : int
+        In bits.
+    values : tuple of (str, int)
+        What each code means; others mean nothing.
+    """
+
+    name: str
+    width: int
+    values: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Array:
+    """Elements one behind the other, the first in the lowest bits.
+
+    Attributes
+    ----------
+    element : Type
+        What each is.
+    count : int
+        How many.
+    """
+
+    element: "Type"
+    count: int
+
+    @property
+    def width(self) -> int:
+        """In bits."""
+        return self.count * self.element.width
+
+
+@dataclass(frozen=True)
+class Field:
+    """A part of a structure.
+
+    Attributes
+    ----------
+    name : str
+        By which it is known.
+    low : int
+        Its lowest bit.
+    type : Type
+        What it is.
+    meaning : str
+        In words; perhaps nothing.
+    """
+
+    name: str
+    low: int
+    type: "Type"
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Fields, the first in the lowest bits.
+
+    Attributes
+    ----------
+    width : int
+        In bits.
+    fields : tuple of Field
+        Those of no bits are left out.
+    """
+
+    width: int
+    fields: tuple[Field, ...]
+
+
+Type = Bits | Enumeration | Array | Structure
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of the emitted module.
+
+    Attributes
+    ----------
+    name : str
+        As the Verilog has it.
+    is_input : bool
+        It is driven from outside.
+    type : Type
+        What is in it.
+    meaning : str
+        In words.
+    """
+
+    name: str
+    is_input: bool
+    type: Type
+    meaning: str
+
+
+_COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
+    "unit": Unit,
+    "row": Row,
+    "core": Core,
+    "warp": Warp,
+    "wgmma": WgmmaWarp,
+    "tensor_memory": lambda config: TensorMemoryReader(),
+}
+#: Where fields are described: functions that return layouts, by what a structure's fields are.
+_LAYOUTS: tuple[Callable[..., Any], ...] = (
+    control_layout,
+    unit_step_layout,
+    row_step_layout,
+    unit_result_layout,
+    row_result_layout,
+    tile_layout,
+    tile_result_layout,
+    warp_operands_layout,
+    warp_result_layout,
+    wgmma_layout,
+    descriptor_layout,
+    panel_request_layout,
+    tensor_request_layout,
+    tensor_registers_layout,
+    accumulator_layout,
+)
+_SIGNATURES = {
+    "memory": {"wgmma": shared_memory_signature, "tensor_memory": tensor_memory_signature},
+}
+_MAY_BE_COMBINATIONAL = ("unit", "row", "core")
+_STREAM = {"valid": "The payload is meant.", "ready": "The payload is taken in this cycle, if it is valid."}
+
+
+def ports(config: CoreConfig, top: str) -> list[Port]:
+    """Return the ports of an emitted module in their order, behind clock and reset.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath.
+    top : str
+        One of :data:`~sptc.rtl.emit.TOPS`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are looked at
+        component = _COMPONENTS[top](config)
+        streams = {
+            name
+            for name, member in component.signature.members.items()
+            if member.is_signature and isinstance(member.signature, stream.Signature)
+        }
+        members = [(path, member) for path, member, _ in component.signature.flatten(component)]
+        documentation = type(component).__doc__ or ""
+        del component
+        gc.collect()  # it refers to itself, and would be missed later
+    codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
+    elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
+    meanings = described(documentation, "Members")
+    found = []
+    if config.cuts or top not in _MAY_BE_COMBINATIONAL:
+        found += [Port("clk", True, Bits(1), "Clock."), Port("rst", True, Bits(1), "Synchronous reset.")]
+    for path, member in members:
+        first, *rest = map(str, path)
+        meaning = meanings.get(first, "")
+        if first in streams and rest[-1] in _STREAM:
+            meaning = _STREAM[rest[-1]]
+        elif rest and first in _SIGNATURES:
+            meaning = described(_SIGNATURES[first][top].__doc__ or "", "Members").get(rest[0], meaning)
+        kind = _type(member.shape, elements)
+        found.append(Port("__".join((first, *rest)), member.flow is wiring.In, kind, meaning))
+    return found
+
+
+def _type(shape: Any, elements: Enumeration) -> Type:
+    """Return what a shape is; the element codes of a control word are those of the configuration."""
+    if isinstance(shape, data.StructLayout):
+        meanings, codes = _meanings(shape), ("a", "b") if shape == control_layout() else ()
+        fields = [
+            Field(
+                str(name),
+                field.offset,
+                elements if name in codes else _type(field.shape, elements),
+                meanings.get(str(name), ""),
+            )
+            for name, field in shape
+        ]
+        return Structure(shape.size, tuple(field for field in fields if field.type.width))
+    if isinstance(shape, data.ArrayLayout):
+        return Array(_type(shape.elem_shape, elements), shape.length)
+    cast = Shape.cast(shape)
+    if isinstance(shape, EnumMeta):
+        members: dict[str, Any] = dict(shape.__members__)
+        values = tuple((name, int(member.value)) for name, member in members.items())
+        return Enumeration(shape.__name__, cast.width, values)
+    return Bits(cast.width, cast.signed)
+
+
+def _meanings(shape: data.StructLayout) -> dict[str, str]:
+    """Return what is said of the fields of a layout, by the function that returns one with these fields."""
+    names = set(shape.members)
+    best: dict[str, str] = {}
+    for function in _LAYOUTS:
+        found = _fields_of(function)
+        if found.keys() <= names and len(found) > len(best):
+            best = found
+    return best
+
+
+def _fields_of(function: Callable[..., Any]) -> dict[str, str]:
+    found = described(function.__doc__ or "", "Fields")
+    for name, text in found.items():
+        if elsewhere := re.match(r"As in (\w+)", text):
+            (other,) = (layout for layout in _LAYOUTS if layout.__name__ == elsewhere.group(1))
+            found[name] = _fields_of(other)[name]
+    return found
+
+
+def described(documentation: str, section: str) -> dict[str, str]:
+    """Return what a section of a docstring in the manner of numpydoc says of each name, in plain words."""
+    lines = inspect.cleandoc(documentation).split("\n")
+    if section not in lines:
+        return {}
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    begin = lines.index(section) + 2
+    for line, following in zip(lines[begin:], [*lines[begin + 1 :], ""], strict=True):
+        if re.fullmatch(r"-+", following):  # the next section
+            break
+        if line and not line[0].isspace():
+            names = line.partition(" : ")[0].split(", ")
+        for name in names:
+            found.setdefault(name, []).extend([line.strip()] if line[:1].isspace() else [])
+    return {name: _plain(" ".join(text)) for name, text in found.items()}
+
+
+def _plain(text: str) -> str:
+    """Return text without its markup: of a reference the last name remains."""
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").replace("`", "")

