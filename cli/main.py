@@ -2,8 +2,10 @@
 
 import argparse
 import io
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 from .. import __version__
@@ -17,7 +19,17 @@ class _Parser(argparse.ArgumentParser):
     """One sentence for bad words, without the usage block."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {_in_one_line(message)}\n")
+        self.exit(2, f"{self.prog}: {_in_one_line(message + _hint(message))}\n")
+
+
+def _hint(message: str) -> str:
+    """Return the choice that was probably meant, of those that argparse lists."""
+    found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+    if not found:
+        return ""
+    choices = [choice.strip("'") for choice in found.group(2).split(", ")]
+    near = get_close_matches(found.group(1), choices, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 #: Letters of a message beyond which nobody reads.
@@ -67,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     native.add_parser(commands)
     if word := next((word for word in arguments or () if "\0" in word), None):
         parser.error(f"{word!r} holds a NUL, which no word of a command line can")
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help()
+        return 0
     options = parser.parse_args(arguments)
     try:
         return int(options.execute(options))

@@ -1,0 +1,42 @@
+"""The command line before any subcommand: help, near misses, and words that nobody would repeat."""
+
+import pytest
+from sptc.cli import main
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the sentence that a command ends with."""
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    output, errors = capsys.readouterr()
+    assert (left.value.code, output) == (2, "")
+    assert errors.count("\n") == 1
+    return errors
+
+
+def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main([]) == 0
+    helped = capsys.readouterr()
+    assert "COMMAND" in helped.out
+    assert helped.err == ""
+    monkeypatch.setattr("sys.argv", ["sptc"])
+    assert main() == 0
+    assert capsys.readouterr() == helped
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["veriog", "--preset", "tiny"], "verilog"),
+        (["ports", "--preset", "hoper"], "hopper"),
+        (["ports", "--preset", "tiny", "--top", "wrap"], "warp"),
+        (["ports", "--preset", "kepler"], None),
+    ],
+)
+def test_near_misses(words: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = said(words, capsys)
+    assert sentence.partition("did you mean ")[2] == (f"{meant}?\n" if meant else "")
+
+
+def test_a_long_word_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(said(["presets", "--" + "json" * 5_000], capsys)) < 2_100
