@@ -6,7 +6,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
 from .arguments import architecture, integer, processes, seconds
+from .reports import Check, add_reports, check_reports, report
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -72,6 +73,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
         "--state", type=Path, metavar="FOLDER", help="keep what is done there; the same command resumes it"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_reports(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
     return where
@@ -117,6 +119,7 @@ def conduct(
     """
     if options.only is not None and options.state:
         raise FileError("--only runs a shard again and keeps no state; leave out --state")
+    check_reports(options)
     plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
         if options.seed is None:
@@ -162,6 +165,7 @@ class _Run:
             except KeyboardInterrupt:
                 interrupted = True
         print(self._as_json(interrupted) if self.options.json else self._as_text())
+        report(self.options, self._cases())
         if interrupted:
             kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
@@ -248,6 +252,15 @@ class _Run:
             about[f"{name}_number"] = repr(code if where.is_flag else as_number(code, fmt))
         position = {"case": where.case, "row": where.row, "chunk" if where.is_flag else "column": where.column}
         return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
+
+    def _cases(self) -> Iterator[Check]:
+        for (preset, pair), totals in sorted(self.record.pairs.items()):
+            problem = f"{totals.mismatches} of {totals.outputs} outputs differ" if totals.mismatches else ""
+            if problem:
+                problem = "\n".join([problem, *self._mismatch_as_text()])
+            yield Check(preset, pair, problem)
+        for name in self._contradicted():
+            yield Check("coverage", name, "was reached, although nothing can")
 
     def _as_json(self, interrupted: bool) -> str:
         record = self.record

@@ -14,6 +14,7 @@ from ..errors import FileError
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import processes, seconds
+from .reports import Check, add_reports, check_reports, report
 
 __all__ = ["add_parser"]
 
@@ -49,6 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--first", action="store_true", help="stop at the first that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples there as VCD files")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_reports(parser)
     parser.set_defaults(execute=_execute)
 
 
@@ -62,6 +64,7 @@ def _execute(options: argparse.Namespace) -> int:
         found = {item.name: item.statement for item in properties}
         print(json.dumps(found, indent=1) if options.json else "\n".join(f"{n}\n    {s}" for n, s in found.items()))
         return 0
+    check_reports(options)
     presets = _QUICK if options.quick else options.preset
     wanted: list[Case] = cases(properties, [PRESETS[name] for name in presets])
     if options.quick:
@@ -71,7 +74,7 @@ def _execute(options: argparse.Namespace) -> int:
             options.trace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{options.trace} cannot hold traces ({error.strerror})") from None
-    table, rows = Table(wanted), {}
+    table, rows, reported = Table(wanted), {}, []
     say = _nothing if options.json else _line
     say(table.head)
     with closing(_settled(wanted, options.jobs, options.seconds)) as outcomes:
@@ -82,11 +85,15 @@ def _execute(options: argparse.Namespace) -> int:
                 write_trace(outcome.trace, file)
             rows[number] = as_dict(outcome) | {"trace": file and str(file)}
             say(table.row(outcome))
-            if outcome.result != "proved":
+            topic, _, name = outcome.case.subject.name.partition(".")
+            problem = "" if outcome.result == "proved" else f"{outcome.result}\n{counterexample(outcome)}"
+            reported.append(Check(topic, f"{name} {outcome.case.described}", problem, outcome.seconds))
+            if problem:
                 say(counterexample(outcome) + (f"\n  waves: {file}" if file else ""))
                 if options.first:
                     break
     say(table.total)
+    report(options, reported)
     failed = sum(row["result"] != "proved" for row in rows.values())
     if options.json:
         proofs = [row for _, row in sorted(rows.items())]

@@ -21,6 +21,7 @@ from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
 from ..verify.timing import Cycles, measured, modelled
 from .arguments import architecture, integer
+from .reports import Check, add_reports, check_reports, report
 
 __all__ = ["add_parser"]
 
@@ -47,14 +48,17 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--waves", type=Path, metavar="FILE.vcd", help="write the waves of one tile of one register file (uses pysim)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_reports(parser)
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
+    check_reports(options)
     files = _with_waves(options) if options.waves else list(_replayed(options))
     outcomes = [outcome for file in files for outcome in file]
     total = {"files": len(files), **_total(outcomes)}
     print(_as_json(outcomes, total) if options.json else _as_text(outcomes, total, options.limit))
+    report(options, _cases(outcomes, options.limit))
     return int(any(outcome.mismatches for outcome in outcomes))
 
 
@@ -156,6 +160,17 @@ def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
     return None
 
 
+def _cases(outcomes: list[Outcome], limit: int | None) -> Iterator[Check]:
+    for row in _by_instruction(outcomes):
+        name, arch = str(row["instruction"]), str(row["arch"])
+        group = [outcome for outcome in outcomes if (outcome.name, outcome.arch) == (name, arch)]
+        problem = ""
+        if row["mismatches"]:
+            problem = f"{row['mismatches']} of {row['outputs']} outputs and {row['flags']} flags differ\n"
+            problem += _mismatch_as_text(_first_mismatch(group), limit)
+        yield Check(arch, name, problem)
+
+
 def _as_json(outcomes: list[Outcome], total: dict[str, int]) -> str:
     rows, first = _by_instruction(outcomes), _first_mismatch(outcomes)
     return json.dumps({"instructions": rows, "total": total, "first_mismatch": first}, indent=1, default=asdict)
@@ -180,12 +195,18 @@ def _as_text(outcomes: list[Outcome], total: dict[str, int], limit: int | None) 
         f"{len(rows)} instructions, {total['files']} files{flags}"
     )
     if first := _first_mismatch(outcomes):
-        place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"
-        line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
-        lines.append(
-            f"first mismatch: {first['instruction']}, {first['file']}, "
-            f"case {first['case']}{' of those drawn' if limit else ''}, {line}, {place}: "
-            f"computed {first['computed']} ({first['computed_number']}), "
-            f"{first['reference']} {first['expected']} ({first['expected_number']})"
-        )
+        lines.append(_mismatch_as_text(first, limit))
     return "\n".join(lines)
+
+
+def _mismatch_as_text(first: dict[str, object] | None, limit: int | None) -> str:
+    if first is None:
+        return ""
+    place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"
+    line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
+    return (
+        f"first mismatch: {first['instruction']}, {first['file']}, "
+        f"case {first['case']}{' of those drawn' if limit else ''}, {line}, {place}: "
+        f"computed {first['computed']} ({first['computed_number']}), "
+        f"{first['reference']} {first['expected']} ({first['expected_number']})"
+    )

@@ -1,0 +1,97 @@
+"""What a continuous integration reads: JUnit XML, and annotations of GitHub's workflows."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ..infra.files import require_writable, write_whole
+
+__all__ = ["Check", "add_reports", "check_reports", "report"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked.
+
+    Attributes
+    ----------
+    group, name : str
+        What it belongs to, and what it is.
+    problem : str
+        What is wrong; nothing if it is right.
+    seconds : float
+        How long it took, if that is known.
+    """
+
+    group: str
+    name: str
+    problem: str = ""
+    seconds: float = 0.0
+
+
+def add_reports(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`report` reads."""
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the result as JUnit XML")
+    parser.add_argument(
+        "--github", action="store_true", help="also print annotations of GitHub's workflows, on standard error"
+    )
+
+
+def check_reports(options: argparse.Namespace) -> None:
+    """Refuse a report that could not be written, before the work.
+
+    Raises
+    ------
+    FileError
+        Its file cannot be written.
+    """
+    if options.junit:
+        require_writable(options.junit)
+
+
+def report(options: argparse.Namespace, cases: Iterable[Check]) -> None:
+    """Write what was asked for.
+
+    Raises
+    ------
+    FileError
+        A file cannot be written.
+    """
+    found = list(cases)
+    if options.junit:
+        write_whole(options.junit, _junit(options.command, found))
+    if options.github:
+        for case in found:
+            if case.problem:
+                title = _escaped(f"sptc {options.command}: {case.name}").replace(":", "%3A").replace(",", "%2C")
+                print(f"::error title={title}::{_escaped(case.problem)}", file=sys.stderr)
+        wrong = sum(bool(case.problem) for case in found)
+        print(f"::notice title=sptc {options.command}::{len(found) - wrong} right, {wrong} wrong", file=sys.stderr)
+
+
+def _junit(command: str, cases: list[Check]) -> bytes:
+    numbers = {"tests": str(len(cases)), "failures": str(sum(bool(case.problem) for case in cases))}
+    root = ElementTree.Element("testsuites", numbers)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": f"sptc {command}", "errors": "0", **numbers})
+    for case in cases:
+        about = {"classname": f"sptc.{command}.{case.group}", "name": case.name, "time": f"{case.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in about.items()})
+        if case.problem:
+            first = case.problem.partition("\n")[0]
+            failure = ElementTree.SubElement(element, "failure", {"message": _text(first)})
+            failure.text = _text(case.problem)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _text(value: str) -> str:
+    """Return text as XML can hold it."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,83 @@
+"""JUnit XML and annotations: what is right, what is wrong, and text that XML and GitHub must not misread."""
+
+import argparse
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.cli.reports import Check, report
+from sptc.verify.register_file import shipped
+
+FILE = next(path for path in shipped() if path.name.startswith("mma"))
+
+
+def written(path: Path) -> ElementTree.Element:
+    return ElementTree.fromstring(path.read_bytes())
+
+
+def spoiled(path: Path) -> Path:
+    """Write the recording with one bit of one output changed."""
+    with np.load(FILE) as held:
+        arrays = dict(held)
+    arrays["D"] = arrays["D"].copy()
+    arrays["D"].reshape(-1)[0] ^= 1
+    np.savez(path, **arrays)
+    return path
+
+
+def test_a_run_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    junit = tmp_path / "run.xml"
+    assert main(["run", str(FILE), "--backend", "golden", "--limit", "2", "--junit", str(junit), "--github"]) == 0
+    root = written(junit)
+    assert (root.get("tests"), root.get("failures")) == ("1", "0")
+    (case,) = root.iter("testcase")
+    assert case.get("classname") == "sptc.run.sm_90"
+    assert str(case.get("name")).startswith("mma")
+    assert list(case) == []
+    assert capsys.readouterr().err == "::notice title=sptc run::1 right, 0 wrong\n"
+
+
+def test_a_run_that_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    junit, file = tmp_path / "run.xml", spoiled(tmp_path / "spoiled.npz")
+    assert main(["run", str(file), "--backend", "golden", "--junit", str(junit), "--github"]) == 1
+    output, errors = capsys.readouterr()
+    (failure,) = written(junit).iter("failure")
+    assert failure.text
+    first = failure.text.splitlines()[-1]
+    assert first.startswith("first mismatch: ")
+    assert first in output
+    annotation, notice = errors.splitlines()
+    assert annotation.startswith("::error title=sptc run%3A mma")
+    assert annotation.endswith(f"%0A{first}".replace("%0A%", "%0A"))
+    assert notice == "::notice title=sptc run::0 right, 1 wrong"
+
+
+def test_proofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    junit = tmp_path / "prove.xml"
+    assert main(["prove", "metadata.legal", "--preset", "tiny", "--junit", str(junit)]) == 0
+    (case,) = written(junit).iter("testcase")
+    assert (case.get("classname"), case.get("name")) == ("sptc.prove.metadata", "legal mux4")
+    assert float(str(case.get("time"))) > 0
+
+
+def test_text_that_means_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(command="run", junit=tmp_path / "it.xml", github=True)
+    report(options, [Check("a<b", 'say "no": 5%, 6\x00', "first\nsecond & \x1b[31m last")])
+    (case,) = written(options.junit).iter("testcase")
+    assert (case.get("classname"), case.get("name")) == ("sptc.run.a<b", 'say "no": 5%, 6?')
+    assert case[0].get("message") == "first"
+    assert case[0].text == "first\nsecond & ?[31m last"
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith('::error title=sptc run%3A say "no"%3A 5%25%2C 6')
+    assert "first%0Asecond & " in line
+
+
+def test_a_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is run first."""
+    assert main(["run", str(FILE), "--junit", str(tmp_path / "missing" / "run.xml")]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert "cannot be written" in errors
