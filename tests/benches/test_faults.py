@@ -1,19 +1,22 @@
 """Fault injection, and that a bench sees what the fast regression sees."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from amaranth.hdl import Instance, Module, Signal
 from sptc.errors import BackendError
+from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
+from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
-from sptc.sim.faults import mutants
+from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
-from sptc.sim.faults.mutants import REST, UNTOUCHED, Fault, faulty_verilog, mutated
+from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000, "tensor_memory": 200}
@@ -80,6 +83,34 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert len(left) <= LEFT, left
 
 
+def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Flags as well as the result: of a row that answers zero, each fault sets a bit."""
+    settings = Settings("tiny", "row", 64)
+    step, result = row_step_layout(settings.config).size, row_result_layout(settings.config).size
+    text = f"""
+    module bench(input clk, input rst, input enable, input [{step - 1}:0] step, input [15:0] {SELECT},
+                 output [{result - 1}:0] result);
+        assign result = {SELECT} == 0 ? {result}'d0 : {result}'d1 << ({SELECT} - 1);
+    endmodule
+    """
+    faults = tuple(Fault(number, "row", "") for number in range(1, result + 1))
+    monkeypatch.setattr(regressions, "faulty_row", lambda *_: Netlist(text, faults, {}))
+    row = regression(settings, len(faults), seed, tmp_path)
+    row._results[:] = 0
+    assert row.first_failure(None) is None
+    assert [fault.number for fault in faults if row.first_failure(fault) is None] == []
+
+
+def test_faults_of_the_smallest_top(tmp_path: Path, seed: int) -> None:
+    """The reader of tensor memory: many of a few faults are seen, and nothing without one."""
+    of_top = regression(Settings("tiny", "tensor_memory", 40), 20, seed, tmp_path)
+    faults = of_top.netlist.faults
+    assert of_top.first_failure(None) is None
+    seen = [fault for fault in faults if of_top.first_failure(fault) is not None]
+    assert 4 * len(seen) > len(faults)
+    assert of_top.first_failure(None) is None
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("top", [top for top in ITEMS if top != "tensor_memory"])
 def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed: int, top: str) -> None:
@@ -96,7 +127,6 @@ def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed
         assert [failure.test for failure in failures] == [fault.component]
 
 
-@pytest.mark.regression
 def test_draws(tmp_path: Path) -> None:
     """The seed decides; more faults than there are give all; each has a number of its own."""
     (few, again, other), every = (
@@ -109,7 +139,6 @@ def test_draws(tmp_path: Path) -> None:
     assert [fault.number for fault in few] == [*range(1, 11)]
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(
     ("command", "same"),
     [
@@ -124,7 +153,6 @@ def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     assert settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 60.0) is VERDICTS[same]
 
 
-@pytest.mark.regression
 @pytest.mark.parametrize(
     ("command", "same"),
     [
@@ -157,6 +185,42 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
     assert found is Verdict.TOLD_APART
 
 
+def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither induction nor search has an answer; of two ways to open a design the one with an answer counts."""
+    mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
+    monkeypatch.setattr(equivalence, "_by_induction", lambda *_: False)
+    monkeypatch.setattr(equivalence, "run_abc", lambda *_: "Networks are UNDECIDED.")
+    fault = Fault(1, "whole", "mutate -mode inv -module bench -cell $3 -port A -portbit 3")
+    assert settled("bench", fault, tmp_path, 60.0) is Verdict.UNDECIDED
+
+    def late(*_: object) -> str:
+        raise TimeoutError
+
+    monkeypatch.setattr(equivalence, "run_abc", late)
+    assert settled("bench", fault, tmp_path, 60.0) is Verdict.UNDECIDED
+
+
+def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
+    """Return what :data:`ABSORBED` answers by Yosys, for each way to select a fault to all that may matter."""
+    evaluated = "".join(
+        f"eval -set a {a} -set b {b} {select} -show y\n" for select in selected for a in range(16) for b in (0, 6, 9)
+    )
+    said = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
+    found = re.findall(r"Eval result: \\y = (\S+)\.", said)
+    return [" ".join(found[start : start + 48]) for start in range(0, len(found), 48)]
+
+
+def test_each_number_selects_its_fault(tmp_path: Path) -> None:
+    """Zero selects none; a design with one fault for good has that one."""
+    faults = mutated(ABSORBED, "bench", {"whole": REST}, 12, 0, tmp_path).faults
+    right, *wrong = answers(tmp_path, "faulty.v", [f"-set {SELECT} {number}" for number in range(len(faults) + 1)])
+    assert right == " ".join(f"4'{a:04b}" for a in range(16) for _ in range(3))
+    assert sum(found != right for found in wrong) >= 6
+    for fault, found in zip(faults, wrong, strict=True):
+        (tmp_path / "alone.v").write_text(faulty_verilog(fault, tmp_path), encoding="utf-8")
+        assert answers(tmp_path, "alone.v", [""]) == [found], str(fault)
+
+
 def test_every_cell_is_as_likely(rng: np.random.Generator) -> None:
     wide = [f"mutate -mode inv -module m -cell wide -port A -portbit {bit}" for bit in range(1000)]
     narrow = ["mutate -mode inv -module m -cell narrow -port A -portbit 0"]
@@ -178,7 +242,6 @@ def test_shares_follow_areas(areas: list[int], count: int, shares: list[int]) ->
     assert mutants._shares(areas, count) == shares
 
 
-@pytest.mark.regression
 def test_areas_of_components(tmp_path: Path) -> None:
     """An AND of four bits, and an inverter and an OR of four: six, two and six transistors a bit."""
     ands, whole = Module(), Module()

@@ -1,13 +1,16 @@
 """The checker of streams: each rule, broken on purpose; patterns; what stream coverage counts."""
 
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.items import Item
 from sptc.sim.benches.scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.stream_coverage import StreamCoverage
+from sptc.sim.coverage.groups import Coverage
 
 ITEMS = [Item(f"item {n}", n, 0x100 + n, n % 2) for n in range(8)]
 RESET = Cycle(True, False, False, False, False, 0)
@@ -111,3 +114,40 @@ def test_what_is_counted_of_a_core() -> None:
     assert counted(coverage, "core resets") == {"0, none": 1, "2, none": 1}
     assert counted(coverage, "core formats") == {"f16, s8": 1}
     assert not coverage.coverage["tiny", "core handshakes"].contradictions
+
+
+def test_what_is_counted_of_a_warp() -> None:
+    """Two instructions at most: one whose results wait, and one that is issued; what cannot be is declared."""
+    coverage = StreamCoverage(PRESETS["tiny"], "warp")
+    waits = cycle(waits=True)
+    run = [RESET, cycle(taken=True), cycle(taken=True), waits, waits, cycle(result=0x100, waits=True), RESET]
+    for each, element in zip(run, [None, 1, 0, 0, 0, 0, None], strict=True):
+        coverage.observe(each, element)
+    assert counted(coverage, "warp handshakes") == {
+        "0, taken, no result": 1,
+        "1, taken, no result": 1,
+        "2, waits, no result": 2,
+        "2, waits, taken": 1,
+    }
+    assert counted(coverage, "warp formats") == {"s8, f16": 1}
+    assert counted(coverage, "warp resets") == {"0, none": 1, "1, none": 1}
+    assert not any(group.contradictions for group in coverage.coverage)
+    coverage.observe(cycle(result=0x100), None)
+    handshakes = coverage.coverage["tiny", "warp handshakes"]
+    assert handshakes.contradicted() == ["0, nothing offered, taken"]
+    for impossible in ("0, waits, no result", "1, waits, taken", "2, taken, no result"):
+        assert impossible in handshakes.names(handshakes.unreachable)
+
+
+def test_tests_of_a_bench_add_up(tmp_path: Path) -> None:
+    """Each merges what it covered into the file; without a file nothing is kept."""
+    core, warp = (StreamCoverage(PRESETS["tiny"], top) for top in ("core", "warp"))
+    for coverage, times in ((core, 2), (warp, 1)):
+        coverage.observe(cycle(taken=True), 0)
+        for _ in range(times):
+            Settings("tiny", "core", 1, str(tmp_path / "coverage.json")).record(coverage.coverage)
+            Settings("tiny", "core", 1).record(coverage.coverage)
+    found = Coverage.read(tmp_path / "coverage.json")
+    assert found["tiny", "core handshakes"].hits.sum() == 2
+    assert found["tiny", "warp handshakes"].hits.sum() == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["coverage.json"]

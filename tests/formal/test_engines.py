@@ -81,14 +81,79 @@ def test_assumptions_leave_cases_out() -> None:
     assert settled(narrowed).result == "proved"
 
 
-def test_what_takes_too_long_is_undecided() -> None:
+@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("wrong", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
+    """Wherever it stands, and though others break in the same case and no other."""
+
+    def build(h: Harness) -> None:
+        if engine is Engine.REACHABILITY:
+            h.clocked()
+        a = h.free("a", 4)
+        for place in range(3):
+            h.claim(str(place), a != 6 if place in wrong else a + place >= place)
+
+    outcome = settled(build, engine)
+    assert (outcome.result, outcome.values[-1]["a"]) == ("broken", "0b0110")
+    assert outcome.broken == tuple(f"claim_{place}" for place in wrong)
+
+
+def test_assumptions_hold_in_every_cycle() -> None:
+    """In proofs, in the runs to covers, and in those that break a claim."""
+
+    def build(h: Harness, limit: int) -> None:
+        h.clocked()
+        step = h.free("step", 2)
+        h.assume(step != 2)
+        h.assume(step != 3)
+        count, skipped = Signal(4, name="count"), Signal(name="skipped")
+        with h.m.If(count != 9):
+            h.m.d.sync += count.eq(count + step)
+        with h.m.If(step[1]):
+            h.m.d.sync += skipped.eq(1)
+        h.claim("one_by_one", ~skipped)
+        h.claim("limit", count <= limit)
+        h.cover("nine", count == 9)
+
+    outcome = settled(lambda h: build(h, 9), cycles=12)
+    assert (outcome.result, outcome.covers) == ("proved", {"cover_nine": 10})
+    outcome = settled(lambda h: build(h, 4), cycles=12)
+    assert (outcome.result, outcome.broken) == ("broken", ("claim_limit",))
+    assert [values["step"] for values in outcome.values[:-1]] == ["0b01"] * 5
+
+
+def test_what_an_assumption_excludes_is_not_reached() -> None:
+    def build(h: Harness) -> None:
+        h.clocked()
+        step = h.free("step", 2)
+        h.assume(step != 3)
+        seen = Signal(name="seen")
+        with h.m.If(step == 3):
+            h.m.d.sync += seen.eq(1)
+        h.claim("not_seen", ~seen)
+        h.cover("two", step == 2)
+        h.cover("seen", seen)
+
+    assert settled(build, cycles=4).covers == {"cover_two": 1, "cover_seen": None}
+
+
+def hard(h: Harness) -> None:
     """Two primes of 32 bits, from their product."""
+    a, b = h.free("a", 32), h.free("b", 32)
+    h.claim("prime", a * b != 3037000493 * 2654435761)
 
-    def hard(h: Harness) -> None:
-        a, b = h.free("a", 32), h.free("b", 32)
-        h.claim("prime", a * b != 3037000493 * 2654435761)
 
-    outcome = settled(hard, seconds=0.2)
+def far(h: Harness) -> None:
+    """Broken, but after 2**31 cycles."""
+    h.clocked()
+    count = Signal(32, name="count")
+    h.m.d.sync += count.eq(count + 1)
+    h.claim("half", count != 1 << 31)
+
+
+@pytest.mark.parametrize("build", [hard, far])
+def test_what_takes_too_long_is_undecided(build: Callable[[Harness], None]) -> None:
+    outcome = settled(build, seconds=0.2)
     assert (outcome.result, outcome.trace, outcome.covers) == ("undecided", None, {})
 
 
@@ -181,6 +246,17 @@ def test_registers_of_components_may_start_anyhow(any_state: bool, reset_less: b
     assert not outcome.trace or len(outcome.trace.steps) == 2
 
 
+def test_a_reset_ends() -> None:
+    """Of registers that begin anyhow only the first cycle is one of reset: a claim is asked in others too."""
+
+    def build(h: Harness) -> None:
+        reset = h.clocked(any_state=True)
+        h.claim("always_reset", reset)
+
+    outcome = settled(build, cycles=3)
+    assert (outcome.result, [values["reset"] for values in outcome.values]) == ("broken", ["1", "0"])
+
+
 def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
     layout = data.StructLayout({"low": 2, "colour": Colour})
     h = Harness()
@@ -204,8 +280,10 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 3, 6, 9])
-def test_exhaustion_finds_one_case_of_all(bits: int, tmp_path: Path) -> None:
-    wanted = (0b101101101 & (1 << bits) - 1) ^ 1
+@pytest.mark.parametrize("of_nine", [0, 0b101101100, 0b111111111])
+def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Path) -> None:
+    """The first and the last among them."""
+    wanted = of_nine & (1 << bits) - 1
 
     def build(h: Harness) -> None:
         word = h.free("word", bits)
@@ -218,6 +296,22 @@ def test_exhaustion_finds_one_case_of_all(bits: int, tmp_path: Path) -> None:
     assert found
     assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in found.items()) == wanted
     assert settled(build, Engine.EXHAUSTIVE).values[0]["word"]
+
+
+@pytest.mark.parametrize("wanted", [5, 1 << 18, 0b1100_0000_0000_0000_0011, (1 << 20) - 1])
+def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -> None:
+    """A million assignments, of which one sets the AND of all inputs, some of them inverted."""
+    literals = [2 * (bit + 1) + (not wanted >> bit & 1) for bit in range(20)]
+    gates, last = [], literals[0]
+    for number, literal in enumerate(literals[1:], 21):
+        gates.append(f"{2 * number} {last} {literal}")
+        last = 2 * number
+    lines = [f"aag 39 20 0 0 {len(gates)} 1 0", *(str(2 * (bit + 1)) for bit in range(20)), str(last), *gates]
+    path = tmp_path / TEXT_GRAPH
+    path.write_text("\n".join([*lines, *(f"i{bit} word[{bit}]" for bit in range(20))]) + "\n", encoding="ascii")
+    found = first_violation(path)
+    assert found
+    assert sum(found[f"word[{bit}]"] << bit for bit in range(20)) == wanted
 
 
 def test_without_the_solvers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

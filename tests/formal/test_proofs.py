@@ -1,9 +1,12 @@
 """The quick set of proofs of the smallest datapath; the regression proves all of all of them."""
 
+import gc
+from dataclasses import fields, replace
+
 import pytest
 from sptc.formal.catalogue import PROPERTIES
 from sptc.formal.proof import settle
-from sptc.formal.properties import Case, cases
+from sptc.formal.properties import Case, anonymous, cases
 from sptc.rtl.config import PRESETS
 
 ALL = cases(PROPERTIES, PRESETS.values())
@@ -70,3 +73,43 @@ def test_equal_parameters_are_proved_once() -> None:
     both = [case for case in ALL if case.subject.name == "metadata.legal"]
     assert [case.parameters for case in both] == [("mux4",), ("mux3",)]
     assert both[1].presets == ("blackwell", "rtx-blackwell")
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_every_property_has_claims_and_covers() -> None:
+    """Without a claim it would hold of anything, and without a cover for want of cases."""
+    harnesses = {item.name: cases([item], PRESETS.values())[0].harness() for item in PROPERTIES}
+    assert [name for name, harness in harnesses.items() if not harness.claims] == []
+    assert [name for name, harness in harnesses.items() if not harness.covers] == []
+    harnesses.clear()
+    gc.collect()  # what was not elaborated warns when it goes
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_whatever_differs_is_proved(preset: str) -> None:
+    """All that a property asks of a datapath is in some case, which names the datapath."""
+    asked = {(case.subject.name, case.parameters) for case in ALL if preset in case.presets}
+    assert asked == {(item.name, given) for item in PROPERTIES for given in item.parameters(PRESETS[preset])}
+
+
+#: Another value of each field of a configuration; those of the first row mean nothing to a unit.
+UNSEEN = {"name": "other", "rows": 8, "columns": 8}
+SEEN = {
+    "formats": ("f16", "e4m3", "s8", "e2m1/4"),
+    "scales": ("ue8m0",),
+    "step_bytes": 16,
+    "alignment_bits": 26,
+    "fp8_alignment_bits": 14,
+    "block_alignment_bits": 36,
+    "mux": "mux4",
+    "cuts": ("select",),
+    "sparse": False,
+}
+
+
+def test_units_that_differ_are_not_taken_for_equal() -> None:
+    config = PRESETS["rtx-blackwell"]
+    assert {field.name for field in fields(config)} == UNSEEN.keys() | SEEN.keys()
+    for name, value in (UNSEEN | SEEN).items():
+        assert getattr(config, name) != value
+        assert (anonymous(replace(config, **{name: value})) == anonymous(config)) == (name in UNSEEN), name

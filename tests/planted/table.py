@@ -49,11 +49,11 @@ class Found:
 
 def stages(fault: Fault) -> list[list[str]]:
     """Return the test files in the order in which they are likely to see a fault, and soon."""
-    _, room, *_, module = fault.module.split(".")
+    _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
         folder = path.parent.name
-        if folder == room:
+        if folder in rooms:
             imports_it = fault.module in path.read_text(encoding="utf-8")
             return 0 if path.stem == f"test_{module}" else 1 if imports_it else 2
         return 4 + _SLOW.index(folder) if folder in _SLOW else 3 if path.parent != TESTS else 4 + len(_SLOW)

@@ -42,6 +42,8 @@ def test_numbers() -> None:
         "verify": 3,
         "gemm": 2,
         "native": 21,
+        "formal": 19,
+        "sim": 28,
     }
 
 
@@ -53,6 +55,26 @@ def test_a_fault_reaches_what_a_planted_process_starts(name: str, rows: list[lis
     environment = {**os.environ, "SPTC_PLANT": name}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"{rows}\n"
+
+
+#: What the simulators of benches do: who rewrites assertions comes first, and loads what it likes.
+CLAIMED = f"""
+import sys
+from importlib.machinery import PathFinder
+class First:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        return PathFinder.find_spec(name, path) if name.startswith("sptc.golden") else None
+sys.meta_path.insert(0, First)
+{PROGRAM}
+"""
+
+
+def test_a_fault_is_planted_whoever_loads_modules() -> None:
+    program = f"import sptc.tests.planted; import subprocess, sys; subprocess.run([sys.executable, '-c', {CLAIMED!r}])"
+    environment = {**os.environ, "SPTC_PLANT": "golden.select.pairs"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[[0, 2, 1, 3]]\n"
 
 
 def test_compiled_models_of_a_planted_process_are_its_own() -> None:

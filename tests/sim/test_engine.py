@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sptc.api.backends import backend
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
@@ -22,7 +23,7 @@ from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.sim.engine import compiled_row
-from sptc.sim.engine.engine import Engine, engine, engine_for
+from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for, flags_watched
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -78,6 +79,13 @@ def test_every_wgmma_is_the_golden_models(rng: Random, i: Instruction) -> None:
         np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
 
 
+def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
+    """Return which chunks hold a nibble that the rule does not define; a dense instruction has none."""
+    if not i.rule:
+        return np.zeros((*given.c.shape[:2], 0), np.bool_)
+    return ~np.isin(given.nibbles, [*i.rule.legal])
+
+
 def test_many_tiles_and_any_shape(rng: Random) -> None:
     """More tiles than are pushed at once, rows and columns beside those of the instruction; operands unchanged."""
     i = parse(F16)
@@ -87,7 +95,7 @@ def test_many_tiles_and_any_shape(rng: Random) -> None:
     np.testing.assert_array_equal(got.d, multiply(i, "sm_90", given))
     assert got.d.dtype == np.uint32
     assert got.steps == 60 * 24 * 13
-    assert got.illegal.shape == (60, 24, 8)
+    np.testing.assert_array_equal(got.illegal, undefined(i, given))
     for operand, copy in zip((given.a, given.b, given.c, given.nibbles), before, strict=True):
         np.testing.assert_array_equal(operand, copy)
 
@@ -133,12 +141,26 @@ def one_of_each() -> Iterator[tuple[str, Instruction]]:
 def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
     """Whichever step a chunk falls into."""
     given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
-    got, nibbles = engine_for(arch).multiply(i, given), given.nibbles
-    assert i.rule
-    wanted = ~np.isin(nibbles, [*i.rule.legal])
+    got, wanted = engine_for(arch).multiply(i, given), undefined(i, given)
     np.testing.assert_array_equal(got.illegal, wanted)
     assert wanted.any()
     assert not wanted.all()
+
+
+def test_who_watches_flags_is_shown_every_step(rng: Random) -> None:
+    """Of three instructions along K, in their order; outside of the context nobody is."""
+    i, seen = parse(F16), []
+    parts = [matrices(i, (2, 4, 3), "mid", rng) for _ in range(3)]
+    a, nibbles = (np.concatenate([getattr(part, name) for part in parts], axis=2) for name in ("a", "nibbles"))
+    given = MatrixOperands(a, np.concatenate([part.b for part in parts], axis=1), parts[0].c, nibbles)
+    hardware = HardwareBackend("verilator")
+    with flags_watched(seen.append):
+        hardware.multiply(i, "sm_90", given)
+    hardware.multiply(i, "sm_90", given)
+    (steps,) = seen
+    for step, part in zip(steps, parts, strict=True):
+        np.testing.assert_array_equal(step.illegal, undefined(i, part))
+        np.testing.assert_array_equal(step.nibbles, part.nibbles)
 
 
 def test_a_dense_instruction_has_no_flags(rng: Random) -> None:
@@ -263,6 +285,7 @@ def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
         here, there = simulated.multiply(i, given), compiled.multiply(i, given)
         np.testing.assert_array_equal(here.d, there.d)
         np.testing.assert_array_equal(here.illegal, there.illegal)
+        np.testing.assert_array_equal(here.illegal, undefined(i, given))
         assert here.steps == there.steps
         np.testing.assert_array_equal(here.d, multiply(i, "sm_80", given))
 

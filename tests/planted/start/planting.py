@@ -29,6 +29,8 @@ ROOMS = {
     "verify": ("verify",),
     "gemm": ("gemm",),
     "native": ("native",),
+    "formal": ("formal",),
+    "sim": ("sim",),
 }
 #: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
 _COMPILED = ("rtl", "isa")
@@ -47,6 +49,11 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if (
+            sys.meta_path[0] is not self
+        ):  # who came later could load a module before it is asked for here, as cocotb does
+            sys.meta_path.remove(self)
+            sys.meta_path.insert(0, self)
         if not fullname.startswith(f"sptc.{room_of(NAME)}."):
             return None
         spec = PathFinder.find_spec(fullname, path, target)

@@ -1,0 +1,112 @@
+"""Items of the core and the warp: that nothing is left out that the hardware could get wrong."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+from amaranth.lib import data
+from sptc.golden.registers import gather_warp
+from sptc.isa.instructions import Instruction
+from sptc.rtl.config import PRESETS
+from sptc.rtl.core import tile_layout, tile_result_layout
+from sptc.rtl.step import control_layout
+from sptc.rtl.warp import warp_operands_layout, warp_result_layout
+from sptc.sim.benches.items import TAG, Item, tiles, warp_instructions, warp_item, warp_items
+from sptc.sim.benches.random_operands import random_operands
+
+Random = np.random.Generator
+TINY = PRESETS["tiny"]
+
+
+def fields(layout: data.Layout, bits: int) -> data.Const:
+    return layout.from_bits(bits)
+
+
+def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
+    """Return a round of instructions, their registers and their results."""
+    found = []
+    for i in warp_instructions(TINY, "sm_80"):
+        item = warp_item(TINY, "sm_80", i, rng)
+        found.append((i, fields(warp_operands_layout(), item.payload), fields(warp_result_layout(), item.expected)))
+    return found
+
+
+def test_a_round_has_every_instruction(rng: Random) -> None:
+    wanted = warp_instructions(TINY, "sm_80")
+    names = Counter(
+        item.name.rpartition(" selector ")[0] for item in islice(warp_items(TINY, "sm_80", rng), 2 * len(wanted))
+    )
+    assert names == Counter({str(i): 2 for i in wanted})
+
+
+def test_metadata_of_a_warp_is_any_nibble(rng: Random) -> None:
+    """Those that the rule does not define among them, and flags are expected of them."""
+    flagged, sparse = 0, 0
+    for i, _, result in of_warp(rng):
+        flags = [int(word) for word in result["illegal"]]
+        sparse += bool(i.sparse)
+        flagged += any(flags)
+        assert i.sparse or not any(flags)
+    assert sparse > 4
+    assert flagged == sparse
+
+
+def test_registers_that_are_not_read_hold_noise(rng: Random) -> None:
+    """Half of it NaN in any format."""
+    words: Counter[int] = Counter()
+    for i, operands, _ in of_warp(rng):
+        registers = np.array([[int(word) for word in thread] for thread in operands["c"]], np.uint32)
+        used = 2 if i.c.bits == 16 else 4
+        words.update(registers[:, used:].ravel().tolist())
+    total = sum(words.values())
+    assert total > 100
+    assert 0.3 < words[0xFFFFFFFF] / total < 0.7
+    assert len(words) > 0.3 * total
+
+
+def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
+    i = next(i for i in warp_instructions(TINY, "sm_80") if i.sparse)
+    assert i.rule
+    given = random_operands(i, "mid", 1, rng, any_nibble=True)
+    matrices = gather_warp(i, given.held)
+    item = warp_item(TINY, "sm_80", i, rng, sparsity_selector=0, operands=given)
+    assert matrices.nibbles is not None
+    wanted = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
+    shown = item.expected >> warp_result_layout()["illegal"].offset
+    for row, chunks in enumerate(wanted):
+        for chunk, flag in enumerate(chunks):
+            assert (shown >> 16 * row + chunk & 1) == flag
+
+
+@pytest.fixture
+def of_core(rng: Random) -> Iterator[tuple[Item, data.Const, data.Const]]:
+    return (
+        (item, fields(tile_layout(TINY, TAG), item.payload), fields(tile_result_layout(TINY, TAG), item.expected))
+        for item in islice(tiles(TINY, "sm_80", rng), 400)
+    )
+
+
+def test_what_tiles_meet(of_core: Iterator[tuple[Item, data.Const, data.Const]]) -> None:
+    """Tags of any kind go along, and every code of a rule, those of none among them; flags are expected, and overflows.
+
+    Overflows also come in.
+    """
+    tags, rules, flags, came, left = set(), set(), set(), 0, 0
+    place = tile_layout(TINY, TAG)["control"].offset + control_layout()["rule"].offset
+    for item, tile, result in of_core:
+        assert tile["tag"] == result["tag"]
+        tags.add(int(tile["tag"]))
+        if tile["control"]["sparse"]:
+            rules.add(item.payload >> place & 7)
+            flags.update(int(row) for row in result["illegal"])
+        else:
+            assert not any(int(row) for row in result["illegal"])
+        came += int(tile["overflow"]) > 0
+        left += int(result["overflow"]) > 0
+    assert len(tags) > 200
+    assert rules == {*range(8)}
+    assert len(flags) > 20
+    assert came
+    assert left

@@ -1,0 +1,96 @@
+"""Benches on hardware that answers nonsense: none may pass. Its tops are small, so that they are built in seconds."""
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import wiring
+from sptc.rtl.config import CoreConfig
+from sptc.rtl.convert import to_verilog
+from sptc.rtl.core import Core
+from sptc.rtl.row import Row
+from sptc.rtl.tensor_memory import TensorMemoryReader
+from sptc.sim.benches.components import Harness, component_benches
+from sptc.sim.benches.items import TAG
+from sptc.sim.benches.runner import Failure, build
+from sptc.sim.benches.settings import Settings
+from sptc.sim.engine.ports import ports_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+ITEMS = 20
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What lends its ports and is never elaborated warns when it goes: it goes here."""
+    yield
+    gc.collect()
+
+
+class Nonsense(wiring.Component):
+    """The ports of a stream component: each item gives a result of zero, or, if it is mute, none."""
+
+    def __init__(self, like: wiring.Component, mute: bool) -> None:
+        super().__init__(like.signature)
+        self._mute = mute
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        full: Any = Signal()
+        m.d.comb += [self.i.ready.eq(~full | self.o.ready | self._mute), self.o.valid.eq(full & (not self._mute))]
+        with m.If(self.i.ready):
+            m.d.sync += full.eq(self.i.valid)
+        return m
+
+
+class Silent(Elaboratable):
+    """Ports of which the outputs are zero."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += Signal(name="some_register").eq(1)
+        return m
+
+
+def like(top: str, config: CoreConfig) -> wiring.Component:
+    return Core(config, TAG) if top == "core" else TensorMemoryReader()
+
+
+def failures(top: str, folder: Path, seed: int, text: str) -> list[Failure]:
+    return build(Settings("tiny", top, ITEMS), folder, verilog_text=text).run(seed)
+
+
+@pytest.mark.parametrize(
+    ("top", "mute", "message"),
+    [
+        ("core", False, "bits differ from the golden model"),
+        ("tensor_memory", True, "no result for"),
+        ("tensor_memory", False, "others are wrong"),
+    ],
+)
+def test_a_stream(top: str, mute: bool, message: str, seed: int, tmp_path: Path) -> None:
+    """With resets and without."""
+    config = Settings("tiny", top, ITEMS).config
+    found = failures(top, tmp_path, seed, to_verilog(Nonsense(like(top, config), mute), "bench"))
+    assert len(found) == 2
+    for failure in found:
+        assert message in failure.message
+
+
+def test_a_row(seed: int, tmp_path: Path) -> None:
+    """With pauses and without."""
+    row = Row(Settings("tiny", "row", ITEMS).config)
+    found = failures("row", tmp_path, seed, to_verilog(Silent(), "bench", ports=[port.value for port in ports_of(row)]))
+    assert len(found) == 2
+    assert all("the result is 0x0, not" in failure.message for failure in found)
+
+
+def test_components(seed: int, tmp_path: Path) -> None:
+    """Each fails by itself."""
+    harness = Harness({name: b.component for name, b in component_benches(Settings("tiny", "row", 1).config).items()})
+    text = to_verilog(Silent(), "bench", ports=[port.value for port in harness.ports])
+    found = failures("components", tmp_path, seed, text)
+    assert {failure.test for failure in found} == harness.components.keys()

@@ -1,0 +1,126 @@
+"""What drives and watches streams, beside the simulators: a top of plain values."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, repeat
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sptc.sim.benches import streams
+from sptc.sim.benches.items import Item
+from sptc.sim.benches.scoreboard import Cycle
+from sptc.sim.benches.streams import StreamDriver, StreamMonitor, rare_meetings
+
+PORTS = ("rst", "i__valid", "i__ready", "i__payload", "c__valid", "c__ready", "o__valid", "o__ready", "o__payload")
+#: What a pattern says: may offer, takes, resets.
+GO, GAP, STALL, RESET = (True, True, False), (False, True, False), (True, False, False), (True, True, True)
+#: What the inputs are then: valid, ready of the result, reset.
+Inputs = tuple[int, int, int]
+
+
+@pytest.fixture
+def top() -> Any:
+    return SimpleNamespace(**{port: SimpleNamespace(value=0) for port in PORTS})
+
+
+def items() -> Iterator[Item]:
+    return (Item(f"item {n}", 100 + n, n, 0) for n in count())
+
+
+def inputs(top: Any) -> Inputs:
+    return top.i__valid.value, top.o__ready.value, top.rst.value
+
+
+def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
+    return Cycle(reset, valid and not reset, ready, False, False, 0)
+
+
+def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
+    """Return the inputs and the payload of each cycle of a pattern, with an input that is ready or not."""
+    driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
+    found = []
+    for is_ready in ready:
+        driver.drive()
+        found.append((inputs(top), top.i__payload.value))
+        driver.update(cycle(is_ready, bool(top.rst.value), bool(top.i__valid.value)))
+    return found
+
+
+def test_a_driver_follows_its_pattern(top: Any) -> None:
+    """With gaps and stalls where the pattern has them; the next item follows once one is taken."""
+    found = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
+    assert [of_cycle for of_cycle, _ in found] == [
+        (0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0),
+    ]  # fmt: skip
+    assert [payload for (valid, *_), payload in found if valid] == [100, 101, 102, 103]
+
+
+def test_what_is_offered_stays(top: Any) -> None:
+    """Until it is taken, whatever the pattern says; what a reset meets is offered again after it."""
+    found = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
+    assert [of_cycle for of_cycle, _ in found] == [
+        (1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0),
+    ]  # fmt: skip
+    assert [payload for _, payload in found] == [100] * 5 + [101]
+
+
+def test_draining(top: Any) -> None:
+    """Nothing new is offered, everything is taken, nothing resets; what was offered before still is."""
+    driver = StreamDriver(top, items(), repeat(STALL), lambda _: None)
+    driver.drive()
+    driver.update(cycle(ready=False))
+    driver.drive(draining=True)
+    assert inputs(top) == (1, 1, 0)
+    driver.update(cycle(ready=True))
+    driver = StreamDriver(top, items(), repeat(RESET), lambda _: None)
+    driver.drive(draining=True)
+    assert inputs(top) == (0, 1, 0)
+
+
+def test_what_happened_decides_before_the_pattern(top: Any) -> None:
+    """For one cycle."""
+    driver = StreamDriver(top, items(), repeat(GAP), lambda seen: STALL if seen.reset else None)
+    found = []
+    for reset in (True, False, True):
+        driver.drive()
+        found.append(inputs(top))
+        driver.update(Cycle(reset, False, False, False, False, 0))
+    assert found == [(0, 1, 0), (1, 0, 0), (1, 1, 0)]
+
+
+def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
+    """Both transfers after one stall in twenty; a reset after one transfer or result in fifty, if there are resets."""
+    waits = Cycle(False, False, False, True, False, 0)
+    enters, leaves = Cycle(False, True, True, False, False, 0), Cycle(False, False, False, True, True, 0)
+    idle = Cycle(False, True, False, False, True, 0)
+    for resets in (False, True):
+        react = rare_meetings(rng, resets=resets)
+        share = {
+            name: np.mean([react(seen) == wanted for _ in range(10_000)])
+            for name, seen, wanted in (
+                ("meets", waits, GO),
+                ("waits", waits, (False, False, True)),
+                ("enters", enters, (False, False, True)),
+                ("leaves", leaves, (False, False, True)),
+                ("nothing", idle, None),
+            )
+        }
+        assert 0.03 < share["meets"] < 0.07
+        assert share["nothing"] == 1
+        for name in ("waits", "enters", "leaves"):
+            assert 0.01 < share[name] < 0.03 if resets else share[name] == 0
+
+
+@pytest.mark.parametrize("source", ["i", "c"])
+def test_a_monitor_sees_what_is_there(top: Any, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each handshake by itself; a result also while it waits, and none that is not valid."""
+    monkeypatch.setattr(streams, "ReadOnly", lambda: asyncio.sleep(0))
+    monitor = StreamMonitor(top, source)
+    ports = [top.rst, *(getattr(top, f"{source}__{name}") for name in ("valid", "ready")), top.o__valid, top.o__ready]
+    top.o__payload.value = 77
+    for bits in np.ndindex(2, 2, 2, 2, 2):
+        for port, bit in zip(ports, bits, strict=True):
+            port.value = bit
+        assert asyncio.run(monitor.settle()) == Cycle(*map(bool, bits), 77 if bits[3] else 0)
