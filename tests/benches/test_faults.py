@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from sptc.errors import BackendError
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_result_layout, row_step_layout
+from sptc.sim.benches.components import Harness
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.faults import equivalence, mutants, regressions
+from sptc.sim.faults.assumptions import AssumedComponents
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
@@ -99,6 +102,39 @@ def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
     row._results[:] = 0
     assert row.first_failure(None) is None
     assert [fault.number for fault in faults if row.first_failure(fault) is None] == []
+
+
+def zero_components(harness: Harness) -> Netlist:
+    """Return components that answer zero, with a fault for each bit of an answer, which sets it."""
+    header, body, faults = [f"input [15:0] {SELECT}"], "", []
+    for port in harness.ports:
+        header.append(f"{'input' if port.is_input else 'output'} [{port.bits - 1}:0] {port.name}")
+        if not port.is_input:
+            place, component = f"({SELECT} - 16'd{len(faults) + 1})", port.name.partition("__")[0]
+            body += f"assign {port.name} = {place} < {port.bits} ? {port.bits}'d1 << {place} : 0;\n"
+            faults += [Fault(len(faults) + 1 + bit, component, "") for bit in range(port.bits)]
+    return Netlist(f"module bench({', '.join(header)});\n{body}endmodule\n", tuple(faults), {})
+
+
+def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Where an answer means something, and only there."""
+    made: list[Harness] = []
+
+    class Assumed(AssumedComponents):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(regressions, "AssumedComponents", Assumed)
+    monkeypatch.setattr(regressions, "mutated", lambda *_: zero_components(made[0]))
+    components: Any = regression(Settings("tiny", "components", 4), 1, seed, tmp_path)
+    faults = components.netlist.faults
+    for means, every in ((0xFF, True), (0, False)):
+        for _, wanted, meant in components._vectors.values():
+            wanted.view(np.uint8)[:], meant.view(np.uint8)[:] = 0, means
+        assert components.first_failure(None) is None
+        seen = [fault for fault in faults if components.first_failure(fault) is not None]
+        assert seen == [fault for fault in faults if every]
 
 
 def test_faults_of_the_smallest_top(tmp_path: Path, seed: int) -> None:

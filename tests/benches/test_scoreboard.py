@@ -38,6 +38,12 @@ def test_a_clean_run() -> None:
     assert (run.delivered, run.under_way) == (2, 0)
 
 
+def test_what_is_under_way() -> None:
+    """A bench that drains waits for it."""
+    run = [cycle(taken=True), cycle(taken=True), cycle(result=0x100), cycle(result=0x101, ready=False), RESET]
+    assert [observe(*run[:cycles]).under_way for cycles in range(1, 6)] == [1, 2, 1, 1, 0]
+
+
 def test_an_item_may_leave_as_it_enters() -> None:
     assert observe(cycle(taken=True, result=0x100)).delivered == 1
 

@@ -11,7 +11,7 @@ from sptc.errors import BackendError
 from sptc.formal import abc, model
 from sptc.formal.exhaustive import first_violation
 from sptc.formal.harness import Harness
-from sptc.formal.model import TEXT_GRAPH, Model, written
+from sptc.formal.model import TEXT_GRAPH, Model, UndecidedError, written
 from sptc.formal.proof import Outcome, settle
 from sptc.formal.properties import Case, Engine, Property, Topic
 
@@ -96,6 +96,38 @@ def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
     outcome = settled(build, engine)
     assert (outcome.result, outcome.values[-1]["a"]) == ("broken", "0b0110")
     assert outcome.broken == tuple(f"claim_{place}" for place in wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "late", "result"),
+    [((), None, "proved"), ((0,), None, "broken"), ((2,), None, "broken"), ((), 0, "undecided"), ((), 2, "undecided")],
+)
+def test_claims_that_are_too_much_at_once(
+    wrong: tuple[int, ...], late: int | None, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is asked by itself; what is not decided of one is not proved of all."""
+    right = abc._broken_after
+
+    def broken_after(folder: Path, claims: range, seconds: float) -> int | None:
+        if len(claims) > 1 or claims.start == late:
+            raise UndecidedError
+        return right(folder, claims, seconds)
+
+    def broken_soon(*_: object) -> None:
+        raise UndecidedError
+
+    def build(h: Harness) -> None:
+        h.clocked()
+        a, count = h.free("a", 4), Signal(4, name="count")
+        h.m.d.sync += count.eq(count + a)
+        for place in range(3):
+            h.claim(str(place), count != 6 if place in wrong else (count ^ a ^ place) == (place ^ a ^ count))
+            h.claim(f"again_{place}", (count & a) <= count)
+
+    monkeypatch.setattr(abc, "_broken_after", broken_after)
+    monkeypatch.setattr(abc, "_broken_soon", broken_soon)
+    outcome = settled(build)
+    assert (outcome.result, outcome.broken) == (result, tuple(f"claim_{place}" for place in wrong))
 
 
 def test_assumptions_hold_in_every_cycle() -> None:

@@ -1,0 +1,148 @@
+"""What designs with faults assume of who drives them.
+
+It must not leave out what benches drive, or a fault that matters is proved to change nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Assume, Cat, ClockDomain, Elaboratable, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+from sptc.rtl.config import PRESETS
+from sptc.rtl.round import RoundStage
+from sptc.rtl.step import control_layout
+from sptc.sim.benches.bench import ComponentBench
+from sptc.sim.benches.blocks import native
+from sptc.sim.benches.components import component_benches
+from sptc.sim.engine.ports import joined, split
+from sptc.sim.engine.steps import control_word
+from sptc.sim.faults.assumptions import AssumedComponents, AssumedStream, assumed_control
+
+pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+Random = np.random.Generator
+TINY, ARCH = PRESETS["tiny"], "sm_80"
+#: What of a control word says which instruction it is.
+FIELDS = ("a", "b", "result", "sparse", "scale")
+
+
+def kept(design: Elaboratable, inputs: list[Any], cycles: list[list[int]], *, clocked: bool = False) -> bool:
+    """Say whether values of inputs, cycle by cycle, keep what a design assumes."""
+    simulator = Simulator(design)
+    if clocked:
+        simulator.add_clock(1e-6)
+
+    async def drive(context: Any) -> None:
+        for values in cycles:
+            # At once: between two inputs nothing may look at them.
+            context.set(Cat(inputs), sum(value << len(Cat(inputs[:place])) for place, value in enumerate(values)))
+            await (context.tick() if clocked else context.delay(1e-6))
+
+    simulator.add_testbench(drive)
+    try:
+        simulator.run()
+    except AssertionError as error:
+        if "Assumption violated" not in str(error):
+            raise
+        return False
+    return True
+
+
+def of_instruction(word: int) -> tuple[int, ...]:
+    layout = control_layout()
+    return tuple(word >> layout[name].offset & (1 << layout[name].width) - 1 for name in FIELDS)
+
+
+def control_kept(words: list[int]) -> bool:
+    m, word = Module(), Signal(control_layout().size)
+    m.submodules.assumed = assumed_control(control_layout()(word), TINY, ARCH)
+    return kept(m, [word], [[each] for each in words])
+
+
+def test_every_instruction_may_come_and_nothing_else(rng: Random) -> None:
+    words = [control_word(TINY, i, last=last) for i in native(TINY, ARCH) for last in (False, True)]
+    assert len({*map(of_instruction, words)}) == 6
+    assert control_kept(words)
+    drawn = rng.integers(0, 1 << control_layout().size, 200).tolist()
+    strange = [word for word in drawn if of_instruction(word) not in {*map(of_instruction, words)}]
+    assert len(strange) >= 20
+    assert not any(control_kept([word]) for word in strange[:20])
+
+
+def unknown_codes(benches: Mapping[str, ComponentBench], names: list[str]) -> dict[int, int]:
+    """Return a code of nothing for each port of codes, by its place: elements, and results of the rounding."""
+    found = {}
+    for name, bench in benches.items():
+        found |= {names.index(f"{name}__{port}"): len(TINY.elements) for port in bench.codes}
+        if isinstance(bench.component, RoundStage):
+            results = {int(code.value) for code in bench.component.results}
+            found[names.index(f"{name}__result")] = min({*range(4)} - results)
+    return found
+
+
+def test_vectors_of_components_may_come(rng: Random) -> None:
+    """All of them at once; no code that the configuration lacks."""
+    benches = component_benches(TINY)
+    design = AssumedComponents(TINY, benches)
+    inputs = [port for port in design.ports if port.is_input]
+    columns = {}
+    for name, bench in benches.items():
+        of_one = [port for port in inputs if port.name.startswith(f"{name}__")]
+        given = split(bench.stimulus(rng, 100), of_one, f"{name}__")
+        columns |= {port.name: joined(given[port.name]) for port in of_one}
+    vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
+    assert kept(design, [port.value for port in inputs], vectors)
+    names = [port.name for port in inputs]
+    for place, code in unknown_codes(benches, names).items():
+        assert len({vector[place] for vector in vectors}) > 1
+        wrong = [*vectors[0][:place], code, *vectors[0][place + 1 :]]
+        design = AssumedComponents(TINY, benches)
+        assert not kept(design, [port.value for port in design.ports if port.is_input], [wrong]), names[place]
+
+
+class Wire(wiring.Component):
+    """What is taken is given at once."""
+
+    i: In(stream.Signature(4))
+    o: Out(stream.Signature(4))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += Signal(name="clocked").eq(1)
+        m.d.comb += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload), self.i.ready.eq(self.o.ready)]
+        return m
+
+
+#: Cycles of a stream, each of them reset, valid, payload and ready.
+RUNS = [
+    ([(0, 1, 5, 1), (0, 1, 6, 1), (0, 0, 0, 1)], True, "taken"),
+    ([(0, 1, 5, 0), (0, 1, 5, 0), (0, 1, 5, 1), (0, 0, 0, 0)], True, "waits"),
+    ([(0, 1, 5, 0), (1, 0, 0, 0), (0, 1, 6, 1)], True, "reset while it waits"),
+    ([(0, 1, 5, 0), (0, 0, 5, 1)], False, "withdrawn"),
+    ([(0, 1, 5, 0), (0, 1, 7, 1)], False, "changed"),
+    ([(1, 1, 5, 1)], False, "offered in reset"),
+]
+
+
+@pytest.mark.parametrize(("cycles", "may_come", "_what"), RUNS, ids=[what for *_, what in RUNS])
+def test_what_waits_at_a_stream_stays(cycles: list[tuple[int, ...]], may_come: bool, _what: str) -> None:
+    m, design = Module(), AssumedStream(Wire())
+    m.domains.sync = domain = ClockDomain()
+    m.submodules.design = design
+    inputs = [domain.rst, design.i.valid, design.i.payload, design.o.ready]
+    assert kept(m, inputs, [*map(list, cycles)], clocked=True) is may_come
+
+
+def test_more_may_be_assumed() -> None:
+    m, design = Module(), Wire()
+    m.d.comb += Assume(design.i.payload != 3)
+    more = AssumedStream(design, m)
+    inputs = [more.i.valid, more.i.payload, more.o.ready]
+    assert kept(more, inputs, [[1, 2, 1], [1, 4, 1]], clocked=True)
+    m, design = Module(), Wire()
+    m.d.comb += Assume(design.i.payload != 3)
+    more = AssumedStream(design, m)
+    assert not kept(more, [more.i.valid, more.i.payload, more.o.ready], [[1, 2, 1], [1, 3, 1]], clocked=True)
