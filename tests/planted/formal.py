@@ -105,6 +105,18 @@ def _(abc: Any, change: Change) -> None:
     change(abc, "_broken_after", broken_after)
 
 
+@fault("formal.abc.apart", "formal.abc")
+def _(abc: Any, change: Change) -> None:
+    """Claims that are too much at once are not asked one by one, but the first alone."""
+    right = abc._broken_after
+
+    def broken_after(folder: Path, claims: range, seconds: float) -> int | None:
+        first = int((folder / abc.BINARY_GRAPH).read_bytes().split()[4])
+        return right(folder, claims, seconds) if len(claims) > 1 or claims.start == first else None
+
+    change(abc, "_broken_after", broken_after)
+
+
 @fault("formal.abc.satisfiable", "formal.abc")
 def _(abc: Any, change: Change) -> None:
     """The answer UNSATISFIABLE is read as SATISFIABLE."""

@@ -303,3 +303,39 @@ def _(streams: Any, change: Change) -> None:
     """No fault is ever selected: what is run is the right hardware."""
     right = streams.StreamRegression.first_failure
     change(streams.StreamRegression, "first_failure", lambda self, fault: right(self, None))
+
+
+@fault("sim.regressions.components", "sim.faults.regressions")
+def _(regressions: Any, change: Change) -> None:
+    """Of a component the first eight bits are compared."""
+    right = regressions._octets
+    change(regressions, "_octets", lambda vectors: right(vectors)[:, :1])
+
+
+@fault("sim.assumptions.control", "sim.faults.assumptions")
+def _(assumptions: Any, change: Change) -> None:
+    """Of all instructions the first alone is assumed to come: what matters to others alone changes nothing."""
+    right = assumptions.native
+    change(assumptions, "native", lambda config, arch: list(right(config, arch))[:1])
+
+
+@fault("sim.assumptions.codes", "sim.faults.assumptions")
+def _(assumptions: Any, change: Change) -> None:
+    """The last element of a configuration is assumed never to come."""
+    right = assumptions.AssumedComponents.__init__
+
+    def init(self: Any, config: Any, benches: Any) -> None:
+        right(self, config, benches)
+        self._elements -= 1
+
+    change(assumptions.AssumedComponents, "__init__", init)
+
+
+@fault("sim.assumptions.waits", "sim.faults.assumptions")
+def _(assumptions: Any, change: Change) -> None:
+    """Whatever is offered is assumed to be taken at once."""
+
+    def stays(m: Any, name: str, source: Any) -> None:
+        m.d.comb += assumptions.Assume(~source.valid | source.ready)
+
+    change(assumptions.AssumedStream, "_stays", staticmethod(stays))

@@ -49,9 +49,8 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if (
-            sys.meta_path[0] is not self
-        ):  # who came later could load a module before it is asked for here, as cocotb does
+        # Who came later, as cocotb does, could load a module before it is asked for here.
+        if sys.meta_path[0] is not self:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)
         if not fullname.startswith(f"sptc.{room_of(NAME)}."):
