@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,7 +146,7 @@ def summary(outcomes: list[Outcome], folder: Path, missing: int) -> str:
 
 
 def main() -> int:
-    """Run what is left; return 1 if anything failed, 130 if interrupted."""
+    """Run what is left; return 1 if anything failed, 2 if another run holds the folder, 130 if interrupted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
@@ -154,6 +155,12 @@ def main() -> int:
     chosen = parser.parse_args()
     folder = FOLDER / digest()
     folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(FOLDER / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        print("a regression is running here already", file=sys.stderr)
+        return 2
     if chosen.again:
         for path in folder.glob("*.json"):
             path.unlink()

@@ -354,7 +354,6 @@ def test_an_architecture_that_lacks_an_instruction(capsys: pytest.CaptureFixture
 
 
 BAD_WORDS = {
-    "no command": ([], "COMMAND"),
     "unknown command": (["walk"], "'walk'"),
     "unknown option": (["run", "--nope"], "--nope"),
     "unknown backend": (["run", "--backend", "abacus"], "'abacus'"),
