@@ -165,7 +165,7 @@ class _Run:
             except KeyboardInterrupt:
                 interrupted = True
         print(self._as_json(interrupted) if self.options.json else self._as_text())
-        report(self.options, self._cases())
+        report(self.options, self._checks())
         if interrupted:
             kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
@@ -253,7 +253,7 @@ class _Run:
         position = {"case": where.case, "row": where.row, "chunk" if where.is_flag else "column": where.column}
         return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
 
-    def _cases(self) -> Iterator[Check]:
+    def _checks(self) -> Iterator[Check]:
         for (preset, pair), totals in sorted(self.record.pairs.items()):
             problem = f"{totals.mismatches} of {totals.outputs} outputs differ" if totals.mismatches else ""
             if problem:

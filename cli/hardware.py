@@ -3,13 +3,14 @@
 import argparse
 import json
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..infra.files import write_whole
-from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, ConfigError, CoreConfig
 from .configuration import add_datapath, datapath
 
 __all__ = ["add_parsers"]
@@ -79,8 +80,7 @@ def _config(options: argparse.Namespace) -> int:
         return 0
     from ..rtl.widths import Widths
 
-    widths, mapped = Widths(config), config.rows and not 16 % config.rows and not 8 % config.columns
-    steps = 32 // config.step_bytes if config.step_bytes in (16, 32) else None
+    widths = Widths(config)
     rows = [(name, _shown(value)) for name, value in asdict(config).items()]
     rows += [(f"products of {element} a cycle", config.slots_of(element)) for element in config.elements]
     rows += [
@@ -91,11 +91,13 @@ def _config(options: argparse.Namespace) -> int:
         ("bits of the sum", widths.total_bits),
         ("results", ", ".join(sorted(code.name for code in widths.results))),
     ]
-    if mapped and steps:
-        cycles = config.warp_blocks * steps
+    with suppress(ConfigError):
+        config.require_warp()
+        steps = 2 * WARP_SEGMENT_BYTES // config.step_bytes
+        outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A a row"
         rows += [
-            ("cycles of 16 x 8 outputs, 32 bytes of A a row", cycles),
-            ("latency of these in a warp, cycles", cycles + config.latency + 1),
+            (f"cycles of {outputs}", config.warp_interval(steps)),
+            ("latency of these in a warp, cycles", config.warp_latency(steps)),
         ]
     width = max(len(name) for name, _ in rows)
     print("\n".join(f"{name:{width}}  {value}" for name, value in rows))

@@ -86,10 +86,10 @@ def _execute(options: argparse.Namespace) -> int:
             rows[number] = as_dict(outcome) | {"trace": file and str(file)}
             say(table.row(outcome))
             topic, _, name = outcome.case.subject.name.partition(".")
-            problem = "" if outcome.result == "proved" else f"{outcome.result}\n{counterexample(outcome)}"
+            problem = "" if outcome.result == "proved" else counterexample(outcome)
             reported.append(Check(topic, f"{name} {outcome.case.described}", problem, outcome.seconds))
             if problem:
-                say(counterexample(outcome) + (f"\n  waves: {file}" if file else ""))
+                say(problem + (f"\n  waves: {file}" if file else ""))
                 if options.first:
                     break
     say(table.total)

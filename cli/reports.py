@@ -53,7 +53,7 @@ def check_reports(options: argparse.Namespace) -> None:
         require_writable(options.junit)
 
 
-def report(options: argparse.Namespace, cases: Iterable[Check]) -> None:
+def report(options: argparse.Namespace, checks: Iterable[Check]) -> None:
     """Write what was asked for.
 
     Raises
@@ -61,29 +61,29 @@ def report(options: argparse.Namespace, cases: Iterable[Check]) -> None:
     FileError
         A file cannot be written.
     """
-    found = list(cases)
+    found = list(checks)
     if options.junit:
         write_whole(options.junit, _junit(options.command, found))
     if options.github:
-        for case in found:
-            if case.problem:
-                title = _escaped(f"sptc {options.command}: {case.name}").replace(":", "%3A").replace(",", "%2C")
-                print(f"::error title={title}::{_escaped(case.problem)}", file=sys.stderr)
-        wrong = sum(bool(case.problem) for case in found)
+        for check in found:
+            if check.problem:
+                title = _escaped(f"sptc {options.command}: {check.name}").replace(":", "%3A").replace(",", "%2C")
+                print(f"::error title={title}::{_escaped(check.problem)}", file=sys.stderr)
+        wrong = sum(bool(check.problem) for check in found)
         print(f"::notice title=sptc {options.command}::{len(found) - wrong} right, {wrong} wrong", file=sys.stderr)
 
 
-def _junit(command: str, cases: list[Check]) -> bytes:
-    numbers = {"tests": str(len(cases)), "failures": str(sum(bool(case.problem) for case in cases))}
+def _junit(command: str, checks: list[Check]) -> bytes:
+    numbers = {"tests": str(len(checks)), "failures": str(sum(bool(check.problem) for check in checks))}
     root = ElementTree.Element("testsuites", numbers)
     suite = ElementTree.SubElement(root, "testsuite", {"name": f"sptc {command}", "errors": "0", **numbers})
-    for case in cases:
-        about = {"classname": f"sptc.{command}.{case.group}", "name": case.name, "time": f"{case.seconds:.3f}"}
+    for check in checks:
+        about = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
         element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in about.items()})
-        if case.problem:
-            first = case.problem.partition("\n")[0]
+        if check.problem:
+            first = check.problem.partition("\n")[0]
             failure = ElementTree.SubElement(element, "failure", {"message": _text(first)})
-            failure.text = _text(case.problem)
+            failure.text = _text(check.problem)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 

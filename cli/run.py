@@ -58,7 +58,7 @@ def _execute(options: argparse.Namespace) -> int:
     outcomes = [outcome for file in files for outcome in file]
     total = {"files": len(files), **_total(outcomes)}
     print(_as_json(outcomes, total) if options.json else _as_text(outcomes, total, options.limit))
-    report(options, _cases(outcomes, options.limit))
+    report(options, _checks(outcomes, options.limit))
     return int(any(outcome.mismatches for outcome in outcomes))
 
 
@@ -160,7 +160,7 @@ def _first_mismatch(outcomes: list[Outcome]) -> dict[str, object] | None:
     return None
 
 
-def _cases(outcomes: list[Outcome], limit: int | None) -> Iterator[Check]:
+def _checks(outcomes: list[Outcome], limit: int | None) -> Iterator[Check]:
     for row in _by_instruction(outcomes):
         name, arch = str(row["instruction"]), str(row["arch"])
         group = [outcome for outcome in outcomes if (outcome.name, outcome.arch) == (name, arch)]

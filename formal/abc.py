@@ -54,8 +54,18 @@ def broken_after(folder: Path, seconds: float) -> int | None:
     # All at once they share invariants; one by one each needs fewer.
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, together)
-    found = (_broken_after(folder, range(claim, claim + 1), seconds) for claim in all_claims)
-    return next((cycles for cycles in found if cycles), None)
+    undecided = False
+    for claim in all_claims:
+        try:
+            cycles = _broken_after(folder, range(claim, claim + 1), seconds)
+        except UndecidedError:
+            undecided = True  # another may still be broken
+            continue
+        if cycles:
+            return cycles
+    if undecided:
+        raise UndecidedError
+    return None
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float) -> int | None:
@@ -64,8 +74,7 @@ def _broken_soon(folder: Path, claims: range, seconds: float) -> int | None:
         folder, f"cone -O {claims.start} -R {len(claims)}; " + _INDUCTION.format(seconds=ceil(seconds)), seconds
     )
     cycles = _cycles(text)
-    held = re.search(r"No output asserted in (\d+) frames", text)
-    if cycles is None and not (held and int(held.group(1)) >= 2 and "Networks are equivalent" in text):
+    if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
         raise UndecidedError
     return cycles
 
@@ -79,9 +88,24 @@ def _broken_after(folder: Path, claims: range, seconds: float) -> int | None:
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float) -> int | None:
-    """Return after how many cycles, of at most so many, an output can be set, or None."""
+    """Return after how many cycles, of at most so many, an output can be set, or None.
+
+    Raises
+    ------
+    UndecidedError
+        Time was up.
+    """
     text = _run(folder, f"cone -O {output}; " + _REACH.format(frames=cycles, seconds=ceil(seconds)), seconds)
-    return _cycles(text)
+    found = _cycles(text)
+    if found is None and _unset_frames(text) < cycles and "UNSATISFIABLE" not in text:
+        raise UndecidedError
+    return found
+
+
+def _unset_frames(text: str) -> int:
+    """Return in how many cycles no output can be set."""
+    unset = re.search(r"No output asserted in (\d+) frames", text)
+    return int(unset.group(1)) if unset else 0
 
 
 def _cycles(text: str) -> int | None:

@@ -71,20 +71,27 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def move_whole(source: Path, path: Path) -> None:
-    """Move a file to its place, of which :func:`whole_file` says what becomes; it is copied to what is no file.
+    """Move a file to its place, of which :func:`whole_file` says what becomes.
+
+    It is copied to what is no file, and where a link leads to another file system.
 
     Raises
     ------
     FileError
         It cannot be written.
     """
-    if path == STANDARD_OUTPUT or _is_kept(path):
-        with source.open("rb") as moved, whole_file(path) as file:
-            shutil.copyfileobj(moved, file)
-        source.unlink()
-        return
     with _named(path):
-        source.replace(path.resolve() if path.is_symlink() else path)
+        if path != STANDARD_OUTPUT and not _is_kept(path):
+            try:
+                source.replace(path.resolve() if path.is_symlink() else path)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+            else:
+                return
+    with source.open("rb") as moved, whole_file(path) as file:
+        shutil.copyfileobj(moved, file)
+    source.unlink()
 
 
 def require_writable(path: Path) -> None:

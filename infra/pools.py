@@ -180,7 +180,6 @@ class Pool:
                 results.append(future.result())
             except BrokenExecutor:
                 fallen.append(job)
-        self._flying.clear()
         for job in fallen:
             job.deaths += 1
             if job.deaths == _DEATHS:
@@ -193,7 +192,11 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Give up what is on its way to workers that are dead, which an older Python would never do."""
+        """Give up what is on its way to workers that are dead, which an older Python would never do.
+
+        Nothing may be cancelled then: an executor that finds a cancelled future as it breaks does not clean up.
+        """
+        self._flying.clear()
         queue = getattr(self._executor, "_call_queue", None)
         if _HOLDS_ON and queue is not None:
             with suppress(OSError):

@@ -18,6 +18,7 @@ __all__ = [
     "PRESET_OF_ARCHITECTURE",
     "WARP_COLUMNS",
     "WARP_ROWS",
+    "WARP_SEGMENT_BYTES",
     "ConfigError",
     "CoreConfig",
     "Element",
@@ -31,6 +32,8 @@ MUXES = ("mux4", "mux3")
 BLOCK_SCALES = ("ue8m0", "ue4m3")
 #: Outputs of a warp.
 WARP_ROWS, WARP_COLUMNS = 16, 8
+#: Bytes of a row of A that one register of each lane of a quad holds: a segment, of which a warp holds two.
+WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
@@ -98,7 +101,7 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Rows, columns and bytes of a step beyond which nothing is built: eight times what the largest known hardware has.
+#: Rows, columns and bytes of a step beyond which nothing is built: far more than any known hardware has.
 _MOST = 256
 
 
@@ -255,6 +258,35 @@ class CoreConfig:
     def term_slots(self) -> int:
         """Slots whose products are aligned, or summed as 8-bit integers: all but those of 4-bit elements alone."""
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
+
+    def require_warp(self) -> None:
+        """Refuse what cannot serve a warp.
+
+        Raises
+        ------
+        ConfigError
+            Its blocks do not fill 16 x 8 outputs, or a step is neither a segment nor two.
+        """
+        if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
+            raise ConfigError(
+                f"rows and columns must divide {WARP_ROWS} and {WARP_COLUMNS} to serve a warp, "
+                f"not {self.rows} and {self.columns}"
+            )
+        if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
+            raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
+
+    def warp_interval(self, steps: int) -> int:
+        """Return the cycles from one 16 x 8 of outputs to the next, of so many steps of K each.
+
+        A step takes a cycle for each block of rows x columns outputs; a later one waits for the first one's results
+        where there are fewer blocks than pipeline stages.
+        """
+        blocks = self.warp_blocks
+        return steps * blocks + (steps - 1) * max(0, self.latency + 1 - blocks)
+
+    def warp_latency(self, steps: int) -> int:
+        """Return the cycles from the operands of 16 x 8 outputs to these."""
+        return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:
         """Whether the datapath has the formats of an instruction, and the selection of a sparse one."""

@@ -1,5 +1,7 @@
 """Verilog of a unit, of a row, of what holds many units and of what feeds them; a unit is emitted once for all."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 from amaranth.lib import wiring
 
@@ -12,10 +14,18 @@ from .unit import Unit
 from .warp import Warp
 from .wgmma import WgmmaWarp
 
-__all__ = ["TOPS", "emit", "unit_instance", "unit_of"]
+__all__ = ["COMPONENTS", "TOPS", "emit", "unit_instance", "unit_of"]
 
 #: What can be emitted.
-TOPS = ("unit", "row", "core", "warp", "wgmma", "tensor_memory")
+COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
+    "unit": Unit,
+    "row": Row,
+    "core": Core,
+    "warp": Warp,
+    "wgmma": WgmmaWarp,
+    "tensor_memory": lambda config: TensorMemoryReader(),
+}
+TOPS = tuple(COMPONENTS)
 
 
 def emit(
@@ -47,15 +57,13 @@ def emit(
     with_unit : bool
         A core or a warp comes with the module of its unit.
     """
-    if top in ("unit", "row"):
-        return _convert({"unit": Unit, "row": Row}[top](config), name, language, platform)
-    if top == "tensor_memory":
-        return _convert(TensorMemoryReader(), name, language, platform)
-    component: Core | Warp | WgmmaWarp
+    component: wiring.Component
     if top == "core":
         component = Core(config, tag_shape, unit_instance(name))
-    else:
+    elif top in ("warp", "wgmma"):
         component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=unit_instance(name))
+    else:
+        return _convert(COMPONENTS[top](config), name, language, platform)
     text = _convert(component, name, language, platform)
     return f"{text}\n{_convert(Unit(config), unit_of(name), language, platform)}" if with_unit else text
 

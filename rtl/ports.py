@@ -17,19 +17,17 @@ from amaranth.lib import data, stream, wiring
 
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .core import Core, tile_layout, tile_result_layout
+from .core import tile_layout, tile_result_layout
+from .emit import COMPONENTS
 from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
-from .row import Row
 from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from .tensor_memory import (
-    TensorMemoryReader,
     tensor_memory_signature,
     tensor_registers_layout,
     tensor_request_layout,
 )
-from .unit import Unit
-from .warp import Warp, warp_operands_layout, warp_result_layout
-from .wgmma import WgmmaWarp, accumulator_layout, wgmma_layout
+from .warp import warp_operands_layout, warp_result_layout
+from .wgmma import accumulator_layout, wgmma_layout
 
 __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
 
@@ -153,14 +151,6 @@ class Port:
     meaning: str
 
 
-_COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
-    "unit": Unit,
-    "row": Row,
-    "core": Core,
-    "warp": Warp,
-    "wgmma": WgmmaWarp,
-    "tensor_memory": lambda config: TensorMemoryReader(),
-}
 #: Where fields are described: functions that return layouts, by what a structure's fields are.
 _LAYOUTS: tuple[Callable[..., Any], ...] = (
     control_layout,
@@ -179,9 +169,8 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     tensor_registers_layout,
     accumulator_layout,
 )
-_SIGNATURES = {
-    "memory": {"wgmma": shared_memory_signature, "tensor_memory": tensor_memory_signature},
-}
+#: Signatures of the memory ports of what has one.
+_MEMORIES = {"wgmma": shared_memory_signature, "tensor_memory": tensor_memory_signature}
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
 _STREAM = {"valid": "The payload is meant.", "ready": "The payload is taken in this cycle, if it is valid."}
 
@@ -198,7 +187,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are looked at
-        component = _COMPONENTS[top](config)
+        component = COMPONENTS[top](config)
         streams = {
             name
             for name, member in component.signature.members.items()
@@ -219,8 +208,8 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         meaning = meanings.get(first, "")
         if first in streams and rest[-1] in _STREAM:
             meaning = _STREAM[rest[-1]]
-        elif rest and first in _SIGNATURES:
-            meaning = described(_SIGNATURES[first][top].__doc__ or "", "Members").get(rest[0], meaning)
+        elif rest and first == "memory":
+            meaning = described(_MEMORIES[top].__doc__ or "", "Members").get(rest[0], meaning)
         kind = _type(member.shape, elements)
         found.append(Port("__".join((first, *rest)), member.flow is wiring.In, kind, meaning))
     return found

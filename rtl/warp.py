@@ -8,7 +8,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .codes import is_wide
-from .config import WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
+from .config import WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .core import Core
 from .round import ResultCode
 from .step import control_layout
@@ -27,8 +27,6 @@ __all__ = [
 
 ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
-#: Bytes of a row of A that one register of each lane of a quad holds.
-_SEGMENT_BYTES = 16
 #: What a block's result must know of its instruction by the time it leaves the core.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
@@ -143,13 +141,7 @@ class Warp(wiring.Component):
     """
 
     def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
-        if ROWS % config.rows or COLUMNS % config.columns:
-            raise ConfigError(
-                f"rows and columns must divide {ROWS} and {COLUMNS} to serve a warp, "
-                f"not {config.rows} and {config.columns}"
-            )
-        if config.step_bytes not in (_SEGMENT_BYTES, 2 * _SEGMENT_BYTES):
-            raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {config.step_bytes}")
+        config.require_warp()
         self.config = config
         self.unit_class = unit_class
         self.row_blocks = ROWS // config.rows
@@ -178,7 +170,7 @@ class Warp(wiring.Component):
         # Issue: block by block, step by step.
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
-        two_steps = config.step_bytes == _SEGMENT_BYTES
+        two_steps = config.step_bytes == WARP_SEGMENT_BYTES
         step = Signal() if two_steps else Const(0)
         last_step = held.long if two_steps else Const(0)
         last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
@@ -215,7 +207,7 @@ class Warp(wiring.Component):
 
         A pipeline of fewer stages than there are blocks has always let it out by then.
         """
-        if self.config.step_bytes != _SEGMENT_BYTES or self.blocks > self.config.latency:
+        if self.config.step_bytes != WARP_SEGMENT_BYTES or self.blocks > self.config.latency:
             return Const(1)
         outstanding = Signal(range(self.config.latency + 1))
         m.d.sync += outstanding.eq(outstanding + issue - collect)
@@ -277,7 +269,7 @@ class Warp(wiring.Component):
         """Bytes 16 h to 16 h + 15 of a row are register 2 h + (row >= 8) of its quad."""
         lanes = [4 * (row % 8) + t for t in range(4)]
         first, second = (Cat(held.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
-        if self.config.step_bytes == _SEGMENT_BYTES:
+        if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(step, second, first)
         return Cat(first, Mux(held.long, second, 0))
 
@@ -287,7 +279,7 @@ class Warp(wiring.Component):
         words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
         sparse, long = held.control.sparse, held.long
         low, high = Cat(words[0], words[1]), Mux(long, Cat(words[2], words[3]), 0)
-        if self.config.step_bytes == _SEGMENT_BYTES:
+        if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(sparse, Mux(step, high, low), Mux(step, words[1], words[0]))
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
@@ -303,7 +295,7 @@ class Warp(wiring.Component):
         narrow_short = Cat(Array(quad)[Cat(Const(upper, 1), f[0])], unused)
         narrow = Mux(held.long, Cat(quad[upper], quad[2 + upper]), narrow_short)
         wide_element = is_wide(self.config, held.control.a)
-        if self.config.step_bytes == _SEGMENT_BYTES:
+        if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(wide_element, Mux(step, wide[16:], wide[:16]), Mux(step, narrow[32:], narrow[:32]))
         return Mux(wide_element, wide, narrow)
 

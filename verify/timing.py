@@ -53,18 +53,10 @@ def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str) -> Cycles | None:
-    """Return what :class:`sptc.rtl.warp.Warp` takes, None for what it does not execute by itself.
-
-    Notes
-    -----
-    A step of K takes a cycle for each block of rows x columns outputs; a later step waits for the first one's results
-    where there are fewer blocks than pipeline stages.
-    """
+    """Return what :class:`sptc.rtl.warp.Warp` takes, None for what it does not execute by itself."""
     if instruction.family != "mma" or instruction.m != WARP_ROWS or not config.holds(instruction):
         return None
     if numerics(instruction, arch).method is Method.EMULATED:
         return None
-    blocks = config.warp_blocks
     steps = unit_steps(config, instruction)
-    interval = steps * blocks + (steps - 1) * max(0, config.latency + 1 - blocks)
-    return Cycles(interval, interval + config.latency + 1)
+    return Cycles(config.warp_interval(steps), config.warp_latency(steps))

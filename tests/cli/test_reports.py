@@ -50,7 +50,7 @@ def test_a_run_that_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert first in output
     annotation, notice = errors.splitlines()
     assert annotation.startswith("::error title=sptc run%3A mma")
-    assert annotation.endswith(f"%0A{first}".replace("%0A%", "%0A"))
+    assert annotation.endswith(f"%0A{first}")
     assert notice == "::notice title=sptc run::0 right, 1 wrong"
 
 

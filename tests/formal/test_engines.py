@@ -100,7 +100,14 @@ def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "late", "result"),
-    [((), None, "proved"), ((0,), None, "broken"), ((2,), None, "broken"), ((), 0, "undecided"), ((), 2, "undecided")],
+    [
+        ((), None, "proved"),
+        ((0,), None, "broken"),
+        ((2,), None, "broken"),
+        ((), 0, "undecided"),
+        ((), 2, "undecided"),
+        ((2,), 0, "broken"),
+    ],
 )
 def test_claims_that_are_too_much_at_once(
     wrong: tuple[int, ...], late: int | None, result: str, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +194,19 @@ def far(h: Harness) -> None:
 def test_what_takes_too_long_is_undecided(build: Callable[[Harness], None]) -> None:
     outcome = settled(build, seconds=0.2)
     assert (outcome.result, outcome.trace, outcome.covers) == ("undecided", None, {})
+
+
+def test_a_cover_that_takes_too_long_is_undecided() -> None:
+    """Rather than never reached."""
+
+    def build(h: Harness) -> None:
+        h.clocked()
+        count = Signal(32, name="count")
+        h.m.d.sync += count.eq(count + 1)
+        h.claim("same", count == count)
+        h.cover("far", count == 1 << 30)
+
+    assert settled(build, cycles=1 << 31, seconds=0.2).result == "undecided"
 
 
 def counting(limit: int) -> Callable[[Harness], None]:

@@ -18,7 +18,9 @@ from sptc.tests.hostile.mutation import mutated_text
 SHARE, SHARES, QUICK = 500, 20, 150
 #: What a command may take beside what the process holds already; how long, since some words ask for days of work, until
 #: it is interrupted; and how long it may then take to end.
-MEMORY, SECONDS, PATIENCE = 3 << 30, 60, 20
+MEMORY, SECONDS, PATIENCE = 3 << 30, 120, 20
+#: Only a number of at least so much asks for work of more than those seconds.
+MUCH = 100
 MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: Lines that are right as they stand; in capitals, the files that they read or write.
 LINES = (
@@ -144,6 +146,13 @@ def status_of(words: list[str]) -> int:
         return int(left.code or 0)
 
 
+def is_much(word: str) -> bool:
+    try:
+        return int(word) >= MUCH
+    except ValueError:
+        return False
+
+
 def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
     found = {0: 0, 1: 0, 2: 0, 130: 0}
     for number in range(count):
@@ -158,6 +167,7 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
         assert status in found, (words, said.err)
         found[status] += 1
         if status == 130:  # on the way it may have said how far it is
+            assert any(map(is_much, words)), (words, f"no end in {SECONDS} seconds")
             assert said.err.endswith("interrupted\n"), (words, said.err)
             continue
         assert (status == 2) == bool(said.err.strip()) or status == 1, (words, status, said.err)

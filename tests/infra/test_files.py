@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -46,6 +47,23 @@ def test_a_link_is_followed(exists: bool, tmp_path: Path) -> None:
     move_whole(tmp_path / "made", second)
     assert target.read_bytes() == b"newest"
     assert sorted(tmp_path.rglob("*")) == [folder, target, link, second]
+
+
+def test_a_link_to_another_file_system_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, target, link = tmp_path / "made", tmp_path / "target", tmp_path / "link"
+    made.write_bytes(b"made")
+    link.symlink_to(target)
+    right = Path.replace
+
+    def replace(self: Path, to: Path) -> Path:
+        if self == made:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return right(self, to)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    move_whole(made, link)
+    assert target.read_bytes() == b"made"
+    assert sorted(tmp_path.iterdir()) == [link, target]
 
 
 def test_a_device_stays_one(tmp_path: Path) -> None:
@@ -111,3 +129,6 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=rf"cannot be written \({reason}\)$"):
             write_whole(path, b"")
     assert list(tmp_path.iterdir()) == [circle]
+    (tmp_path / "made").touch()
+    with pytest.raises(FileError, match=r"circle cannot be written \(Too many levels of symbolic links\)$"):
+        move_whole(tmp_path / "made", circle)
