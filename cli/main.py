@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,13 @@ def _hint(message: str) -> str:
 
 #: Letters of a message beyond which nobody reads.
 _LONGEST = 2_000
+
+
+def _can_be_passed(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
 
 
 def _in_one_line(message: object) -> str:
@@ -77,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gemm.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)
-    if word := next((word for word in arguments or () if "\0" in word), None):
-        parser.error(f"{word!r} holds a NUL, which no word of a command line can")
+    if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
+        parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()
         return 0

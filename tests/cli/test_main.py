@@ -40,3 +40,9 @@ def test_near_misses(words: list[str], meant: str | None, capsys: pytest.Capture
 
 def test_a_long_word_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(said(["presets", "--" + "json" * 5_000], capsys)) < 2_100
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\ud800.STATE"])
+def test_what_no_word_can_hold(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No shell gives such a word, but a caller of ``main`` may."""
+    assert "holds what no word of a command line can" in said(["campaign", "--state", word], capsys)
