@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import sptc
-from sptc.cli import main
+from sptc.cli import hardware, main
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.emit import TOPS
 from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
 
@@ -246,3 +247,8 @@ def test_bad_words(
     assert len(errors.splitlines()) == 1
     assert message in errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tops() -> None:
+    """The parser, which does not import Amaranth, names every top."""
+    assert hardware._TOPS == TOPS
