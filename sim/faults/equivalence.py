@@ -3,12 +3,14 @@
 import re
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from ...errors import BackendError
 from ...infra.abc import run_abc
 from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
-from .mutants import FLAT, READ, Fault
+from .mutants import FLAT, Fault
 
 __all__ = ["Verdict", "settled"]
 
@@ -20,6 +22,11 @@ _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 _NARROW = "wreduce\nopt_clean\n"
 #: Such parts become ports: what enters them is compared, what leaves them is the same.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
+#: Of the faulty cell's outputs, made a port, and nothing else.
+_CELL = "delete -output {top}/o:* {top}/w:{port} %d\nopt_clean -purge\nopt_expr\nopt_clean\n"
+_ANSWER = "answer_of_the_faulty_cell"
+#: Ports that a cell may have for its answer to be all that leaves it.
+_PORTS = {*"ABSDYQ", "CLK", "EN", "SRST", "ARST"}
 _BOTH = "design -copy-from right -as right right\ndesign -copy-from faulty -as faulty faulty\n"
 _INDUCTION = (
     _BOTH + "equiv_make right faulty both\nhierarchy -top both\nsimplemap\nopt_expr\nopt_merge\nopt_clean\n"
@@ -47,13 +54,21 @@ class Verdict(Enum):
     UNDECIDED = "undecided"
 
 
+class _Way(NamedTuple):
+    """A way to compare: which file the design is in, and what is done with either side first."""
+
+    file: str
+    prepare: str
+
+
 def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
     """Say whether a fault can change any output, whatever is driven that the design's assumptions allow.
 
-    First by induction: the two sides share their inputs and, in the cycle before, their registers; that registers and
-    outputs agree again is proved. Where that fails, since it starts from registers that nothing can leave so, ABC
-    looks for a run from cleared registers that tells the sides apart, or proves that there is none. Of an array's
-    units it is enough that they are given the same.
+    First at the faulty cell: if nothing that is ever driven makes it answer otherwise, all else is the same. Then by
+    induction: the two sides share their inputs and, in the cycle before, their registers; that registers and outputs
+    agree again is proved. Where that fails, since it starts from registers that nothing can leave so, ABC looks for a
+    run from cleared registers that tells the sides apart, or proves that there is none. Of an array's units it is
+    enough that they are given the same.
 
     Parameters
     ----------
@@ -66,41 +81,63 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
     timeout : float
         Seconds after which each search is given up.
     """
-    closed = _CLOSED.format(top=top, part=unit_of(top))
-    ways = [closed, _WHOLE] if f"module \\{unit_of(top)}\n" in (folder / FLAT).read_text(encoding="utf-8") else [_WHOLE]
-    if any(_by_induction(top, fault, folder, timeout, way) for way in ways):
-        return Verdict.EQUIVALENT
-    found = Verdict.UNDECIDED
-    for way in ways:
-        found = _by_search(top, fault, folder, timeout, way)
-        if found is Verdict.EQUIVALENT:
-            break
+    text = (folder / FLAT).read_text(encoding="utf-8")
+    closed = [_CLOSED.format(top=top, part=unit_of(top))] if f"module \\{unit_of(top)}\n" in text else []
+    ways = [_Way(f"../{FLAT}", prepare) for prepare in (*closed, _WHOLE)]
+    with TemporaryDirectory(dir=folder) as scratch:
+        place = Path(scratch)
+        at_cell = _at_cell(top, fault, text, place, ways[0].prepare)
+        if at_cell and _by_search(top, fault, place, timeout, at_cell) is Verdict.EQUIVALENT:
+            return Verdict.EQUIVALENT
+        if any(_by_induction(top, fault, place, timeout, way) for way in ways):
+            return Verdict.EQUIVALENT
+        found = Verdict.UNDECIDED
+        for way in ways:
+            found = _by_search(top, fault, place, timeout, way)
+            if found is Verdict.EQUIVALENT:
+                break
     return found
 
 
-def _sides(top: str, fault: Fault, prepare: str, finish: str) -> str:
+def _at_cell(top: str, fault: Fault, text: str, place: Path, prepare: str) -> _Way | None:
+    """Write the design with the answer of the faulty cell at a port, unless something else leaves the cell too."""
+    start = text.index(f"module \\{top}\n")
+    end = text.index("\nend\n", start) + 1
+    found = re.search(rf"^  cell \S+ {re.escape(fault.cell)}\n(.*?)^  end\n", text[start:end], re.DOTALL | re.MULTILINE)
+    connected = dict(re.findall(r"^    connect \\(\S+) (.*)$", found[1] if found else "", re.MULTILINE))
+    width = re.search(r"^    parameter \\(?:Y_)?WIDTH (\d+)$", found[1] if found else "", re.MULTILINE)
+    answer = connected.get("Y", connected.get("Q"))
+    if answer is None or not connected.keys() <= _PORTS:
+        return None
+    port = f"  wire width {width[1] if width else 1} output 1000000 \\{_ANSWER}\n  connect \\{_ANSWER} {answer}\n"
+    (place / "cell.il").write_text(text[:end] + port + text[end:], encoding="utf-8")
+    return _Way("cell.il", prepare + _CELL.format(top=top, port=_ANSWER))
+
+
+def _sides(top: str, fault: Fault, way: _Way, finish: str) -> str:
     return "".join(
-        f"{READ}chformal -lower\n{command}\n{_NARROW}{prepare}rename {top} {name}\n{finish}design -stash {name}\n"
+        f"read_rtlil {way.file}\nchformal -lower\n{command}\n{_NARROW}{way.prepare}rename {top} {name}\n{finish}"
+        f"design -stash {name}\n"
         for name, command in (("right", ""), ("faulty", fault.command))
     )
 
 
-def _by_induction(top: str, fault: Fault, folder: Path, timeout: float, prepare: str) -> bool:
+def _by_induction(top: str, fault: Fault, place: Path, timeout: float, way: _Way) -> bool:
     try:
-        run_yosys(folder, _sides(top, fault, prepare, _HIDE) + _INDUCTION, timeout)
+        run_yosys(place, _sides(top, fault, way, _HIDE) + _INDUCTION, timeout)
     except BackendError:
         return False
     return True
 
 
-def _by_search(top: str, fault: Fault, folder: Path, timeout: float, prepare: str) -> Verdict:
+def _by_search(top: str, fault: Fault, place: Path, timeout: float, way: _Way) -> Verdict:
     try:
-        run_yosys(folder, _sides(top, fault, prepare, "") + _BOTH + _MITER, timeout)
+        run_yosys(place, _sides(top, fault, way, "") + _BOTH + _MITER, timeout)
     except BackendError:
         return Verdict.UNDECIDED
     for search in _SEARCHES:
         try:
-            printed = run_abc(folder, "miter.aig", search.format(seconds=int(timeout)), timeout)
+            printed = run_abc(place, "miter.aig", search.format(seconds=int(timeout)), timeout)
         except (BackendError, TimeoutError):
             continue
         if "Property proved" in printed or "UNSATISFIABLE" in printed:

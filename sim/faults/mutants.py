@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import BackendError
 from ...infra.yosys import run_yosys
 
-__all__ = ["FLAT", "READ", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
+__all__ = ["FLAT", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
 #: Port that selects the active fault; zero selects none.
 SELECT = "active_fault"
@@ -38,7 +38,7 @@ _LEAST = 4
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
 #: The design as its faults name it, in a file: Yosys numbers cells anew each time that it flattens.
 FLAT = "flat.il"
-READ = f"read_rtlil {FLAT}\n"
+_READ = f"read_rtlil {FLAT}\n"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Fault:
     number: int
     component: str
     command: str
+
+    @property
+    def cell(self) -> str:
+        """Name of the cell that it is in."""
+        return self.command.split()[6]
 
     def __str__(self) -> str:
         return self.command.removeprefix("mutate -mode ")
@@ -135,7 +140,7 @@ def mutated(
     areas = _areas(cells, folder, whole)
     faults = _drawn(areas, count, seed, folder)
     apply = "".join(f"{fault.command} -ctrl {SELECT} {_SELECT_BITS} {fault.number}\n" for fault in faults)
-    run_yosys(folder, f"{READ}chformal -remove\n{apply}write_verilog -noattr faulty.v\n")
+    run_yosys(folder, f"{_READ}chformal -remove\n{apply}write_verilog -noattr faulty.v\n")
     return Netlist((folder / "faulty.v").read_text(encoding="utf-8"), faults, areas)
 
 
@@ -174,7 +179,7 @@ def _cells_of(path: str, top: str) -> str:
 def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]:
     """Return the estimated transistors of each component."""
     marks = "".join(f'select {of_one}\nsetattr -set submod "{name}"\nselect -clear\n' for name, of_one in cells.items())
-    run_yosys(folder, READ + "chformal -remove\n" + (f"blackbox {whole}\n" if whole else "") + marks + _GATES)
+    run_yosys(folder, _READ + "chformal -remove\n" + (f"blackbox {whole}\n" if whole else "") + marks + _GATES)
     modules = json.loads((folder / "areas.json").read_text(encoding="utf-8"))["modules"]
     areas = {}
     for name in cells:
@@ -193,7 +198,7 @@ def _shares(areas: Sequence[int], count: int) -> list[int]:
 
 def faulty_verilog(fault: Fault, folder: Path) -> str:
     """Return the design with one fault for good, without the selecting port; `folder` is where the fault was drawn."""
-    run_yosys(folder, f"{READ}chformal -remove\n{fault.command}\nwrite_verilog -noattr single.v\n")
+    run_yosys(folder, f"{_READ}chformal -remove\n{fault.command}\nwrite_verilog -noattr single.v\n")
     return (folder / "single.v").read_text(encoding="utf-8")
 
 

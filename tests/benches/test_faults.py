@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Instance, Module, Signal
+from amaranth.hdl import Assume, Instance, Module, Mux, Signal
 from sptc.errors import BackendError
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
@@ -208,6 +208,36 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
     mutated(text, "bench", {"whole": REST}, 1, 0, tmp_path, whole="bench_unit")
     found = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 20.0)
     assert (found is Verdict.EQUIVALENT) == same
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [
+        ("const0 -port A -portbit 1", True),  # 7 would be taken for 5, but never comes
+        ("const1 -port A -portbit 1", False),
+        ("const0 -port A -portbit 2", False),
+        ("inv -port Y -portbit 0", False),
+    ],
+)
+def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, same: bool) -> None:
+    """What it may be given decides, a register later too; that it answers otherwise is no verdict on the outputs."""
+    code, held, result, m = Signal(3, name="code"), Signal(3), Signal(4, name="result"), Module()
+    m.submodules.assumption = assumption = Module()
+    assumption.d.comb += Assume(code < 7)
+    m.d.sync += held.eq(code)
+    m.d.comb += result.eq(Mux(held == 5, held, 9))
+    mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
+    monkeypatch.setattr(equivalence, "_by_induction", lambda *_: False)
+    search = equivalence._by_search
+
+    def at_cell(top: str, fault: Fault, folder: Path, timeout: float, way: Any) -> Verdict:
+        return search(top, fault, folder, timeout, way) if way.file == "cell.il" else Verdict.UNDECIDED
+
+    monkeypatch.setattr(equivalence, "_by_search", at_cell)
+    (cell,) = re.findall(r"cell \$eq (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
+    mode, rest = command.split(maxsplit=1)
+    fault = Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")
+    assert settled("bench", fault, tmp_path, 60.0) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
 
 
 @pytest.mark.regression

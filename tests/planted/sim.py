@@ -273,6 +273,18 @@ def _(equivalence: Any, change: Change) -> None:
     change(equivalence, "_INDUCTION", text)
 
 
+@fault("sim.equivalence.cell", "sim.faults.equivalence")
+def _(equivalence: Any, change: Change) -> None:
+    """A cell that may answer otherwise is taken to answer the same."""
+    right = equivalence._by_search
+
+    def by_search(top: str, fault: Any, folder: Any, timeout: float, way: Any) -> Any:
+        found = right(top, fault, folder, timeout, way)
+        return equivalence.Verdict.EQUIVALENT if way.file == "cell.il" and found.value == "told apart" else found
+
+    change(equivalence, "_by_search", by_search)
+
+
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
     """The design with one fault for good has none."""
