@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..errors import FileError, InstructionError
+from ..gpu.cycles import arrangements, beside_each_other, chosen, measure, table
 from ..gpu.device import Device, device
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
@@ -67,6 +68,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
     record.set_defaults(execute=_record)
+
+    cycles = actions.add_parser(
+        "cycles",
+        help="count the cycles that instructions take",
+        description="Repeat instructions on one SM and count the cycles from one to the next: alone and on more warps, "
+        "in groups that overlap and that do not, A in registers and in shared memory, with every swizzle, and wgmma "
+        "beside mma. Operands are zero; emulated instructions are left out.",
+    )
+    cycles.add_argument(
+        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every kind that the GPU has)"
+    )
+    cycles.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where to")
+    cycles.set_defaults(execute=_cycles)
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -143,6 +157,22 @@ def _record(options: argparse.Namespace) -> int:
             raise FileError(f"{path} cannot be written ({error.strerror})") from None
         files += 1
     print(f"{files} register files in {options.folder}, recorded on {recorded}")
+    return 0
+
+
+def _cycles(options: argparse.Namespace) -> int:
+    require_writable(options.output)
+    held = device()
+    instructions = [parse(text) for text in dict.fromkeys(options.instruction)] or [*chosen(held.arch)]
+    for instruction in instructions:
+        require_architecture(instruction, held.arch)
+    alone = [(loop,) for instruction in instructions for loop in arrangements(instruction)]
+    work = [*alone, *beside_each_other(instructions)]
+    found = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
+    about = f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    write_whole(options.output, table(about, found).encode())
+    if str(options.output) != "-":
+        print(f"{len(found)} measurements of {len(instructions)} instructions in {options.output}")
     return 0
 
 

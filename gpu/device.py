@@ -18,7 +18,7 @@ from ..isa.operands import HeldOperands, Immediates
 from ..isa.variants import ARCHITECTURES
 from .ptx import ENTRY, kernel
 
-__all__ = ["Device", "device", "execute"]
+__all__ = ["Device", "device", "execute", "load_cupy"]
 
 Registers = NDArray[np.uint32]
 #: Threads of a CTA of warps; a CTA of ``wgmma`` is one warpgroup.
@@ -58,7 +58,7 @@ def device() -> Device:
     BackendError
         CuPy or a GPU is missing, or the GPU has none of the instructions.
     """
-    cupy, reason = _cupy(), ""
+    cupy, reason = load_cupy(), ""
     try:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
         cuda = cupy.cuda.runtime.driverGetVersion()
@@ -101,7 +101,7 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
     require_architecture(instruction, gpu.arch)
     if arch != gpu.arch:
         raise BackendError(f"{arch} was asked for, but the GPU, {gpu.name}, is {gpu.arch}")
-    cupy = _cupy()
+    cupy = load_cupy()
     arrays = {name: np.ascontiguousarray(array) for name, array in held.arrays.items()}
     image_bytes = 0
     if instruction.family == "wgmma":
@@ -150,7 +150,7 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(kernel(instruction, arch, immediates), encoding="ascii")
-        function = _cupy().RawModule(path=str(path)).get_function(ENTRY)
+        function = load_cupy().RawModule(path=str(path)).get_function(ENTRY)
         function.compile()
     return function
 
@@ -164,7 +164,8 @@ def _driver() -> str:
     return found[1] if found else ""
 
 
-def _cupy() -> Any:
+def load_cupy() -> Any:
+    """Return the module, which only an extra brings."""
     try:
         return importlib.import_module("cupy")
     except ImportError as error:

@@ -5,18 +5,18 @@ Every thread of a case loads its registers, all execute the instruction once, an
 copied into shared memory, and descriptors moved to where that begins.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..isa.formats import FORMATS
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import Immediates
 
-__all__ = ["ENTRY", "kernel", "target"]
+__all__ = ["ENTRY", "VERSION", "group", "indented", "kernel", "target"]
 
 ENTRY = "run"
 #: The first version of PTX that knows the instructions, that of CUDA 12.8; and what it takes for the one that is newer.
-_VERSION, _NEWEST_VERSION = "8.7", "9.1"
+VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that only their own targets have.
@@ -51,7 +51,7 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
     Source: PTX ISA 9.7.14.5 and 9.7.14.6 (mma), 9.7.15.5 and 9.7.15.6 (wgmma: fences, commit and wait around it).
     """
     newest = instruction.kind == "mxf4nvf4" and instruction.scale_format is FORMATS["ue8m0"]
-    version = _NEWEST_VERSION if newest and instruction.scale_size == _NEWEST_SCALES else _VERSION
+    version = _NEWEST_VERSION if newest and instruction.scale_size == _NEWEST_SCALES else VERSION
     body = _warpgroup(instruction, immediates) if instruction.family == "wgmma" else _warp(instruction, immediates)
     shared = ".extern .shared .align 1024 .b8 image[];\n" if instruction.family == "wgmma" else ""
     return f"""\
@@ -66,14 +66,15 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
   .reg .pred %outside, %adds, %more;
   .reg .b32 %thread, %cta, %local, %size, %limit, %offset, %first, %bytes;
   .reg .b64 %address, %wide, %global_image, %place, %start;
-{_indented(body)}
+{indented(body)}
 done:
   ret;
 }}
 """
 
 
-def _indented(lines: Iterator[str]) -> str:
+def indented(lines: Iterable[str]) -> str:
+    """Join the lines of a body, in which labels stand out."""
     return "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
 
 
@@ -108,7 +109,8 @@ def _address(name: str, count: int) -> Iterator[str]:
     yield "add.u64 %address, %address, %wide;"
 
 
-def _group(name: str, count: int) -> str:
+def group(name: str, count: int) -> str:
+    """Spell registers with numbers behind a name as one operand."""
     return f"{{{', '.join(f'%{name}{index}' for index in range(count))}}}"
 
 
@@ -121,7 +123,7 @@ def _warp(instruction: Instruction, immediates: Immediates) -> Iterator[str]:
     for name, count in counts.items():
         yield from _load(name, count)
     yield f".reg .b32 %result<{accumulators}>;"
-    operands = [_group("result", accumulators), *(_group(name, counts[name]) for name in ("a", "b", "c"))]
+    operands = [group("result", accumulators), *(group(name, counts[name]) for name in ("a", "b", "c"))]
     if instruction.sparse:
         operands += ["%e0", f"0x{immediates.sparsity_selector:x}"]
     if instruction.scale_size:
@@ -139,10 +141,10 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
     if immediates.a_in_registers:
         count = a_fragment(instruction).registers
         yield from _load("a", count)
-        a = _group("a", count)
+        a = group("a", count)
     yield from _copy_image(instruction.threads)
     yield from _descriptors(("b",) if immediates.a_in_registers else ("a", "b"))
-    operands = [_group("c", accumulators), a, "%descriptor_b"]
+    operands = [group("c", accumulators), a, "%descriptor_b"]
     if instruction.sparse:
         yield from _load("e", 1)
         operands += ["%e0", f"0x{immediates.sparsity_selector:x}"]

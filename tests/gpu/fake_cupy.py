@@ -63,6 +63,32 @@ class FakeKernel:
         self.cupy.memory[d][...] = result ^ np.uint32(self.cupy.wrong)
 
 
+class FakeLoops:
+    """A kernel of loops on an SM where each instruction of a loop takes a number of cycles of its own."""
+
+    def __init__(self, cupy: "FakeCupy", text: str) -> None:
+        self.cupy = cupy
+        self.loops = [_OPERANDS.findall(part) for part in text.split("round:")[1:]]
+        borders = [int(border) for border in re.findall(r"setp.ge.u32 %beyond, %warp, (\d+);", text)]
+        threads = int(re.search(r"\.maxntid (\d+)", text)[1])
+        ends = [*borders, threads // 32]
+        self.warps = [range(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+
+    def compile(self) -> None:
+        if self.cupy.refuses:
+            raise self.cupy.cuda.driver.CUDADriverError(self.cupy.refuses)
+
+    def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+        counts, results, times = arguments
+        assert (grid, block) == ((1,), (32 * self.warps[-1].stop,))
+        assert counts.shape == (self.warps[-1].stop, 2)
+        assert results.shape == (self.warps[-1].stop, 32)
+        for number, (instructions, warps) in enumerate(zip(self.loops, self.warps, strict=True)):
+            rounds = int(times) * (1 if number == 0 else self.cupy.turns)
+            for warp in warps:
+                counts[warp] = 1000 + 3 * warp + rounds * len(instructions) * self.cupy.interval, rounds
+
+
 class FakeCupy(types.ModuleType):
     """What of CuPy is used.
 
@@ -72,12 +98,17 @@ class FakeCupy(types.ModuleType):
         Bits that are flipped in every word of a result.
     refuses : str
         What the driver says when it loads a kernel.
+    interval : int
+        Cycles of each instruction of a loop.
+    turns : int
+        How often a loop goes round that runs beside another one, while that one does so once.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:
         super().__init__("cupy")
         self.memory: dict[int, np.ndarray] = {}
         self.wrong, self.refuses, self.uint32 = 0, "", np.uint32
+        self.interval, self.turns, self.uint64, self.zeros = 24, 3, np.uint64, np.zeros
         runtime_error, driver_error = type("CUDARuntimeError", (RuntimeError,), {}), type("Driver", (RuntimeError,), {})
 
         def described(_device: int) -> dict[str, Any]:
@@ -101,9 +132,10 @@ class FakeCupy(types.ModuleType):
     def empty(self, shape: tuple[int, ...], dtype: type) -> FakeArray:
         return FakeArray(self.memory, np.full(shape, 0xDEADBEEF, dtype))
 
-    def asnumpy(self, array: FakeArray) -> np.ndarray:
-        return array.array
+    def asnumpy(self, array: FakeArray | np.ndarray) -> np.ndarray:
+        return array.array if isinstance(array, FakeArray) else array.copy()
 
     def RawModule(self, *, path: str) -> types.SimpleNamespace:  # noqa: N802
         text = Path(path).read_text(encoding="ascii")
-        return types.SimpleNamespace(get_function=lambda name: FakeKernel(self, text) if f" {name}(" in text else None)
+        kinds = {"run": FakeKernel, "count_cycles": FakeLoops}
+        return types.SimpleNamespace(get_function=lambda name: kinds[name](self, text) if f" {name}(" in text else None)

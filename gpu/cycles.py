@@ -1,0 +1,186 @@
+"""What instructions take on the GPU of this machine, in cycles of an SM's clock."""
+
+import csv
+import io
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..isa.instructions import Instruction, every_instruction
+from ..isa.numerics import Method, numerics
+from .device import device, load_cupy
+from .loops import ENTRY, WORDS, Loop, kernel
+
+__all__ = ["COLUMNS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
+
+#: Times round of a shorter and a longer run, whose difference knows nothing of how a run begins and ends.
+_TIMES = (64, 192)
+_RUNS = 5
+#: Warps of an SM that share one of its four tensor cores: a fourth of them.
+_TENSOR_CORES = 4
+_WARPGROUP = 4
+_LANES = 32
+#: Numbers of columns of ``wgmma``; the most whose accumulators fit the registers three times; a pattern of 128 bytes.
+_SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+_SMALL, _PATTERN = 128, 64
+#: Formats that stand for those which differ in sign alone, or in how exponent and fraction share the bits.
+_ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
+#: What is in a line of a table.
+COLUMNS = (
+    *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "group", "pending"),
+    *("beside", "beside_warps", "cycles"),
+)
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What one loop took.
+
+    Attributes
+    ----------
+    loop : Loop
+        What was done.
+    beside : Loop or None
+        What ran on further warps of the SM meanwhile.
+    cycles : float
+        From one instruction to the next on a tensor core; of ``wgmma``, which occupies all four, on the SM. Infinite if
+        the other loop left it no turn.
+    """
+
+    loop: Loop
+    beside: Loop | None
+    cycles: float
+
+
+def chosen(arch: str) -> Iterator[Instruction]:
+    """Yield the instructions that are measured.
+
+    Those that differ in signs, in clamping, or in an fp8 format alone take the same. Emulated ones are sequences that
+    the assembler weaves into what is around them; a loop of them says nothing of one.
+    """
+    for i in every_instruction():
+        wanted = i.a == i.b and i.a.name in _ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
+        if wanted and arch in i.architectures and numerics(i, arch).method is not Method.EMULATED:
+            yield i
+
+
+def arrangements(instruction: Instruction) -> Iterator[Loop]:
+    """Yield the loops that say what there is to know of an instruction.
+
+    Of ``mma``: a warp whose instructions wait for each other, then more warps with eight accumulators each. Of
+    ``wgmma``, with A in registers and in shared memory: groups of eight that overlap, groups of eight and less that do
+    not; then two and three warpgroups; where N fills whole patterns, f16 with every swizzle and MN-major operands.
+    """
+    if instruction.family == "mma":
+        yield Loop(instruction, 1, group=32)
+        yield from (Loop(instruction, warps, accumulators=8, group=32) for warps in (4, 8, 16))
+        return
+    for a_from in ("registers", "shared"):
+        plain = Loop(instruction, _WARPGROUP, a_from=a_from)
+        yield plain
+        yield from (replace(plain, group=group, pending=0) for group in (8, 4, 2, 1))
+        yield replace(plain, warps=2 * _WARPGROUP)
+        if instruction.n <= _SMALL:
+            yield replace(plain, warps=3 * _WARPGROUP)
+        if instruction.n % _PATTERN == 0 and instruction.a.name == "f16":
+            of_a = (0, 1) if a_from == "shared" else (0,)
+            for swizzle, a, b in product(("none", "32B", "64B", "128B"), of_a, (0, 1)):
+                varied = replace(plain, swizzle=swizzle, transposed=(a, b))
+                if varied != plain:
+                    yield varied
+
+
+def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
+    """Yield loops of ``wgmma.sp``, each with one of ``mma`` that other warps go round meanwhile; f16 and f32."""
+    given = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
+    warps = [i for i in given if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
+    warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]
+    for i, a_from, other in product(given, ("registers", "shared"), warps):
+        if i.family == "wgmma" and i.sparse and i.n % _PATTERN == 0:
+            yield Loop(i, _WARPGROUP, a_from=a_from), Loop(other, _WARPGROUP, accumulators=8, group=32)
+
+
+def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
+    """Count the cycles of a loop, and of another one that runs beside it.
+
+    Parameters
+    ----------
+    loop, beside : Loop
+        What is done.
+
+    Returns
+    -------
+    tuple of Cycles
+        Of each: the median of a few runs.
+
+    Raises
+    ------
+    BackendError
+        There is no GPU, or it does not run the loops.
+    """
+    gpu, cupy, instruction = device(), load_cupy(), loop.instruction
+    loops = [loop, *([beside] if beside else [])]
+    try:
+        runs = _runs(cupy, kernel(loops, gpu.arch), sum(one.warps for one in loops))
+    except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise BackendError(f"the GPU, {gpu.name}, does not run {instruction} ({error})") from None
+    others = (beside, loop)
+    return tuple(
+        Cycles(one, other, float(np.median([_slope(*pair, part, one) for pair in runs])))
+        for one, other, part in zip(loops, others, _parts(loops), strict=False)
+    )
+
+
+def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return what each warp of a kernel counted in a shorter and in a longer run, a few times."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "loops.ptx"
+        path.write_text(text, encoding="ascii")
+        function = cupy.RawModule(path=str(path)).get_function(ENTRY)
+        function.compile()
+    counts = cupy.zeros((warps, WORDS), cupy.uint64)
+    results = cupy.zeros((warps, _LANES), cupy.uint32)
+
+    def run(times: int) -> NDArray[np.float64]:
+        function((1,), (_LANES * warps,), (counts, results, np.uint32(times)))
+        found: NDArray[np.float64] = cupy.asnumpy(counts).astype(np.float64)
+        return found
+
+    run(_TIMES[0])
+    return [(run(_TIMES[0]), run(_TIMES[1])) for _ in range(_RUNS)]
+
+
+def _parts(loops: Sequence[Loop]) -> Iterator[slice]:
+    first = 0
+    for loop in loops:
+        yield slice(first, first + loop.warps)
+        first += loop.warps
+
+
+def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slice, loop: Loop) -> float:
+    """Return the cycles of the rounds by which the longer run is longer, for each instruction of a tensor core."""
+    cycles, rounds = (longer[part] - shorter[part]).mean(axis=0)
+    sharing = max(1, loop.warps // _TENSOR_CORES)
+    return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf
+
+
+def table(about: str, found: Iterable[Cycles]) -> str:
+    """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
+    text = io.StringIO(newline="")
+    text.write(f"# {about}\n")
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for one in found:
+        loop, other = one.loop, one.beside
+        of_memory = (loop.a_from, loop.swizzle) if loop.instruction.family == "wgmma" else ("", "")
+        others = (other.instruction, other.warps) if other else ("", "")
+        repeated = (loop.warps, loop.accumulators, loop.group, loop.pending)
+        lines.writerow([loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"])
+    return text.getvalue()

@@ -1,0 +1,264 @@
+"""Kernels that repeat an instruction and count the cycles that it takes, as PTX text.
+
+Warps of one CTA, on one SM, execute the instruction over and over on accumulators of their own; operands and shared
+memory are zero, which changes no cycle. Another instruction may run on further warps until the first are done. Each
+warp writes how many cycles of the SM's clock it took, and how many times it went round.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ..isa.instructions import Instruction
+from ..isa.memory import SWIZZLES, UNIT_BYTES, encode_descriptor
+from .ptx import VERSION, group, indented, target
+
+__all__ = ["ENTRY", "WORDS", "Loop", "kernel"]
+
+ENTRY = "count_cycles"
+#: What a warp writes: cycles, and times round.
+WORDS = 2
+#: Nibbles that every rule defines.
+_LEGAL = "0x44444444"
+#: Patterns of every swizzle start at multiples of this.
+_PATTERN_BYTES = 1024
+_LANES = 32
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What some warps of an SM do over and over.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``.
+    warps : int
+        How many do so; of ``wgmma``, four for each warpgroup.
+    accumulators : int
+        Independent ones of a warp, used in turn.
+    group : int
+        Instructions once round; of ``wgmma``, a commit group.
+    pending : int
+        Of ``wgmma``: groups that may be under way while the next is issued.
+    a_from : str
+        ``"registers"`` or ``"shared"``.
+    swizzle : str
+        Of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
+    transposed : tuple of int
+        Of ``wgmma``: whether A and B in shared memory are MN-major.
+    """
+
+    instruction: Instruction
+    warps: int
+    accumulators: int = 1
+    group: int = 8
+    pending: int = 1
+    a_from: str = "registers"
+    swizzle: str = "128B"
+    transposed: tuple[int, int] = (0, 0)
+
+
+def kernel(loops: Sequence[Loop], arch: str) -> str:
+    """Return the PTX of a kernel.
+
+    Parameters
+    ----------
+    loops : sequence of Loop
+        What the CTA's warps do, in their order. The first goes round as often as the kernel is asked to, the others
+        until it is done.
+    arch : str
+        Architecture that it is for.
+
+    Returns
+    -------
+    str
+        A module with the entry :data:`ENTRY`. Its parameters: where each warp writes :data:`WORDS` numbers of 64 bits,
+        where each thread writes a word, and how often the first loop goes round.
+
+    Notes
+    -----
+    Source: PTX ISA 9.7.14 (mma), 9.7.15 (wgmma: fences, commit and wait).
+    """
+    images = [_Image(loop) for loop in loops]
+    warps, parts = 0, []
+    for number, (loop, image) in enumerate(zip(loops, images, strict=True)):
+        warps += loop.warps
+        if number < len(loops) - 1:
+            parts += [f"setp.ge.u32 %beyond, %warp, {warps};", f"@%beyond bra next{number};"]
+        parts += ["{", *_loop(loop, image, until_done=number > 0), "}", "bra done;", f"next{number}:"]
+    threads = _LANES * warps
+    size = max(4 * threads, *(image.size for image in images))
+    return f"""\
+.version {VERSION}
+.target {target(arch)}
+.address_size 64
+.shared .align {_PATTERN_BYTES} .b8 image[{size}];
+.shared .align 4 .b32 finished;
+.visible .entry {ENTRY}(.param .u64 cycles, .param .u64 results, .param .u32 times)
+  .maxntid {threads}
+{{
+  .reg .pred %beyond, %more, %yes;
+  .reg .b32 %thread, %warp, %lane, %times, %round, %said, %word, %unknown, %first;
+  .reg .b64 %address, %wide, %begin, %end, %start;
+{indented([*_prologue(threads, size), *parts, *_EPILOGUE])}
+}}
+"""
+
+
+def _prologue(threads: int, size: int) -> Iterator[str]:
+    """Clear shared memory; find the warp, zeros, and the image's address in units of 16 bytes."""
+    yield "mov.u32 %thread, %tid.x;"
+    yield "and.b32 %lane, %thread, 31;"
+    yield "shr.u32 %warp, %thread, 5;"
+    yield "shfl.sync.idx.b32 %warp, %warp, 0, 31, -1;"
+    yield "ld.param.u32 %times, [times];"
+    yield "mov.u32 %round, 0;"
+    yield "mov.u32 %word, 0;"
+    yield "setp.eq.u32 %yes, %word, 0;"
+    yield "st.volatile.shared.b32 [finished], %word;"
+    yield "mov.u32 %first, image;"
+    yield "shl.b32 %said, %thread, 2;"
+    yield "clear:"
+    yield "add.u32 %unknown, %first, %said;"
+    yield "st.shared.b32 [%unknown], %word;"
+    yield f"add.u32 %said, %said, {4 * threads};"
+    yield f"setp.lt.u32 %more, %said, {size - 3};"
+    yield "@%more bra clear;"
+    yield "shr.u32 %first, %first, 4;"
+    yield "cvt.u64.u32 %start, %first;"
+    yield "bar.sync 0;"
+    yield "ld.volatile.shared.b32 %unknown, [finished];"
+
+
+#: A thread writes what it has made of its results, so that they are needed, and a warp what it has counted.
+_EPILOGUE = (
+    "done:",
+    "ld.param.u64 %address, [results];",
+    "mul.wide.u32 %wide, %thread, 4;",
+    "add.u64 %address, %address, %wide;",
+    "st.global.b32 [%address], %word;",
+    "setp.ne.u32 %beyond, %lane, 0;",
+    "@%beyond bra leave;",
+    "ld.param.u64 %address, [cycles];",
+    f"mul.wide.u32 %wide, %warp, {8 * WORDS};",
+    "add.u64 %address, %address, %wide;",
+    "sub.u64 %end, %end, %begin;",
+    "st.global.b64 [%address], %end;",
+    "cvt.u64.u32 %wide, %round;",
+    "st.global.b64 [%address+8], %wide;",
+    "leave:",
+    "ret;",
+)
+
+
+class _Image:
+    """Operands in shared memory, each pattern behind the other; A first."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.descriptors: dict[str, int] = {}
+        self.size = 0
+        if loop.instruction.family != "wgmma":
+            return
+        i = loop.instruction
+        sizes = {"a": (i.m, i.stored_k), "b": (i.n, i.k)}
+        for name, transposed in zip(sizes, loop.transposed, strict=True):
+            if name == "b" or loop.a_from == "shared":
+                mn, k = sizes[name]
+                self._put(name, mn, k * i.container_bits // 8, loop.swizzle, bool(transposed))
+
+    def _put(self, name: str, mn: int, k_bytes: int, swizzle: str, transposed: bool) -> None:
+        record = SWIZZLES[swizzle]
+        inner, outer = (2 * mn, k_bytes // 2) if transposed else (k_bytes, mn)  # MN-major elements have 16 bits
+        atom = record.row_bytes * record.pattern_rows
+        down, across = -(-outer // record.pattern_rows), -(-inner // record.row_bytes)
+        stride, leading = (atom, atom * down) if across > 1 else (atom, UNIT_BYTES)
+        if transposed and record.units == 1:
+            stride, leading = leading, stride
+        self.descriptors[name] = encode_descriptor(self.size, leading, stride, swizzle)
+        self.size += -(-atom * down * across // _PATTERN_BYTES) * _PATTERN_BYTES
+
+
+def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
+    """Yield what a loop's warps execute; the clock is read before the first and behind the last instruction."""
+    wgmma = loop.instruction.family == "wgmma"
+    count = accumulator_fragment(loop.instruction).registers
+    yield "bar.sync 0;"
+    for number in range(loop.accumulators):
+        yield from _zeros(f"d{number}_", count)
+    yield from (_wgmma_operands if wgmma else _mma_operands)(loop, image)
+    yield "mov.u64 %begin, %clock64;"
+    yield "round:"
+    if wgmma:
+        yield "wgmma.fence.sync.aligned;"
+    for number in range(loop.group):
+        yield from (_wgmma if wgmma else _mma)(loop, number % loop.accumulators)
+    if wgmma:
+        yield "wgmma.commit_group.sync.aligned;"
+        yield f"wgmma.wait_group.sync.aligned {loop.pending};"
+    yield "add.u32 %round, %round, 1;"
+    if until_done:
+        yield "ld.volatile.shared.b32 %said, [finished];"
+        yield "setp.eq.u32 %more, %said, 0;"
+    else:
+        yield "setp.lt.u32 %more, %round, %times;"
+    yield "@%more bra round;"
+    if wgmma:
+        yield "wgmma.wait_group.sync.aligned 0;"
+    yield from (f"xor.b32 %word, %word, %d{number}_{r};" for number in range(loop.accumulators) for r in range(count))
+    yield "mov.u64 %end, %clock64;"
+    yield "mov.u32 %said, 1;"
+    yield "st.volatile.shared.b32 [finished], %said;"
+
+
+def _zeros(name: str, count: int) -> Iterator[str]:
+    yield f".reg .b32 %{name}<{count}>;"
+    yield from (f"mov.b32 %{name}{index}, 0;" for index in range(count))
+
+
+def _operand(name: str, count: int, first: int) -> Iterator[str]:
+    """Yield small numbers that the assembler cannot know: equal registers could become one, and zeros none."""
+    yield f".reg .b32 %{name}<{count}>;"
+    yield from (f"add.u32 %{name}{index}, %unknown, {first + index};" for index in range(count))
+
+
+def _metadata(loop: Loop) -> Iterator[str]:
+    if loop.instruction.sparse:
+        yield from (".reg .b32 %e;", f"add.u32 %e, %unknown, {_LEGAL};")
+
+
+def _mma_operands(loop: Loop, image: _Image) -> Iterator[str]:
+    del image
+    held = a_fragment(loop.instruction).registers
+    yield from _operand("a", held, 0)
+    yield from _operand("b", b_fragment(loop.instruction).registers, held)
+    yield from _metadata(loop)
+
+
+def _wgmma_operands(loop: Loop, image: _Image) -> Iterator[str]:
+    for name, descriptor in image.descriptors.items():
+        yield f".reg .b64 %descriptor_{name};"
+        yield f"add.u64 %descriptor_{name}, %start, {descriptor};"
+    if loop.a_from == "registers":
+        yield from _operand("a", a_fragment(loop.instruction).registers, 0)
+    yield from _metadata(loop)
+    yield "fence.proxy.async;"
+
+
+def _mma(loop: Loop, number: int) -> Iterator[str]:
+    i = loop.instruction
+    d = group(f"d{number}_", accumulator_fragment(i).registers)
+    words = [d, group("a", a_fragment(i).registers), group("b", b_fragment(i).registers), d]
+    yield f"{i} {', '.join([*words, *(['%e', '0x0'] if i.sparse else [])])};"
+
+
+def _wgmma(loop: Loop, number: int) -> Iterator[str]:
+    i = loop.instruction
+    held = loop.a_from == "registers"
+    a = group("a", a_fragment(i).registers) if held else "%descriptor_a"
+    words = [group(f"d{number}_", accumulator_fragment(i).registers), a, "%descriptor_b"]
+    words += ["%e", "0x0"] if i.sparse else []
+    words += ["%yes"] if i.a.is_integer else ["%yes", "1", "1"]
+    if i.container_bits == 16:
+        words += [str(t) for t in loop.transposed[held:]]
+    yield f"{i} {', '.join(words)};"

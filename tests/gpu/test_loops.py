@@ -1,0 +1,80 @@
+"""Kernels that count cycles: NVIDIA's assembler takes them as they are meant, and they say what is meant."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.gpu.cycles import arrangements, beside_each_other, chosen
+from sptc.gpu.loops import ENTRY, Loop, kernel
+from sptc.gpu.ptx import target
+from sptc.isa.instructions import parse
+from sptc.isa.memory import decode_descriptor, operand_map
+
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
+SPARSE = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
+
+
+def every_loop(arch: str) -> list[list[Loop]]:
+    instructions = [*chosen(arch)]
+    alone = [[loop] for i in instructions for loop in arrangements(i)]
+    return [*alone, *([*pair] for pair in beside_each_other(instructions))]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    """A dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
+    import nvidia
+
+    assembler = next(Path(folder) / "cu13/bin/ptxas" for folder in nvidia.__path__)
+    loops = every_loop(arch)
+    for number in rng.choice(len(loops), 12, replace=False):
+        path = tmp_path / "loops.ptx"
+        path.write_text(kernel(loops[number], arch), encoding="ascii")
+        command = [assembler, f"-arch={target(arch)}", "-v", path, "-o", tmp_path / "loops"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "serialized" not in done.stdout + done.stderr, loops[number]
+        assert "0 bytes spill stores" in done.stdout + done.stderr, loops[number]
+
+
+@pytest.mark.parametrize(
+    "loop", [Loop(SPARSE, 4, accumulators=3, group=7), Loop(WGMMA, 4, group=5, pending=1)], ids=str
+)
+def test_what_goes_round(loop: Loop) -> None:
+    """As many instructions as a group has, on the accumulators in turn, between the label and the branch."""
+    text = kernel([loop], "sm_90")
+    assert f".visible .entry {ENTRY}(" in text
+    body = text.split("round:")[1].split("@%more bra round;")[0]
+    found = re.findall(rf"^  {re.escape(str(loop.instruction))} \{{%d(\d)_0,", body, re.MULTILINE)
+    assert found == [str(number % loop.accumulators) for number in range(loop.group)]
+    assert body.count("commit_group") == (loop.instruction.family == "wgmma")
+    assert text.index("mov.u64 %begin, %clock64") < text.index("round:") < text.index("mov.u64 %end, %clock64")
+
+
+@pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])
+@pytest.mark.parametrize("transposed", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_operands_fill_shared_memory(swizzle: str, transposed: tuple[int, int]) -> None:
+    """Every element of A and B has a place of its own in what the kernel clears."""
+    text = kernel([Loop(WGMMA, 4, a_from="shared", swizzle=swizzle, transposed=transposed)], "sm_90")
+    size = int(re.search(r"image\[(\d+)\]", text)[1])
+    places: set[int] = set()
+    for name, trans in zip("ab", transposed, strict=True):
+        descriptor = decode_descriptor(int(re.search(rf"%descriptor_{name}, %start, (\d+);", text)[1]))
+        addresses = operand_map(WGMMA, name, descriptor, transposed=bool(trans)).addresses
+        assert len({*addresses.ravel().tolist()}) == addresses.size
+        assert places.isdisjoint(addresses.ravel().tolist())
+        places.update(addresses.ravel().tolist())
+    assert max(places) < size
+
+
+def test_the_other_loop_ends_with_the_first() -> None:
+    first, second = kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90").split("round:")[1:]
+    assert "setp.lt.u32 %more, %round, %times;" in first
+    assert "ld.volatile.shared.b32 %said, [finished];" in second
+    assert ".maxntid 384" in kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90")
