@@ -25,6 +25,8 @@ def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=1800
     )
+    if done.returncode == 2 and "this needs" in done.stderr:
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, f"benchmarks/{name}.py --small: {done.stderr.strip()}"
     rows = json.loads(done.stdout)
     assert len(rows) > 0
