@@ -34,8 +34,8 @@ _SMALL, _PATTERN = 128, 64
 _ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
 #: What is in a line of a table.
 COLUMNS = (
-    *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "group", "pending"),
-    *("beside", "beside_warps", "cycles"),
+    *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
+    *("pending", "beside", "beside_warps", "cycles"),
 )
 
 
@@ -74,13 +74,15 @@ def chosen(arch: str) -> Iterator[Instruction]:
 def arrangements(instruction: Instruction) -> Iterator[Loop]:
     """Yield the loops that say what there is to know of an instruction.
 
-    Of ``mma``: a warp whose instructions wait for each other, then more warps with eight accumulators each. Of
-    ``wgmma``, with A in registers and in shared memory: groups of eight that overlap, groups of eight and less that do
-    not; then two and three warpgroups; where N fills whole patterns, f16 with every swizzle and MN-major operands.
+    Of ``mma``: a warp whose instructions wait for each other, then more warps with eight accumulators each, on the
+    same operands or on four of each in turn. Of ``wgmma``, with A in registers and in shared memory: groups of eight
+    that overlap, groups of eight and less that do not; then two and three warpgroups; where N fills whole patterns,
+    f16 with every swizzle and MN-major operands.
     """
     if instruction.family == "mma":
         yield Loop(instruction, 1, group=32)
-        yield from (Loop(instruction, warps, accumulators=8, group=32) for warps in (4, 8, 16))
+        for warps, operands in product((4, 8, 16), (1, 4)):
+            yield Loop(instruction, warps, accumulators=8, operands=operands, group=32)
         return
     for a_from in ("registers", "shared"):
         plain = Loop(instruction, _WARPGROUP, a_from=a_from)
@@ -181,6 +183,6 @@ def table(about: str, found: Iterable[Cycles]) -> str:
         loop, other = one.loop, one.beside
         of_memory = (loop.a_from, loop.swizzle) if loop.instruction.family == "wgmma" else ("", "")
         others = (other.instruction, other.warps) if other else ("", "")
-        repeated = (loop.warps, loop.accumulators, loop.group, loop.pending)
+        repeated = (loop.warps, loop.accumulators, loop.operands, loop.group, loop.pending)
         lines.writerow([loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"])
     return text.getvalue()

@@ -37,6 +37,8 @@ class Loop:
         How many do so; of ``wgmma``, four for each warpgroup.
     accumulators : int
         Independent ones of a warp, used in turn.
+    operands : int
+        Of ``mma``: registers of A and B that a warp uses in turn; the same ones again may be kept at hand.
     group : int
         Instructions once round; of ``wgmma``, a commit group.
     pending : int
@@ -52,6 +54,7 @@ class Loop:
     instruction: Instruction
     warps: int
     accumulators: int = 1
+    operands: int = 1
     group: int = 8
     pending: int = 1
     a_from: str = "registers"
@@ -192,7 +195,7 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
     if wgmma:
         yield "wgmma.fence.sync.aligned;"
     for number in range(loop.group):
-        yield from (_wgmma if wgmma else _mma)(loop, number % loop.accumulators)
+        yield _wgmma(loop, number) if wgmma else _mma(loop, number)
     if wgmma:
         yield "wgmma.commit_group.sync.aligned;"
         yield f"wgmma.wait_group.sync.aligned {loop.pending};"
@@ -229,9 +232,12 @@ def _metadata(loop: Loop) -> Iterator[str]:
 
 def _mma_operands(loop: Loop, image: _Image) -> Iterator[str]:
     del image
-    held = a_fragment(loop.instruction).registers
-    yield from _operand("a", held, 0)
-    yield from _operand("b", b_fragment(loop.instruction).registers, held)
+    first = 0
+    for number in range(loop.operands):
+        for name, fragment in (("a", a_fragment), ("b", b_fragment)):
+            count = fragment(loop.instruction).registers
+            yield from _operand(f"{name}{number}_", count, first)
+            first += count
     yield from _metadata(loop)
 
 
@@ -245,20 +251,21 @@ def _wgmma_operands(loop: Loop, image: _Image) -> Iterator[str]:
     yield "fence.proxy.async;"
 
 
-def _mma(loop: Loop, number: int) -> Iterator[str]:
+def _mma(loop: Loop, number: int) -> str:
     i = loop.instruction
-    d = group(f"d{number}_", accumulator_fragment(i).registers)
-    words = [d, group("a", a_fragment(i).registers), group("b", b_fragment(i).registers), d]
-    yield f"{i} {', '.join([*words, *(['%e', '0x0'] if i.sparse else [])])};"
+    d = group(f"d{number % loop.accumulators}_", accumulator_fragment(i).registers)
+    given = number % loop.operands
+    a, b = group(f"a{given}_", a_fragment(i).registers), group(f"b{given}_", b_fragment(i).registers)
+    return f"{i} {', '.join([d, a, b, d, *(['%e', '0x0'] if i.sparse else [])])};"
 
 
-def _wgmma(loop: Loop, number: int) -> Iterator[str]:
+def _wgmma(loop: Loop, number: int) -> str:
     i = loop.instruction
     held = loop.a_from == "registers"
     a = group("a", a_fragment(i).registers) if held else "%descriptor_a"
-    words = [group(f"d{number}_", accumulator_fragment(i).registers), a, "%descriptor_b"]
+    words = [group(f"d{number % loop.accumulators}_", accumulator_fragment(i).registers), a, "%descriptor_b"]
     words += ["%e", "0x0"] if i.sparse else []
     words += ["%yes"] if i.a.is_integer else ["%yes", "1", "1"]
     if i.container_bits == 16:
         words += [str(t) for t in loop.transposed[held:]]
-    yield f"{i} {', '.join(words)};"
+    return f"{i} {', '.join(words)};"

@@ -71,7 +71,7 @@ def test_the_table(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixt
     rows = [*csv.DictReader(lines)]
     assert len(rows) == len([*arrangements(SPARSE), *arrangements(WGMMA)])
     plain = {"a_from": "", "swizzle": "", "a_transposed": "0", "b_transposed": "0", "beside": "", "beside_warps": ""}
-    counts = {"warps": "1", "accumulators": "1", "group": "32", "pending": "1", "cycles": "24.000"}
+    counts = {"warps": "1", "accumulators": "1", "operands": "1", "group": "32", "pending": "1", "cycles": "24.000"}
     assert rows[0] == {"instruction": str(SPARSE), **plain, **counts}
     assert capsys.readouterr().out == f"{len(rows)} measurements of 2 instructions in {path}\n"
 

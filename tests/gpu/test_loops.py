@@ -43,6 +43,14 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
         assert "0 bytes spill stores" in done.stdout + done.stderr, loops[number]
 
 
+def test_operands_in_turn() -> None:
+    """Registers of A and B that no other instruction of the turn has."""
+    text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
+    found = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
+    assert found == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
+    assert len({*re.findall(r"add.u32 %[ab]\d_\d, %unknown, (\d+);", text)}) == 3 * (4 + 4)
+
+
 @pytest.mark.parametrize(
     "loop", [Loop(SPARSE, 4, accumulators=3, group=7), Loop(WGMMA, 4, group=5, pending=1)], ids=str
 )

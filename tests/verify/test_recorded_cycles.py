@@ -58,6 +58,21 @@ def test_another_program_found_the_same(plain: dict[tuple[Instruction, str], flo
     assert compared > 120
 
 
+def test_intervals_and_latencies_of_mma() -> None:
+    """By what is stored of a row of A, 16 bytes or 32; the same operands again make nothing faster."""
+    compared = 0
+    for row in rows("h200-2026-11-24.csv"):
+        i = parse(row["instruction"])
+        if i.family != "mma" or i.m != 16 or row["beside"]:
+            continue
+        short = i.stored_k * i.container_bits == 128
+        wanted = {"1": 17 if short else 24, "8": (6 if short else 8) if i.sparse else 4 if short else 6}
+        if row["warps"] in wanted:
+            compared += 1
+            assert float(row["cycles"]) == pytest.approx(wanted[row["warps"]], abs=0.2), row
+    assert compared > 80
+
+
 def test_neither_swizzle_nor_transposition_matters() -> None:
     """Canonical layouts meet no conflict of banks."""
     found: dict[tuple[str, str], set[float]] = {}
