@@ -11,7 +11,22 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import Error
-from . import area, campaign, compress, coverage, explain, gemm, gpu, hardware, instructions, native, prove, run, sweep
+from . import (
+    area,
+    campaign,
+    compress,
+    coverage,
+    explain,
+    gemm,
+    gpu,
+    hardware,
+    instructions,
+    native,
+    prove,
+    run,
+    sweep,
+    timing,
+)
 
 __all__ = ["main"]
 
@@ -85,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gemm.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)
+    timing.add_parser(commands)
     if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
         parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")
     if not (sys.argv[1:] if arguments is None else arguments):

@@ -15,11 +15,12 @@ from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..infra.files import require_writable
 from ..isa.evidence import weakest
+from ..isa.timing import timing
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
-from ..verify.timing import Cycles, measured, modelled
+from ..verify.timing import Cycles, modelled
 from .arguments import architecture, integer
 from .reports import Check, add_reports, check_reports, report
 
@@ -112,7 +113,7 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "mismatches": sum(outcome.mismatches for outcome in group),
             "flags": sum(outcome.flags for outcome in group),
             "cycles": modelled(_config(arch), group[0].instruction, arch),
-            "silicon_cycles": measured(group[0].instruction, arch),
+            "silicon_cycles": _silicon(group, arch),
             "evidence": weakest(outcome.evidence for outcome in group).value,
         }
         for (instruction, arch), group in groups.items()
@@ -123,8 +124,15 @@ def _config(arch: str) -> CoreConfig:
     return PRESETS[PRESET_OF_ARCHITECTURE[arch]]
 
 
+def _silicon(group: list[Outcome], arch: str) -> Cycles | None:
+    """Return what the files of an instruction take, if that is the same for all, wherever A is."""
+    found = {timing(outcome.instruction, arch, outcome.a_from or "registers") for outcome in group}
+    one = found.pop()
+    return Cycles(one.interval, one.latency) if one and not found else None
+
+
 def _cycles(cycles: object) -> str:
-    return f"{cycles.interval:g}/{cycles.latency}" if isinstance(cycles, Cycles) else "-"
+    return f"{cycles.interval:g}/{cycles.latency:g}" if isinstance(cycles, Cycles) else "-"
 
 
 def _total(outcomes: list[Outcome]) -> dict[str, int]:

@@ -60,6 +60,8 @@ class Outcome:
         Its shape and types.
     arch : str
         Architecture whose numerics were applied.
+    a_from : str or None
+        Where A is, as its file says.
     evidence : Evidence
         What the model of this form rests on.
     tiles, outputs, mismatches : int
@@ -75,6 +77,7 @@ class Outcome:
     name: str
     instruction: Instruction
     arch: str
+    a_from: str | None
     evidence: Evidence
     tiles: int
     outputs: int
@@ -161,6 +164,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         file.name,
         file.instruction,
         file.arch,
+        file.a_from,
         evidence(file.instruction, file.arch, file.a_from),
         file.cases,
         computed.size if references else 0,

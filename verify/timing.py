@@ -1,4 +1,4 @@
-"""Cycles of an instruction: what a datapath takes, and what an H200 was measured to take."""
+"""Cycles of an instruction on a datapath; :mod:`sptc.isa.timing` says what silicon takes."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import WARP_ROWS, CoreConfig
 
-__all__ = ["Cycles", "measured", "modelled", "unit_steps"]
+__all__ = ["Cycles", "modelled", "unit_steps"]
 
 
 @dataclass(frozen=True)
@@ -15,36 +15,12 @@ class Cycles:
 
     Attributes
     ----------
-    interval : float
-        From one instruction to the next, without dependence.
-    latency : int
-        From operands to result.
+    interval, latency : float
+        From one instruction to the next, without dependence; from operands to result.
     """
 
     interval: float
-    latency: int
-
-
-#: Cycles of the SM clock on one of the four tensor cores of an SM, by (sparse, k, element): NVIDIA H200, 2026-11-20.
-_MEASURED = {
-    (True, 32, "f16"): Cycles(8.1, 24),
-    (True, 32, "bf16"): Cycles(8.1, 24),
-    (True, 16, "f16"): Cycles(6.1, 17),
-    (True, 16, "tf32"): Cycles(8.1, 24),
-    (True, 8, "tf32"): Cycles(6.1, 17),
-    (True, 64, "s8"): Cycles(8.1, 24),
-    (True, 32, "s8"): Cycles(6.1, 17),
-    (False, 16, "f16"): Cycles(6.0, 24),
-    (False, 8, "tf32"): Cycles(6.0, 24),
-    (False, 32, "s8"): Cycles(6.0, 24),
-}
-
-
-def measured(instruction: Instruction, arch: str) -> Cycles | None:
-    """Return what an H200 takes, None where nobody measured it."""
-    if arch != "sm_90" or instruction.family != "mma" or instruction.a != instruction.b:
-        return None
-    return _MEASURED.get((bool(instruction.sparse), instruction.k, instruction.a.name))
+    latency: float
 
 
 def unit_steps(config: CoreConfig, instruction: Instruction) -> int:

@@ -1,0 +1,110 @@
+"""What an instruction takes on the tensor cores of an SM of sm_90: a law of three resources, and what pipelines add.
+
+Measured on an H200 (``recordings/cycles/``). Each of four tensor cores takes eight columns of ``wgmma`` in four cycles;
+shared memory delivers 128 bytes a cycle, B once for all four; the register file delivers the rest. The resource that an
+instruction needs longest is its interval.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .instructions import Instruction
+from .numerics import Method, numerics
+
+__all__ = ["Resource", "Timing", "timing"]
+
+_ARCH = "sm_90"
+_SHARED_BYTES = 128
+_COLUMNS_PER_CYCLE = 2
+#: Rows of A of ``wgmma``, stored bytes of each.
+_A_BYTES = 64 * 32
+#: Cycles of ``mma``, by sparsity and by the stored bytes of a row of A: interval.
+_INTERVALS = {(False, 16): 4, (False, 32): 6, (True, 16): 6, (True, 32): 8}
+_LATENCIES = {16: 17, 32: 24}
+_LATENCY_M8, _WARP_ROWS = 14, 16
+#: Cycles that the register file takes at least for A of ``wgmma``, if it comes from there; sparse ones with metadata.
+_DENSE_A, _SPARSE_A, _SPARSE_A_WIDE = 13, 16, 18
+_NARROWEST = 8
+#: Of an element; smaller ones are emulated.
+_NARROWEST_BITS = 8
+#: Cycles of a group of one instruction of no columns, by sparsity and by whether A is in shared memory.
+_GROUP = {(False, False): 45.5, (True, False): 48.5, (False, True): 55.5, (True, True): 57.5}
+_INTEGER = -2
+#: Where the results of floats, which leave at 32 columns in 19 cycles, begin to be later than the last column.
+_LATE = {False: 144, True: 112}
+_LATE_PER_COLUMN = 3 / 32
+
+
+class Resource(Enum):
+    """What an instruction may wait for."""
+
+    TENSOR_CORE = "tensor core"
+    SHARED_MEMORY = "shared memory"
+    REGISTER_FILE = "register file"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycles of the SM's clock.
+
+    Attributes
+    ----------
+    interval : float
+        From one instruction to the next that does not wait for it: of ``mma`` on one of the tensor cores, of ``wgmma``
+        on all four.
+    latency : float
+        Of ``mma``, from one instruction to the next that needs its result; of ``wgmma``, of a group of one, from its
+        fence to the end of its wait. Further instructions of a group add an interval each.
+    bound_by : Resource
+        What decides the interval.
+    kept_mac_per_cycle : float
+        Multiplications of kept elements a cycle, of one tensor core.
+    """
+
+    interval: float
+    latency: float
+    bound_by: Resource
+    kept_mac_per_cycle: float
+
+
+def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
+    """Return what an instruction takes, None where nothing was measured.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Of family ``mma`` or ``wgmma``. Emulated ones, as of fp8 and of 4-bit integers by warps, are sequences of others
+        which the assembler weaves into what is around them: None.
+    arch : str
+        Only sm_90 is known.
+    a_from : str
+        Of ``wgmma``: ``"registers"`` or ``"shared"``.
+    """
+    if arch != _ARCH or arch not in instruction.architectures or instruction.family == "tcgen05":
+        return None
+    if numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS:
+        return None
+    kept = instruction.m * instruction.n * instruction.stored_k
+    if instruction.family == "wgmma":
+        return _of_wgmma(instruction, a_from == "shared", kept)
+    stored_bytes = instruction.stored_k * instruction.container_bits // 8
+    interval = _INTERVALS[bool(instruction.sparse), stored_bytes]
+    latency = _LATENCIES[stored_bytes] if instruction.m == _WARP_ROWS else _LATENCY_M8
+    return Timing(interval, latency, Resource.REGISTER_FILE, kept / interval)
+
+
+def _of_wgmma(i: Instruction, shared: bool, kept: int) -> Timing:
+    sparse = bool(i.sparse)
+    read = i.n * i.k * i.container_bits // 8 + (_A_BYTES if shared else 0)
+    wide = i.d.bits == 32 and i.n > _NARROWEST
+    registers = 0 if shared else _DENSE_A if not sparse else _SPARSE_A_WIDE if wide else _SPARSE_A
+    needed = {
+        Resource.TENSOR_CORE: i.n / _COLUMNS_PER_CYCLE,
+        Resource.SHARED_MEMORY: read / _SHARED_BYTES,
+        Resource.REGISTER_FILE: registers,
+    }
+    bound_by = max(needed, key=lambda resource: needed[resource])
+    latency = _GROUP[sparse, shared] + i.n / _COLUMNS_PER_CYCLE
+    latency += _INTEGER if i.a.is_integer else max(0.0, _LATE_PER_COLUMN * (i.n - _LATE[sparse]))
+    interval = needed[bound_by]
+    return Timing(interval, latency, bound_by, kept / (4 * interval))

@@ -1,0 +1,63 @@
+"""``sptc timing``: lists, one instruction, JSON, the picture, and what has no cycles."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sptc.cli import main
+
+TEXT = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
+KEYS = {"instruction", "sparse", "element", "n", "a_from", "interval", "latency", "bound_by", "kept_mac_per_cycle"}
+
+
+def test_an_instruction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timing", TEXT]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["instruction", "A", "from", "interval", "latency", "kept", "MAC", "bound", "by"]
+    assert [line.split(maxsplit=5) for line in lines] == [
+        [TEXT, "registers", "32", "80.5", "512.0", "tensor core"],
+        [TEXT, "shared", "48", "89.5", "341.3", "shared memory"],
+    ]
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every instruction that is no emulation; with one named, its rows alone."""
+    assert main(["timing", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(row.keys() == KEYS for row in rows)
+    assert len({row["instruction"] for row in rows}) > 1000
+    assert main(["timing", TEXT, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [row for row in rows if row["instruction"] == TEXT]
+
+
+def test_the_list_has_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timing"]) == 0
+    out = capsys.readouterr().out
+    for word in ("mma.sp.sync", "mma.sync", "wgmma.mma_async.sp", "m64n256k32", "tf32", "bf16", "e4m3", "s8"):
+        assert word in out
+    assert len(out.splitlines()) < 150
+
+
+def test_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rate.svg"
+    assert main(["timing", TEXT, "--svg", str(path)]) == 0
+    assert "<svg" in path.read_text(encoding="utf-8")
+    assert main(["timing", "--svg", str(tmp_path / "no" / "rate.svg")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "is emulated on sm_90"),
+        ("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32", "is emulated on sm_90"),
+        ("tcgen05.mma.cta_group::1.kind::f16", ""),
+        ("add.f32", ""),
+    ],
+)
+def test_what_has_none(capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
+    assert main(["timing", text]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert captured.out == ""

@@ -1,0 +1,116 @@
+"""The law of cycles against all that was recorded, and against what another program found."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import sptc
+from sptc.isa.instructions import every_instruction, parse
+from sptc.isa.timing import Resource, timing
+
+FOLDER = Path(sptc.__file__).parent / "recordings" / "cycles"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    return [*csv.DictReader(line for line in lines if not line.startswith("#"))]
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[dict[str, str]]:
+    """What was measured of instructions that nothing else ran beside."""
+    return [row for row in rows("h200-2026-11-24.csv") if not row["beside"]]
+
+
+def test_intervals_of_wgmma(alone: list[dict[str, str]]) -> None:
+    """Within a hundredth of a cycle: every type, sparse and dense, A in either place, every swizzle, either major."""
+    compared = []
+    for row in alone:
+        if row["a_from"] and (row["warps"], row["pending"]) == ("4", "1"):
+            found = timing(parse(row["instruction"]), "sm_90", row["a_from"])
+            assert found is not None
+            compared.append(row)
+            assert float(row["cycles"]) == pytest.approx(found.interval, abs=0.011), row
+    assert len(compared) > 500
+    assert len({(row["swizzle"], row["a_transposed"], row["b_transposed"]) for row in compared}) == 16
+
+
+def test_groups_that_drain(alone: list[dict[str, str]]) -> None:
+    """A group of so many takes the latency, and an interval for each further one."""
+    compared = 0
+    for row in alone:
+        if row["a_from"] and (row["warps"], row["pending"]) == ("4", "0"):
+            found = timing(parse(row["instruction"]), "sm_90", row["a_from"])
+            assert found is not None
+            group = int(row["group"])
+            wanted = found.latency + (group - 1) * found.interval
+            assert float(row["cycles"]) * group == pytest.approx(wanted, abs=0.02 * group), row
+            compared += 1
+    assert compared > 1000
+
+
+def test_several_warpgroups_gain_nothing(alone: list[dict[str, str]]) -> None:
+    """They start at different times, so that their intervals are known within 4 per cent."""
+    compared = 0
+    for row in alone:
+        if row["a_from"] and row["warps"] in ("8", "12"):
+            found = timing(parse(row["instruction"]), "sm_90", row["a_from"])
+            assert found is not None
+            assert float(row["cycles"]) == pytest.approx(found.interval, rel=0.04), row
+            compared += 1
+    assert compared > 300
+
+
+def test_mma(alone: list[dict[str, str]]) -> None:
+    """Intervals of eight warps, latencies of one; the same operands again make nothing faster."""
+    compared = 0
+    for row in alone:
+        found = timing(parse(row["instruction"]), "sm_90")
+        if not row["a_from"] and row["warps"] in ("1", "8"):
+            assert found is not None
+            wanted = found.latency if row["warps"] == "1" else found.interval
+            assert float(row["cycles"]) == pytest.approx(wanted, abs=0.2), row
+            compared += 1
+    assert compared > 80
+
+
+def test_another_program_found_the_same() -> None:
+    """All 136 forms, recorded apart: each within a cycle, all but a few within a tenth."""
+    texts = {(bool(i.sparse), i.a.name, i.n, i.d.name): i for i in every_instruction("wgmma") if i.a == i.b}
+    differences = []
+    for row in rows("wgmma-h200-2026-11-22.csv"):
+        i = texts[row["sparse"] == "1", row["element"], int(row["n"]), row["accumulate"]]
+        found = timing(i, "sm_90", row["a_from"])
+        assert found is not None
+        differences.append(abs(float(row["interval"]) - found.interval))
+    assert len(differences) == 136
+    assert max(differences) < 1
+    assert sum(difference < 0.11 for difference in differences) >= 134
+
+
+@pytest.mark.parametrize(
+    ("text", "a_from", "interval", "bound_by", "rate"),
+    [
+        (WGMMA.format(256, "f32"), "registers", 128, Resource.TENSOR_CORE, 512),
+        (WGMMA.format(256, "f32"), "shared", 144, Resource.SHARED_MEMORY, 512 * 128 / 144),
+        (WGMMA.format(16, "f32"), "registers", 18, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 18),
+        (WGMMA.format(16, "f16"), "registers", 16, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 16),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "registers", 8, Resource.REGISTER_FILE, 512),
+    ],
+)
+def test_what_decides(text: str, a_from: str, interval: float, bound_by: Resource, rate: float) -> None:
+    found = timing(parse(text), "sm_90", a_from)
+    assert found is not None
+    assert (found.interval, found.bound_by) == (interval, bound_by)
+    assert found.kept_mac_per_cycle == pytest.approx(rate)
+
+
+def test_what_nobody_measured() -> None:
+    """Emulated instructions are no instructions of the hardware; of other architectures nothing is known."""
+    emulated = (
+        "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32",
+        "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32",
+    )
+    assert [timing(parse(text), "sm_90") for text in emulated] == [None, None]
+    assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
