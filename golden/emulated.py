@@ -51,7 +51,7 @@ def emulated_instruction(
     Parameters
     ----------
     parts : iterable of (Terms, Terms)
-        Operands of the two steps, as :func:`fused_step` takes them.
+        Operands of the steps, as :func:`fused_step` takes them.
     c : ndarray of float32, shape (rows, n)
         Accumulator of the instruction.
     accumulator, numerics, precision

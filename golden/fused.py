@@ -4,15 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import Format
-from ..isa.numerics import Numerics
+from ..isa.numerics import Alignment, Numerics
 from .accumulator import accumulator_exponents, finite_part
 from .decode import Precision, Scales, Terms
-from .rounding import round_sum
+from .rounding import round_sum, round_terms
 from .trace import Trace
 
 __all__ = ["align_accumulator", "fused_step", "power_of_two", "special_classes"]
 
-#: Aligned f16 and fp8 terms stay below 2**27, so eight of them sum exactly in 32 bits.
+#: Aligned f16 and fp8 terms stay below 2**27, or 2**28 with a bit more: eight of them sum exactly in 32 bits.
 _TERMS_PER_INT32 = 8
 
 
@@ -44,8 +44,16 @@ def special_classes(a: Terms, b: Terms, c: NDArray[np.float32], scales: Scales |
     return total if scales is None else np.where(scales.nan, np.float32(np.nan), total)
 
 
-def _truncate(aligned: NDArray) -> NDArray:
-    """Truncate toward zero; what is in f64 is overwritten."""
+def _products(a: Terms, b: Terms, alignment: Alignment) -> tuple[NDArray, NDArray[np.bool_] | None]:
+    """Return the products, for which the values of `b` are overwritten; and which are negative, if that matters."""
+    terms = np.multiply(a.values, b.values, out=b.values)
+    return terms, None if alignment is Alignment.TOWARD_ZERO else terms < 0
+
+
+def _truncate(aligned: NDArray, alignment: Alignment, negative: NDArray[np.bool_] | None) -> NDArray:
+    """Round terms, toward zero unless another alignment is wanted; what is in f64 may be overwritten."""
+    if alignment is not Alignment.TOWARD_ZERO:
+        aligned = round_terms(aligned, alignment, negative)
     return aligned.astype(np.int32) if aligned.dtype == np.float32 else np.trunc(aligned, out=aligned)
 
 
@@ -95,11 +103,11 @@ def fused_step(
 
     # Products, exact, then in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    terms = np.multiply(a.values, b.values, out=b.values)
+    terms, negative = _products(a, b, numerics.alignment)
     terms *= power_of_two(shift if scales is None else shift + scales.exponents[0], precision.value)
     c_aligned = align_accumulator(finite_c, shift)
     aligned = terms if traces is None else terms.copy()
-    truncated, c_truncated = _truncate(terms), np.trunc(c_aligned)
+    truncated, c_truncated = _truncate(terms, numerics.alignment, negative), round_terms(c_aligned, numerics.alignment)
     total = _exact_sum(truncated)
     total += c_truncated
     total *= power_of_two(-shift, total.dtype)

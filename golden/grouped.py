@@ -8,7 +8,7 @@ from ..isa.numerics import BLOCK_GROUP, Numerics
 from .accumulator import accumulator_exponents, finite_part
 from .decode import Scales, Terms
 from .fused import align_accumulator, power_of_two, special_classes
-from .rounding import round_sum
+from .rounding import round_sum, round_terms
 from .trace import Trace
 
 __all__ = ["grouped_step"]
@@ -54,7 +54,7 @@ def grouped_step(
     terms *= power_of_two(exponents + shift, terms.dtype)
     c_aligned = align_accumulator(finite_c, shift)
     aligned = terms if traces is None else terms.copy()
-    truncated, c_truncated = np.trunc(terms, out=terms), np.trunc(c_aligned)
+    truncated, c_truncated = round_terms(terms, numerics.alignment), round_terms(c_aligned, numerics.alignment)
     total = truncated.sum(axis=0) + c_truncated
     total *= power_of_two(-shift, total.dtype)
     rounded = round_sum(total, numerics.rounding)

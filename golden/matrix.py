@@ -18,7 +18,7 @@ from .grouped import grouped_step
 from .integer import accumulate, decode_integer, expand
 from .select import WHOLE_ELEMENT_NIBBLES, kept_rows, splice_candidates, undelivered
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "multiply_by"]
 
 #: Outputs worked on at once, so that the terms of a step stay in the second-level cache.
 _BLOCK_OUTPUTS = 8192
@@ -57,7 +57,26 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
     -------
     ndarray, type and shape of `operands.c`
     """
-    parameters = numerics(instruction, arch)
+    return multiply_by(instruction, numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch], operands)
+
+
+def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operands: MatrixOperands) -> NDArray:
+    """Return D as a datapath of the given parameters computes it, whether or not any architecture has them.
+
+    Parameters
+    ----------
+    instruction, operands : Instruction, MatrixOperands
+        As for :func:`multiply`.
+    parameters : Numerics
+        Method, step, alignment and rounding. At most one bit more is kept than :func:`~sptc.isa.numerics.numerics`
+        says of the instruction on any architecture.
+    mux : str
+        ``mux4`` or ``mux3``.
+
+    Returns
+    -------
+    ndarray, type and shape of `operands.c`
+    """
     result = np.empty_like(operands.c)
     batch, m, n = operands.c.shape
     tiles = max(1, _BLOCK_OUTPUTS // (m * n))
@@ -66,7 +85,7 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
     for tile in range(0, batch, tiles):
         for row in range(0, m, rows):
             part = (slice(tile, tile + tiles), slice(row, row + rows))
-            block = _Block(instruction, parameters, MUX_OF_ARCHITECTURE[arch], operands.take(*part))
+            block = _Block(instruction, parameters, mux, operands.take(*part))
             result[part] = compute(block)
     return result
 
@@ -137,7 +156,11 @@ def _float_block(block: _Block) -> NDArray:
     for start in range(0, len(selected), instruction.stored_k):
         slots = np.arange(start, start + instruction.stored_k)
         if parameters.method is Method.EMULATED:
-            parts = [(a.take(part), b.take(selected[part])) for part in even_and_odd_pairs(slots)]
+            parts = [
+                (a.take(step), b.take(selected[step]))
+                for part in even_and_odd_pairs(slots)
+                for step in np.split(part, range(parameters.step, len(part), parameters.step))
+            ]
             d = emulated_instruction(parts, d, instruction.c, parameters, precision)
             continue
         for first in range(0, len(slots), parameters.step):

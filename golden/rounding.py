@@ -7,11 +7,35 @@ Every exact sum fits a float64: at most 49 bits, the last one worth 2**-174 or m
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.numerics import Rounding
+from ..isa.numerics import Alignment, Rounding
 
-__all__ = ["round_sum", "toward_zero_f32"]
+__all__ = ["round_sum", "round_terms", "toward_zero_f32"]
 
 _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
+
+
+def round_terms(aligned: NDArray, alignment: Alignment, negative: NDArray[np.bool_] | None = None) -> NDArray:
+    """Round aligned terms, or accumulators, to whole units.
+
+    Parameters
+    ----------
+    aligned : ndarray of float
+        Terms in units of the last bit kept.
+    alignment : Alignment
+        Toward zero, down or to the nearest.
+    negative : ndarray of bool, optional
+        Which are below zero, where some may be so small that they are zero in their type.
+
+    Returns
+    -------
+    ndarray, type and shape of `aligned`
+    """
+    if alignment is Alignment.TOWARD_ZERO:
+        return np.trunc(aligned)
+    if alignment is Alignment.NEAREST:
+        return np.rint(aligned)
+    down = np.floor(aligned)
+    return down if negative is None else np.minimum(down, -1, out=down, where=negative)
 
 
 def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -25,6 +49,23 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
     return rounded
 
 
+def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Truncate to f16, subnormals kept; 2**16 and beyond gives Inf."""
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(np.float16)
+    beyond = (np.abs(rounded) > np.abs(exact)) & (np.abs(exact) < 2.0**16)
+    bits = rounded.view(np.uint16)
+    bits -= beyond
+    return rounded.astype(np.float32) + np.float32(0)
+
+
+def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to nearest even with 14 significant bits, fewer of what is subnormal in f32."""
+    last = np.maximum(np.frexp(exact)[1] - 1, -126) - 13
+    with np.errstate(over="ignore"):
+        return np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32) + np.float32(0)
+
+
 def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.float32]:
     """Round exact sums.
 
@@ -33,16 +74,21 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
     exact : ndarray of float64
         Finite exact sums.
     rounding : Rounding
-        RZ-f32, RZ-E8M13 or RNE-f16.
+        Any but that of integers.
 
     Returns
     -------
     ndarray of float32
-        Results; those of RNE-f16 are f16 numbers held in f32.
+        Results; those of RNE-f16 and RZ-f16 are f16 numbers held in f32.
     """
-    if rounding is Rounding.RNE_F16:
+    if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
-            return exact.astype(np.float16).astype(np.float32) + np.float32(0)
+            kept = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
+            return kept.astype(np.float32) + np.float32(0)
+    if rounding is Rounding.RZ_F16:
+        return _toward_zero_f16(exact)
+    if rounding is Rounding.RNE_E8M13:
+        return _nearest_e8m13(exact)
     rounded = toward_zero_f32(exact)
     if rounding is Rounding.RZ_E8M13:
         finite = np.isfinite(rounded)

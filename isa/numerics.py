@@ -13,6 +13,7 @@ __all__ = [
     "BLOCK_ALIGNMENT_BITS",
     "BLOCK_GROUP",
     "DATAPATHS",
+    "Alignment",
     "Datapath",
     "Method",
     "Numerics",
@@ -34,6 +35,15 @@ class Method(Enum):
     INTEGER = "integer"  #: exact sum, then one clamp or wrap
 
 
+class Alignment(Enum):
+    """How a term loses the bits below the last one kept."""
+
+    TOWARD_ZERO = "toward zero"  #: dropped from the magnitude
+    # No architecture has the others: they are what a wrong model may do.
+    DOWN = "down"  #: dropped from the two's complement
+    NEAREST = "to the nearest"  #: rounded to nearest even
+
+
 class Rounding(Enum):
     """How the exact sum of a step becomes a result."""
 
@@ -41,6 +51,10 @@ class Rounding(Enum):
     RZ_E8M13 = "RZ-E8M13"  #: the same with 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round to nearest even, f16
     EXACT = "exact"  #: integers
+    # No architecture has the others: they are what a wrong model may do.
+    RNE_F32 = "RNE-f32"  #: round to nearest even, f32
+    RNE_E8M13 = "RNE-E8M13"  #: the same with 13 fraction bits, stored in an f32
+    RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +73,8 @@ class Numerics:
         Floor of the largest exponent (e_zero), the exponent of a zero term.
     rounding : Rounding
         Rounding of each step.
+    alignment : Alignment
+        Rounding of each term to the bits kept.
     source : str
         Where it is known from.
     """
@@ -68,6 +84,7 @@ class Numerics:
     alignment_bits: int = 0
     zero_exponent: int = 0
     rounding: Rounding
+    alignment: Alignment = Alignment.TOWARD_ZERO
     source: str
 
 

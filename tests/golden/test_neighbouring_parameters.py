@@ -1,0 +1,151 @@
+"""Parameters that no architecture has: the golden model takes them as it takes its own."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from sptc.golden.matrix import multiply, multiply_by
+from sptc.golden.rounding import round_sum
+from sptc.isa.formats import FORMATS, Format
+from sptc.isa.instructions import parse
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
+from sptc.isa.numerics import Alignment, Rounding, numerics
+from sptc.verify.directed import directed_matrices
+
+E8M13 = replace(FORMATS["f32"], fraction_bits=13)
+#: What each rounding keeps, and whether it is to the nearest.
+KEPT: dict[Rounding, tuple[Format, bool]] = {
+    Rounding.RZ_F32: (FORMATS["f32"], False),
+    Rounding.RNE_F32: (FORMATS["f32"], True),
+    Rounding.RZ_E8M13: (E8M13, False),
+    Rounding.RNE_E8M13: (E8M13, True),
+    Rounding.RNE_F16: (FORMATS["f16"], True),
+    Rounding.RZ_F16: (FORMATS["f16"], False),
+}
+
+
+def rounded(value: float, fmt: Format, nearest: bool) -> float:
+    """Round with fractions: no float of numpy rounds anything here."""
+    exact = Fraction(value)
+    exponent = fmt.minimum_exponent
+    while abs(exact) >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    last = Fraction(2) ** (exponent - fmt.fraction_bits)
+    units = abs(exact) / last
+    whole = round(units) if nearest else units.numerator // units.denominator
+    result = whole * last
+    if result >= Fraction(2) ** (fmt.maximum_exponent + 1):
+        return np.copysign(np.inf, value)
+    return float(result) if value > 0 else 0.0 - float(result)
+
+
+@pytest.mark.parametrize("rounding", KEPT, ids=lambda rounding: rounding.value)
+def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
+    fmt, nearest = KEPT[rounding]
+    last = fmt.minimum_exponent - fmt.fraction_bits
+    exponents = rng.integers(last - 3, fmt.maximum_exponent + 3, 3000)
+    exponents[:600] = rng.choice([last, fmt.maximum_exponent - fmt.fraction_bits, fmt.maximum_exponent], 600)
+    significands = rng.integers(1, 1 << rng.integers(1, 48, 3000))
+    ties = 2 * rng.integers(1 << fmt.fraction_bits, 2 << fmt.fraction_bits, 3000) + 1
+    significands = np.where(rng.random(3000) < 0.3, ties, significands)
+    values = np.ldexp(significands.astype(np.float64), exponents - np.frexp(significands)[1])
+    values *= rng.choice([-1, 1], 3000)
+    wanted = [rounded(value, fmt, nearest) for value in values.tolist()]
+    found = round_sum(values, rounding)
+    assert found.tolist() == wanted
+    assert not np.signbit(found[found == 0]).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "arch"),
+    [
+        ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_80"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32", "sm_90"),
+        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32", "sm_120"),
+    ],
+)
+def test_the_parameters_of_an_architecture_give_its_results(text: str, arch: str, rng: np.random.Generator) -> None:
+    i = parse(text)
+    operands = directed_matrices(i, rng, 20)
+    given = multiply_by(i, numerics(i, arch), MUX_OF_ARCHITECTURE[arch], operands)
+    assert (given == multiply(i, arch, operands)).all()
+
+
+def test_a_bit_more_overflows_nothing() -> None:
+    """Eight of the largest products of f16 in a step that keeps 26 bits: as much as the sum of a group holds."""
+    i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    operands = directed_matrices(i, np.random.default_rng(0), 1)
+    operands.a[:], operands.b[:], operands.c[:] = 0x7BFF, 0x7BFF, 0
+    more = replace(numerics(i, "sm_90"), alignment_bits=26)
+    d = multiply_by(i, more, "mux4", operands).view(np.float32)
+    assert (d == 16 * 65504.0**2).all()
+
+
+def test_the_steps_of_an_emulation_can_be_cut() -> None:
+    """One product of 1 and 16 that a step drops beside it: only in steps of their own are they kept."""
+    i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32")
+    operands = directed_matrices(i, np.random.default_rng(0), 1)
+    operands.a[:], operands.b[:], operands.c[:] = 0, 0x3C, 0
+    p = numerics(i, "sm_90")
+    operands.a[..., 0], operands.a[..., 1], operands.b[:, :2] = 0x78, 0xF8, 0x78  # 2^15 * 2^15, and cancelled
+    operands.a[..., 28], operands.b[:, 28] = 0x3C, 0x3C  # 1, in the second half of the even pairs
+    whole = multiply_by(i, p, "mux4", operands).view(np.float32)
+    halves = multiply_by(i, replace(p, step=p.step // 2), "mux4", operands).view(np.float32)
+    assert (whole == 0).all()
+    assert (halves == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("alignment", "small", "d"),
+    [
+        (Alignment.TOWARD_ZERO, -1, 0),
+        (Alignment.DOWN, -1, -(2.0**6)),
+        (Alignment.DOWN, 1, 0),
+        (Alignment.NEAREST, -1, 0),
+        (Alignment.NEAREST, -40, -(2.0**6)),
+        (Alignment.NEAREST, 40, 2.0**6),
+        (Alignment.TOWARD_ZERO, -65, -(2.0**6)),
+        (Alignment.DOWN, -65, -(2.0**7)),
+    ],
+)
+def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
+    """Beside products of 2^30 that cancel, what is kept of a product and of an accumulator ends at 2^6."""
+    i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    operands = directed_matrices(i, np.random.default_rng(0), 1)
+    changed = replace(numerics(i, "sm_90"), alignment=alignment)
+    for in_accumulator in (False, True):
+        operands.a[:], operands.b[:], operands.c[:] = 0, 0x3C00, 0
+        operands.a[..., 0], operands.a[..., 1], operands.b[:, :2] = 0x7800, 0xF800, 0x7800
+        if in_accumulator:
+            operands.c[:] = np.float32(small).view(np.uint32)
+        else:
+            operands.a[..., 5] = np.float16(small).view(np.uint16)
+        assert (multiply_by(i, replace(changed, alignment_bits=24), "mux4", operands).view(np.float32) == d).all()
+
+
+def test_a_negative_term_too_small_for_its_type_is_rounded_down() -> None:
+    """The least product of f16 beside the largest accumulators, of either sign."""
+    i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    operands = directed_matrices(i, np.random.default_rng(0), 1)
+    operands.a[:], operands.b[:] = 0, 1
+    operands.a[..., 5] = 0x8001
+    operands.c[:], operands.c[:, :8] = 0x7F7FFFFF, 0xFF7FFFFF
+    down = replace(numerics(i, "sm_90"), alignment=Alignment.DOWN)
+    d = multiply_by(i, down, "mux4", operands)
+    assert (d[:, 8:] == 0x7F7FFFFE).all()
+    assert (d[:, :8] == 0xFF7FFFFF).all()  # a quarter of its last place more, and truncated
+
+
+def test_groups_are_aligned_alike() -> None:
+    i = parse("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")
+    operands = directed_matrices(i, np.random.default_rng(0), 1)
+    operands.a[:], operands.b[:], operands.c[:] = 0, 2, 0  # 1.0
+    operands.a[..., 0], operands.a[..., 16], operands.a[..., 32] = 2, 10, 10
+    operands.scale_a[..., 0], operands.scale_a[..., 1], operands.scale_b[:] = 127 + 60, 127, 127
+    p = numerics(i, "sm_120")
+    found = {}
+    for alignment in Alignment:
+        d = multiply_by(i, replace(p, alignment=alignment), "mux3", operands).view(np.float32)
+        found[alignment] = np.unique(d).tolist()
+    assert found == {Alignment.TOWARD_ZERO: [0.0], Alignment.DOWN: [-(2.0**25)], Alignment.NEAREST: [0.0]}
