@@ -9,9 +9,10 @@ from typing import Any
 
 from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
-from ..isa.tcgen05 import Opcode, instructions_of, parse_opcode
+from ..isa.tcgen05 import Opcode
+from ..verify.pack_files import subject_named
 from .arguments import architecture
 from .explain_nibble import nibble_as_dict, nibble_text
 from .explain_text import explanation, numerics_as_dict, title
@@ -68,7 +69,8 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     if options.instruction is None:
         raise InstructionError("an instruction or --nibble is missing; `sptc instructions --json` lists the former")
-    instruction, opcode = _read(options.instruction)
+    subject = subject_named(options.instruction)
+    instruction, opcode = subject.instruction, subject.opcode
     checked_selector(options.selector, instruction)
     arch = options.arch or instruction.architectures[0]
     numbers = numerics_as_dict(instruction, arch)
@@ -82,22 +84,6 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         print(explanation(instruction, opcode, found, options.selector, numbers))
     return 0
-
-
-def _read(text: str) -> tuple[Instruction, Opcode | None]:
-    """Parse an instruction; of tcgen05 without shape and types, take the tallest and narrowest."""
-    if not text.strip().startswith("tcgen05."):
-        return parse(text), None
-    word, _, added = text.strip().partition(" ")
-    opcode = parse_opcode(word)
-    every = {i.shape_and_types: i for i in instructions_of(opcode)}
-    default = next(i for i in every.values() if i.m == opcode.rows[-1])
-    wanted = added.strip().removeprefix("(").removesuffix(")")
-    if wanted and wanted not in every:
-        raise InstructionError(
-            f"{wanted!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
-        )
-    return every[wanted] if wanted else default, opcode
 
 
 def _only(found: Placements, operand: str | None, i: Instruction, opcode: Opcode | None) -> Placements:

@@ -14,6 +14,7 @@ does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..api.warp import mma
 from ..api.warpgroup import wgmma
 from ..errors import FileError, MetadataError
 from ..golden.registers import unpack
+from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
@@ -294,8 +296,8 @@ def _interpret(archive: Archive) -> RegisterFile:
     )
 
 
-def write(path: str | Path, file: Replayable) -> None:
-    """Write a register file.
+def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
+    """Write a register file, whole or not at all; the same contents give the same bytes.
 
     Parameters
     ----------
@@ -303,8 +305,17 @@ def write(path: str | Path, file: Replayable) -> None:
         Where to, with its ``.npz`` suffix.
     file : RegisterFile or TensorMemoryFile
         What.
+    **others : ndarray or str
+        Further members of the archive, which reading it as a register file passes over.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
     """
-    np.savez_compressed(path, allow_pickle=False, **file.contents())
+    archive = BytesIO()
+    np.savez_compressed(archive, allow_pickle=False, **file.contents(), **others)
+    write_whole(Path(path), archive.getvalue())
 
 
 def shipped() -> Iterator[Path]:

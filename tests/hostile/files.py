@@ -13,6 +13,8 @@ from safetensors.numpy import save
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.groups import Coverage
 from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
+from sptc.verify.conformance import choose_pack, write_pack
+from sptc.verify.pack_files import subject_named
 from sptc.verify.register_file import read, shipped, write
 
 __all__ = ["good_files", "spoiled", "traps"]
@@ -34,6 +36,11 @@ def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Cal
     """Return files by name, each of which some command takes."""
     for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
         write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
+    mma = subject_named("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    pack = choose_pack(mma, "sm_90", 0)
+    write_pack(folder / "pack.npz", pack)
+    assert pack.file.d is not None
+    (folder / "results.hex").write_text("\n".join(f"{word:08x}" for word in pack.file.d.ravel()))
     write(folder / "tcgen05.npz", tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng, 1))
     values = rng.standard_normal((16, 32)).astype(np.float32)
     values.reshape(16, 8, 4)[..., 2:] = 0
@@ -53,7 +60,7 @@ def spoiled(name: str, content: bytes, rng: Random) -> bytes:
     draw = rng.random()
     if name.endswith(".npz") and draw < 0.7:
         return _spoiled_archive(content, rng)
-    if name.endswith((".json", ".lib")) and draw < 0.7:
+    if name.endswith((".json", ".lib", ".hex")) and draw < 0.7:
         return mutated_text(content.decode(), rng).encode("utf-8", "surrogatepass")
     return mutated_bytes(content, rng)
 

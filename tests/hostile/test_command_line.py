@@ -43,6 +43,8 @@ LINES = (
     "area --config config.json --liberty cells.lib --jobs 1",
     "campaign --shards 1 --arch sm_90 --state STATE --jobs 1",
     "gpu info --json",
+    f"vectors --pack {MMA} --arch sm_90 --jobs 1 --output OUT.npz",
+    "vectors --check pack.npz --results results.hex --json",
 )
 
 _WORDS = ("-1", "0", "9" * 20, "nan", "", "-", "--", "--help", ".")

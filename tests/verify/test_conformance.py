@@ -1,0 +1,260 @@
+"""Conformance packs: they tell every neighbour, say which one results look like, and hide nothing they miss."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.errors import FileError
+from sptc.golden.registers import pack as to_registers
+from sptc.golden.tensor_memory import scatter_tensor
+from sptc.isa.fragments import accumulator_fragment
+from sptc.verify import conformance, judgement
+from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, read_pack, write_pack
+from sptc.verify.judgement import judge, read_results
+from sptc.verify.neighbours import Model, neighbours_of, right_model
+from sptc.verify.pack_files import given_of, subject_named
+from sptc.verify.register_file import RegisterFile
+from sptc.verify.replay import replay
+from sptc.verify.tensor_memory_file import TensorMemoryFile
+
+#: Of every method and family, with every sort of neighbour.
+FUSED = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+SUBJECTS = [
+    (FUSED, "sm_80"),
+    ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", "sm_90"),
+    ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_90"),
+    ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32", "sm_90"),
+    ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_89"),
+    ("mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.u8.s32", "sm_90"),
+    ("mma.sp.sync.aligned.m16n8k128.row.col.s32.u4.u4.s32", "sm_86"),
+    ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+     ".f32.e3m2.e4m3.f32.ue8m0", "sm_120"),
+    ("mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X"
+     ".f32.e2m1.e2m1.f32.ue8m0", "sm_120"),
+    ("wgmma.mma_async.sp.sync.aligned.m64n16k64.f32.e4m3.e4m3", "sm_90"),
+    ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16", "sm_90"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16 (m128n8k32.f16.f16.f16)", "sm_100"),
+    ("tcgen05.mma.sp.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k128.f32.e2m1.e2m1.ue4m3)", "sm_100"),
+]  # fmt: skip
+
+
+def results_of(pack: Pack, model: Model) -> np.ndarray:
+    """Return what a model leaves in registers or tensor memory."""
+    file = pack.file
+    codes = model.multiply(given_of(file))
+    if isinstance(file, RegisterFile):
+        return to_registers(codes, accumulator_fragment(file.instruction))
+    assert isinstance(file, TensorMemoryFile)
+    result = file.tmem.copy()
+    scatter_tensor(result, file._place_of_d, codes)
+    return result
+
+
+@pytest.fixture(scope="module")
+def fused() -> Pack:
+    return choose_pack(subject_named(FUSED), "sm_90", 0)
+
+
+@pytest.mark.parametrize(("text", "arch"), SUBJECTS)
+def test_every_neighbour_is_told_and_named(text: str, arch: str, seed: int) -> None:
+    pack = choose_pack(subject_named(text), arch, seed)
+    i = pack.file.instruction
+    assert pack.missed == {}
+    assert pack.file.cases <= MOST_CASES
+    assert judge(pack, pack.file.d).right
+    applicable = {neighbour.name: neighbour for neighbour in neighbours_of(i, arch) if not neighbour.same}
+    assert set(pack.told_apart) == applicable.keys()
+    assert pack.same.keys() == {neighbour.name for neighbour in neighbours_of(i, arch)} - applicable.keys()
+    for told in pack.neighbours:
+        found = judge(pack, results_of(pack, applicable[told.name]))
+        assert found.differing == sum(told.outputs) > 1
+        assert sum(map(bool, told.outputs)) > 1
+        assert told.name in found.explained_by
+        together = [set(names) for names in pack.alike if told.name in names] or [{told.name}]
+        assert {*found.explained_by} in together
+        assert found.explained == found.outputs
+
+
+@pytest.mark.parametrize(("text", "arch"), [SUBJECTS[0], SUBJECTS[9], SUBJECTS[11]])
+def test_a_pack_is_a_register_file(text: str, arch: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.npz", tmp_path / "second.npz"
+    for path in (first, second):
+        write_pack(path, choose_pack(subject_named(text), arch, 3))
+    assert first.read_bytes() == second.read_bytes()
+    other = choose_pack(subject_named(text), arch, 4)
+    write_pack(second, other)
+    assert first.read_bytes() != second.read_bytes()
+    [outcome] = replay(second, backend="golden")
+    assert (outcome.mismatches, outcome.tiles) == (0, other.file.cases)
+    again = read_pack(second)
+    for name in ("seed", "candidates", "neighbours", "same", "alike", "missed"):
+        assert getattr(again, name) == getattr(other, name)
+
+
+def test_one_wrong_bit(fused: Pack) -> None:
+    d = fused.file.d.copy()
+    d[1, 9, 2] ^= 0x80000000
+    found = judge(fused, d)
+    row, column = (int(place[0]) for place in np.nonzero(fused.file.matrix(d)[1] != fused.file.matrix(fused.file.d)[1]))
+    first = found.first
+    assert first
+    assert (found.differing, first.case, first.row, first.column) == (1, 1, row, column)
+    assert first.computed ^ first.expected == 0x80000000
+    assert (found.explained_by, found.nearest, found.explained) == ((), "", found.outputs - 1)
+
+
+def test_a_neighbour_with_a_fault_of_its_own(fused: Pack) -> None:
+    [neighbour] = [each for each in neighbours_of(fused.file.instruction, "sm_90") if each.name == "L = 8"]
+    results = results_of(fused, neighbour)
+    results[0, 0, 0] ^= 1
+    found = judge(fused, results)
+    assert (found.explained_by, found.nearest, found.explained) == ((), "L = 8", found.outputs - 1)
+
+
+def test_words_beside_d(seed: int) -> None:
+    pack = choose_pack(subject_named(SUBJECTS[11][0]), "sm_100", seed)
+    d = pack.file.d.copy()
+    d[0, 5, 300] ^= 1
+    d[0, 5, 0] ^= 0x10000  # above an element of 16 bits
+    found = judge(pack, d)
+    assert (found.right, found.differing, found.beside) == (False, 0, 2)
+
+
+def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def with_a_double(instruction: object, arch: str) -> tuple[Model, ...]:
+        double = replace(right_model(instruction, arch), name="nothing changed")  # type: ignore[arg-type]
+        return (*neighbours_of(instruction, arch), double)  # type: ignore[arg-type]
+
+    for module in (conformance, judgement):
+        monkeypatch.setattr(module, "neighbours_of", with_a_double)
+    pack = choose_pack(subject_named(FUSED), "sm_90", 0)
+    assert "nothing changed" not in pack.told_apart
+    assert pack.missed == {"nothing changed": f"not told apart by {pack.candidates} candidates"}
+    assert pack.candidates > 1000
+    write_pack(tmp_path / "pack.npz", pack)
+    assert read_pack(tmp_path / "pack.npz").missed == pack.missed
+
+
+def without_a_case(members: dict[str, np.ndarray]) -> None:
+    for key in "ABCDE":
+        members[key] = members[key][:-1]
+
+
+def with_another_operand(members: dict[str, np.ndarray]) -> None:
+    members["A"][0, 0, 0] ^= 1 << 14
+
+
+def with_another_accumulator(members: dict[str, np.ndarray]) -> None:
+    """One that is not a number: neither D nor any neighbour changes in count."""
+    members["C"][0, 0, 0] = 0x7FC00000
+
+
+def with_another_result(members: dict[str, np.ndarray]) -> None:
+    members["D"][0, 0, 0] ^= 1
+
+
+def with_another_neighbour(members: dict[str, np.ndarray]) -> None:
+    members["conformance"] = np.array(str(members["conformance"]).replace("F = 24", "F = 23"))
+
+
+def with_another_digest(members: dict[str, np.ndarray]) -> None:
+    text = str(members["conformance"])
+    at = text.index('"sha256": "') + 11
+    members["conformance"] = np.array(text[:at] + hashlib.sha256(b"").hexdigest() + text[at + 64 :])
+
+
+def with_too_few_registers(members: dict[str, np.ndarray]) -> None:
+    members["A"] = members["A"][:, :, :-1]
+
+
+def of_another_selector(members: dict[str, np.ndarray]) -> None:
+    members["selector"] = np.array(7)
+
+
+def without_d(members: dict[str, np.ndarray]) -> None:
+    del members["D"]
+
+
+def with_a_list(members: dict[str, np.ndarray]) -> None:
+    members["conformance"] = np.array("[]")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_case, "was changed"),
+        (with_another_operand, "the D of a pack of mma.sp.* is not what"),
+        (with_another_accumulator, "the D of a pack of mma.sp.* is not what"),
+        (with_another_result, "the D of a pack of mma.sp.* is not what"),
+        (with_another_neighbour, "was changed"),
+        (with_another_digest, "was changed"),
+        (with_too_few_registers, "a of mma.sp.* must be|a must be"),
+        (of_another_selector, "selector"),
+        (without_d, "lacks the key 'D'"),
+        (with_a_list, "must say the seed"),
+    ],
+)
+def test_a_pack_that_was_changed(
+    fused: Pack, change: Callable[[dict[str, np.ndarray]], None], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pack.npz"
+    write_pack(path, fused)
+    with np.load(path) as archive:
+        members = {key: archive[key].copy() for key in archive.files}
+    change(members)
+    np.savez(path, **members)
+    with pytest.raises(FileError, match=said):
+        read_pack(path)
+
+
+def test_results_in_every_form(tmp_path: Path, rng: np.random.Generator) -> None:
+    d = rng.integers(0, 1 << 32, (2, 32, 4), dtype=np.uint32)
+    path = tmp_path / "results"
+    with path.open("wb") as file:
+        np.savez(file, D=d)
+    forms = [
+        None,
+        "\n".join(f"{word:08x}" for word in d.ravel()),
+        "\n".join(f"0x{word:X}" for word in d.ravel()) + "\n",
+    ]
+    forms += [str(d.tolist()), str(d.ravel().tolist())]
+    for text in forms:
+        if text is not None:
+            path.write_text(text)
+        assert (read_results(path, d.shape) == d).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "must hold 256 words"),
+        ("12345678\n123456789", "line 2 must be a hexadecimal word"),
+        ("12 34", "line 1 must be a hexadecimal word"),
+        ("[1, 2]", "must hold 256 words"),
+        ("[1, -2]", "must be a JSON list of integers"),
+        ("[4294967296]", "must be a JSON list of integers"),
+        ("[1.5]", "must be a JSON list of integers"),
+        ("[[1, 2], [3]]", "must be a JSON list of integers"),
+        ("[true]", "must be a JSON list of integers"),
+        ("[1, 2", "is not JSON"),
+        ("PK", "not a readable .npz"),
+        ("\ud800", "is no .npz, no JSON and no hexadecimal words"),
+    ],
+)
+def test_results_that_are_none(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text(text, errors="surrogatepass")
+    with pytest.raises(FileError, match=said):
+        read_results(path, (2, 32, 4))
+
+
+def test_an_archive_of_another_shape(tmp_path: Path) -> None:
+    for name, value in (("D", np.zeros((2, 32, 2), np.uint32)), ("D", np.zeros((2, 32, 4))), ("E", np.zeros(1))):
+        np.savez(tmp_path / "results.npz", **{name: value})
+        with pytest.raises(
+            FileError, match="lacks the key 'D'" if name == "E" else "D must be a uint32 array of shape"
+        ):
+            read_results(tmp_path / "results.npz", (2, 32, 4))

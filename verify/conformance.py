@@ -1,0 +1,277 @@
+"""Conformance packs: for one instruction, few register files that tell the right model from its neighbours.
+
+A pack is a register file (:mod:`sptc.verify.register_file`) whose D is the golden model's, with a further key,
+``conformance``: JSON that says which neighbours it tells apart and where, which cannot be told apart and why, and what
+no candidate told apart. The neighbours' results are not in it: the golden model computes them from the operands.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error, FileError
+from ..infra.reading import parse_json
+from . import register_file
+from .archive import Replayable, load
+from .candidates import draw_candidates
+from .given import Given, joined
+from .neighbours import Model, neighbours_of, right_model
+from .pack_files import Subject, file_of, given_of
+
+__all__ = ["MOST_CASES", "Apart", "Pack", "choose_pack", "read_pack", "write_pack"]
+
+#: Cases of a pack.
+MOST_CASES = 256
+#: Cases in which a neighbour should differ from the right model, and from another neighbour.
+_WANTED_FROM_RIGHT, _WANTED_FROM_OTHERS = 3, 1
+#: Outputs of the tiles of one distribution drawn at once, and the most tiles.
+_OUTPUTS, _TILES = 1024, 8
+#: Columns of the tiles among which is chosen; those of a wider instruction have the columns of several.
+_COLUMNS = 8
+#: How often candidates are drawn for what is not yet told apart: from the right model, and from each other.
+_ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
+_KEY = "conformance"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How a pack tells one neighbour from the right model.
+
+    Attributes
+    ----------
+    name : str
+        Of the neighbour.
+    outputs : tuple of int
+        Outputs of each case that differ.
+    digest : str
+        SHA-256 of all of its outputs.
+    """
+
+    name: str
+    outputs: tuple[int, ...]
+    digest: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pack:
+    """A conformance pack.
+
+    Attributes
+    ----------
+    file : Replayable
+        Operands, and the D of the right model.
+    seed : int
+        What it was drawn with.
+    candidates : int
+        Tiles among which its cases were chosen.
+    neighbours : tuple of Apart
+        Every neighbour that may differ, also one that does not in any case.
+    same : dict of str to str
+        Neighbours that give the right result for every operand, and why.
+    alike : tuple of tuple of str
+        Neighbours among which the pack does not tell, as their results are the same.
+    """
+
+    file: Replayable
+    seed: int
+    candidates: int
+    neighbours: tuple[Apart, ...]
+    same: dict[str, str]
+    alike: tuple[tuple[str, ...], ...]
+
+    @property
+    def told_apart(self) -> tuple[str, ...]:
+        """Neighbours that differ in some output."""
+        return tuple(each.name for each in self.neighbours if any(each.outputs))
+
+    @property
+    def missed(self) -> dict[str, str]:
+        """Neighbours that no candidate told apart, and the sentence that says so."""
+        told = self.told_apart
+        sentence = f"not told apart by {self.candidates} candidates"
+        return {each.name: sentence for each in self.neighbours if each.name not in told}
+
+
+def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
+    """Draw candidates and choose few cases that tell the right model from its neighbours, and these from each other.
+
+    Parameters
+    ----------
+    subject : Subject
+        What the pack is of.
+    arch : str
+        Architecture.
+    seed : int
+        Decides the pack, with the instruction and the architecture.
+
+    Raises
+    ------
+    InstructionError
+        The architecture does not have the instruction.
+    OperandError
+        No public source states where all operands of it lie.
+    """
+    i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
+    right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
+    models = [right, *(neighbour for neighbour in neighbours if not neighbour.same)]
+    words = f"{subject.name} {arch}".encode()
+    rng = np.random.default_rng([seed, *hashlib.sha256(words).digest()])
+    choice = _Choice(models)
+    tiles = min(_TILES, max(1, _OUTPUTS // (i.m * _COLUMNS)))
+    for done in range(_ROUNDS):
+        if choice.tells_neighbours(from_others=done < _ROUNDS_FOR_OTHERS):
+            break
+        for drawn in draw_candidates(narrow, right.numerics, rng, tiles):
+            choice.consider(drawn.given, drawn.any_nibble)
+    assert choice.given is not None
+    file = file_of(subject, arch, choice.given.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
+    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
+    pack = Pack(file=file, seed=seed, candidates=choice.seen, neighbours=(), same=same, alike=())
+    return _described(pack, replace(file, d=file.run()))
+
+
+class _Choice:
+    """The cases chosen so far, of those seen.
+
+    Attributes
+    ----------
+    given : Given or None
+        The cases.
+    seen : int
+        How many there were.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = models
+        self._pairs = list(combinations(range(len(models)), 2))
+        self._of_mux = np.array([any(models[index].mux != models[0].mux for index in pair) for pair in self._pairs])
+        self._from_right = np.array([pair[0] == 0 for pair in self._pairs])
+        self._wanted = np.where(self._from_right, _WANTED_FROM_RIGHT, _WANTED_FROM_OTHERS)
+        self._outputs = np.zeros((len(self._pairs), 0), np.int64)
+        self.given: Given | None = None
+        self.seen = 0
+
+    def tells_neighbours(self, *, from_others: bool) -> bool:
+        """Return whether enough cases tell each neighbour from the right model, and perhaps from the others."""
+        met = (self._outputs > 0).sum(axis=1) >= self._wanted
+        return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
+
+    def consider(self, given: Given, any_nibble: bool) -> None:
+        """Choose again among what was chosen and further cases.
+
+        Those with undefined nibbles count for other multiplexers alone, so that all else is told by defined ones.
+        """
+        results = [model.multiply(given) for model in self._models]
+        flat = [result.reshape(given.cases, -1) for result in results]
+        outputs = np.array([np.count_nonzero(flat[one] != flat[other], axis=1) for one, other in self._pairs])
+        if any_nibble:
+            outputs[~self._of_mux] = 0
+        self.seen += given.cases
+        pool = given if self.given is None else joined([self.given, given])
+        outputs = np.concatenate([self._outputs, outputs.reshape(len(self._pairs), -1)], axis=1)
+        chosen = self._covering(outputs)
+        self.given, self._outputs = pool.take(chosen), outputs[:, chosen]
+
+    def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Choose the case that helps most pairs, and again until none helps any; at least one."""
+        tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # of cases that help as many, plain differences
+        while len(chosen) < MOST_CASES:
+            met = tells[:, chosen].sum(axis=1)
+            helped = (tells & (met < self._wanted)[:, None]).sum(axis=0)
+            helped[chosen] = 0
+            if not helped.any():
+                break
+            chosen.append(int((helped + weights.mean(axis=0)).argmax()))
+        return np.array(chosen)
+
+
+def _described(pack: Pack, file: Replayable) -> Pack:
+    """Return a pack of a file with D, and what its neighbours make of the operands.
+
+    Raises
+    ------
+    Error
+        The file cannot be computed; D is not what the right model makes of the operands, or these are placed or
+        negated as in no pack.
+    """
+    assert file.d is not None
+    if (file.run() != file.d).any():  # which also says what is wrong with operands
+        raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
+    given, wanted = given_of(file), file.matrix(file.d)
+    if (right_model(file.instruction, file.arch).multiply(given) != wanted).any():
+        raise FileError(f"a pack of {file.name} has none of its options")
+    found: list[Apart] = []
+    groups: dict[str, list[str]] = {}
+    for neighbour in neighbours_of(file.instruction, file.arch):
+        if not neighbour.same:
+            results = neighbour.multiply(given)
+            outputs = np.count_nonzero((results != wanted).reshape(file.cases, -1), axis=1)
+            digest = hashlib.sha256(np.ascontiguousarray(results).tobytes()).hexdigest()
+            found.append(Apart(neighbour.name, tuple(outputs.tolist()), digest))
+            if outputs.any():
+                groups.setdefault(digest, []).append(neighbour.name)
+    alike = tuple(tuple(names) for names in groups.values() if len(names) > 1)
+    return replace(pack, file=file, neighbours=tuple(found), alike=alike)
+
+
+def write_pack(path: Path, pack: Pack) -> None:
+    """Write a pack; the same one gives the same bytes.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
+
+
+def _manifest(pack: Pack) -> dict[str, object]:
+    return {
+        "seed": pack.seed,
+        "candidates": pack.candidates,
+        "neighbours": [
+            {"name": each.name, "outputs": list(each.outputs), "sha256": each.digest} for each in pack.neighbours
+        ],
+        "same": pack.same,
+        "alike": [list(names) for names in pack.alike],
+    }
+
+
+def read_pack(path: Path) -> Pack:
+    """Read a pack, and compute its neighbours again.
+
+    Raises
+    ------
+    FileError
+        It is no register file, or no pack; or its operands, its D or its neighbours are not those it was written with.
+    InstructionError
+        Its instruction does not parse.
+    """
+    archive = load(path)
+    archive.require([_KEY])
+    file = register_file.interpret(archive)
+    manifest = parse_json(archive.string(_KEY, ""), f"{path}:", f"{_KEY} is no JSON")
+    held = manifest if isinstance(manifest, dict) else {}
+    seed, candidates = held.get("seed"), held.get("candidates")
+    if not isinstance(seed, int) or not isinstance(candidates, int):
+        raise FileError(f"{path}: {_KEY} must say the seed and the number of candidates")
+    same = {each.name: each.same for each in neighbours_of(file.instruction, file.arch) if each.same}
+    if file.d is None:
+        raise FileError(f"{path} lacks the key 'D'")
+    bare = Pack(file=file, seed=seed, candidates=candidates, neighbours=(), same=same, alike=())
+    try:
+        pack = _described(bare, file)
+    except Error as error:
+        raise FileError(f"{path}: {error}") from None
+    if _manifest(pack)["neighbours"] != held.get("neighbours"):
+        raise FileError(
+            f"{path} was changed, or written by another version: its operands do not give the neighbours it names"
+        )
+    return pack

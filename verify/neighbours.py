@@ -1,0 +1,206 @@
+"""Neighbours of a model: what a wrong one, wrong in one thing, makes of the operands of an instruction.
+
+A neighbour is computed by the golden model with one parameter of its numerics changed, or with operands changed as a
+wrong decoder would hand them on. One that gives the right result for every operand there is says so, and why.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..golden.matrix import multiply_by
+from ..isa.instructions import Instruction
+from ..isa.metadata import MUX_OF_ARCHITECTURE, indices, nibble
+from ..isa.numerics import DATAPATHS, Alignment, Method, Numerics, Rounding, numerics
+from ..isa.operands import MatrixOperands
+from .given import Given
+from .reach import same_alignment, same_floor, same_steps
+
+__all__ = ["Model", "neighbours_of", "right_model"]
+
+
+def _unchanged(given: Given) -> MatrixOperands:
+    return given.matrices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model of one instruction: the right one, or a neighbour of it.
+
+    Attributes
+    ----------
+    name : str
+        What it does, as in "F = 24"; unique among the neighbours of an instruction.
+    instruction : Instruction
+        What it takes the instruction for.
+    numerics : Numerics
+        Its parameters.
+    mux : str
+        Its multiplexers, ``mux4`` or ``mux3``.
+    alter : callable
+        What it makes of the operands before it multiplies.
+    same : str
+        Why it gives the right result for every operand; nothing if it may not.
+    """
+
+    name: str
+    instruction: Instruction
+    numerics: Numerics
+    mux: str
+    alter: Callable[[Given], MatrixOperands] = field(default=_unchanged)
+    same: str = ""
+
+    def multiply(self, given: Given) -> NDArray:
+        """Return its codes of D, shape (cases, m, n)."""
+        return multiply_by(self.instruction, self.numerics, self.mux, self.alter(given))
+
+
+def right_model(instruction: Instruction, arch: str) -> Model:
+    """Return the model of an instruction on an architecture.
+
+    Raises
+    ------
+    InstructionError
+        The architecture does not have the instruction.
+    """
+    return Model(
+        name="the right model",
+        instruction=instruction,
+        numerics=numerics(instruction, arch),
+        mux=MUX_OF_ARCHITECTURE[arch],
+    )
+
+
+def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
+    """Return the neighbours of the model of an instruction, those among them that cannot be told apart included.
+
+    Raises
+    ------
+    InstructionError
+        The architecture does not have the instruction.
+    """
+    right = right_model(instruction, arch)
+    arithmetic = _of_integers if instruction.a.is_integer else _of_floats
+    return (*arithmetic(right, arch), *_of_metadata(right), *_of_scales(right))
+
+
+def _of_integers(right: Model, arch: str) -> Iterator[Model]:
+    """Yield what may become of sums beyond 32 bits; nothing else can go wrong with an exact sum."""
+    i, other = right.instruction, replace(right.instruction, satfinite=not right.instruction.satfinite)
+    yield replace(right, name=f"sums {'wrapped' if i.satfinite else 'clamped'}", instruction=other)
+    halfway = replace(i, k=i.k // 2)
+    reason = "" if i.satfinite else "sums wrapped halfway and at the end are the same modulo 2^32"
+    if i.satfinite and not (i.a.signed or i.b.signed):
+        reason = "no product is negative, so that a sum clamped halfway stays where it is"
+    yield replace(
+        right, name=f"sums {'clamped' if i.satfinite else 'wrapped'} halfway too", instruction=halfway, same=reason
+    )
+    exact = "integers are summed exactly: nothing is aligned, cut into steps that round, or rounded"
+    for name in ("another F", "another L", "another e_zero"):
+        yield replace(right, name=name, same=exact)
+
+
+def _of_floats(right: Model, arch: str) -> Iterator[Model]:
+    """Yield other alignments, steps, floors, roundings and methods."""
+    i, p = right.instruction, right.numerics
+    for bits in (p.alignment_bits - 1, p.alignment_bits + 1):
+        changed = replace(p, alignment_bits=bits)
+        yield replace(right, name=f"F = {bits}", numerics=changed, same=same_alignment(i, p, changed))
+    for alignment in Alignment:
+        if alignment is not p.alignment:
+            changed = replace(p, alignment=alignment)
+            name = f"terms rounded {alignment.value} in the alignment"
+            yield replace(right, name=name, numerics=changed, same=same_alignment(i, p, changed))
+    for step in (p.step // 2, p.step * 2):
+        changed = replace(p, step=step)
+        yield replace(right, name=f"L = {step}", numerics=changed, same=same_steps(i, p, changed))
+    for floor in (p.zero_exponent - 1, p.zero_exponent + 1):
+        changed = replace(p, zero_exponent=floor)
+        yield replace(right, name=f"e_zero = {floor}", numerics=changed, same=same_floor(i, p, changed))
+    for rounding in _ROUNDINGS[i.d.name]:
+        if rounding is not p.rounding:
+            changed = replace(p, rounding=rounding)
+            yield replace(right, name=f"rounding {rounding.value}", numerics=changed)
+    yield from _of_methods(right, arch)
+
+
+#: Roundings to each type of result.
+_ROUNDINGS = {
+    "f32": (Rounding.RZ_F32, Rounding.RNE_F32, Rounding.RZ_E8M13, Rounding.RNE_E8M13),
+    "f16": (Rounding.RNE_F16, Rounding.RZ_F16),
+}
+
+
+def _of_methods(right: Model, arch: str) -> Iterator[Model]:
+    """Yield fp8 emulated where hardware has it, and fp8 of the hardware where it is emulated."""
+    i, p = right.instruction, right.numerics
+    datapath = DATAPATHS[arch]
+    half_result = i.d.name == "f16"
+    if p.method is Method.EMULATED:
+        short = datapath.fp8_alignment_bits < datapath.alignment_bits
+        rounding = Rounding.RZ_E8M13 if short else p.rounding
+        native = replace(
+            p,
+            method=Method.FUSED,
+            step=datapath.step_bytes,
+            alignment_bits=datapath.fp8_alignment_bits,
+            rounding=rounding,
+        )
+        yield replace(right, name="native fp8", numerics=native)
+    elif not i.scale_format and {i.a.name, i.b.name} <= {"e4m3", "e5m2"}:
+        emulated = replace(
+            p,
+            method=Method.EMULATED,
+            step=datapath.step_bytes // 2,
+            alignment_bits=datapath.alignment_bits,
+            rounding=Rounding.RNE_F16 if half_result else Rounding.RZ_F32,
+        )
+        yield replace(right, name="fp8 emulated by steps of f16", numerics=emulated)
+
+
+_SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], np.uint8)
+
+
+def _of_metadata(right: Model) -> Iterator[Model]:
+    """Yield other multiplexers, and metadata from another place or read in another order."""
+    i = right.instruction
+    if not i.sparse:
+        return
+    other = {"mux4": "mux3", "mux3": "mux4"}[right.mux]
+    yield replace(right, name=f"{other[-1]}:1 multiplexers", mux=other)
+    for name, shift in (("next", -1), ("previous", 1)):
+
+        def shifted(given: Given, shift: int = shift) -> MatrixOperands:
+            assert given.matrices.nibbles is not None
+            return replace(given.matrices, nibbles=np.roll(given.matrices.nibbles, shift, axis=-1))
+
+        yield replace(right, name=f"metadata of the {name} chunk", alter=shifted)
+
+    def elsewhere(given: Given) -> MatrixOperands:
+        return replace(given.matrices, nibbles=given.elsewhere)
+
+    reason = "" if i.sparsity_selectors > 1 else "the instruction has one sparsity selector"
+    yield replace(right, name="metadata of the next sparsity selector", alter=elsewhere, same=reason)
+
+    def swapped(given: Given) -> MatrixOperands:
+        assert given.matrices.nibbles is not None
+        return replace(given.matrices, nibbles=_SWAPPED.take(given.matrices.nibbles))
+
+    yield replace(right, name="the two indices of a nibble swapped", alter=swapped)
+
+
+def _of_scales(right: Model) -> Iterator[Model]:
+    """Yield block scales that are taken for one."""
+    fmt = right.instruction.scale_format
+    if fmt is None:
+        return
+    one = np.uint8(fmt.bias << fmt.fraction_bits)
+    for name, ignored in (("A", ("scale_a",)), ("B", ("scale_b",)), ("A and B", ("scale_a", "scale_b"))):
+
+        def without(given: Given, ignored: tuple[str, ...] = ignored) -> MatrixOperands:
+            ones = {key: np.full_like(getattr(given.matrices, key), one) for key in ignored}
+            return replace(given.matrices, **ones)
+
+        yield replace(right, name=f"scales of {name} ignored", alter=without)

@@ -1,0 +1,196 @@
+"""Operands of any instruction as a register file, and back: what conformance packs are written and read with."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import FileError, InstructionError, OperandError
+from ..golden.registers import gather_shared, gather_warp, pack_nibbles, unpack, unpack_nibbles
+from ..isa.fragments import a_fragment, accumulator_fragment
+from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.memory import decode_descriptor, operand_map
+from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
+from .archive import Replayable
+from .given import Given
+from .register_file import RegisterFile
+from .stimulus import matrices_file
+from .tensor_memory_file import TensorMemoryFile
+from .tensor_memory_image import Arrangement, arrangement
+
+__all__ = ["Subject", "every_subject", "file_of", "given_of", "require_placed", "subject_named"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An instruction that a pack is of.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Shape and types.
+    opcode : Opcode or None
+        Of ``tcgen05``, what PTX writes.
+    """
+
+    instruction: Instruction
+    opcode: Opcode | None = None
+
+    @property
+    def name(self) -> str:
+        """The instruction; of ``tcgen05`` the opcode and, in brackets, what the descriptor adds."""
+        return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
+
+
+def subject_named(text: str) -> Subject:
+    """Return the instruction of a name, as :attr:`Subject.name` spells it.
+
+    Of ``tcgen05`` without shape and types, it is the tallest and narrowest one.
+
+    Raises
+    ------
+    InstructionError
+        It does not parse, or what stands in brackets is none of its instructions.
+    """
+    if not text.strip().startswith("tcgen05."):
+        return Subject(parse(text))
+    word, _, added = text.strip().partition(" ")
+    opcode = parse_opcode(word)
+    every = {i.shape_and_types: i for i in instructions_of(opcode)}
+    default = next(i for i in every.values() if i.m == opcode.rows[-1])
+    wanted = added.strip().removeprefix("(").removesuffix(")")
+    if wanted and wanted not in every:
+        raise InstructionError(
+            f"{wanted!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
+        )
+    return Subject(every[wanted] if wanted else default, opcode)
+
+
+def every_subject(arch: str) -> Iterator[Subject]:
+    """Yield the instructions of an architecture: of ``tcgen05`` with the least N whose operands can be placed."""
+    for i in every_instruction():
+        if arch in i.architectures:
+            yield Subject(i)
+    for opcode in every_opcode():
+        seen = set()
+        for i in instructions_of(opcode):
+            form = replace(i, n=0)
+            if arch in i.architectures and form not in seen and _can_be_placed(opcode, i):
+                seen.add(form)
+                yield Subject(i, opcode)
+
+
+def require_placed(subject: Subject, arch: str) -> None:
+    """Raise unless a pack of an instruction can be made.
+
+    Raises
+    ------
+    InstructionError
+        The architecture does not have it.
+    OperandError
+        No public source states where all of its operands lie; or it shifts A.
+    """
+    require_architecture(subject.instruction, arch)
+    if subject.opcode and subject.opcode.shifts_a:
+        raise OperandError(f"{subject.opcode} shifts A behind the multiplication, and no pack is about that")
+    if subject.opcode:
+        arrangement(subject.opcode, subject.instruction)
+
+
+def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
+    """Return whether it is known where all operands lie."""
+    try:
+        arrangement(opcode, instruction)
+    except OperandError:
+        return False
+    return True
+
+
+def file_of(
+    subject: Subject, arch: str, given: Given, rng: np.random.Generator, sparsity_selector: int
+) -> RegisterFile | TensorMemoryFile:
+    """Return the register file of operands, without D, with the silicon's policy for undefined nibbles.
+
+    Parameters
+    ----------
+    subject : Subject
+        What runs.
+    arch : str
+        An architecture that has it.
+    given : Given
+        What registers and memory are to hold.
+    rng : Generator
+        Draws what :func:`~sptc.verify.stimulus.matrices_file` draws.
+    sparsity_selector : int
+        Sparsity selector.
+
+    Raises
+    ------
+    OperandError
+        No public source states where all operands of it lie.
+    """
+    i = subject.instruction
+    if subject.opcode:
+        return arrangement(subject.opcode, i, sparsity_selector).file(arch, given)
+    file = matrices_file(i, arch, given.matrices, rng, sparsity_selector=sparsity_selector)
+    if given.elsewhere is not None:
+        assert file.e is not None
+        following = (sparsity_selector + 1) % i.sparsity_selectors
+        file = replace(file, e=pack_nibbles(given.elsewhere, i, following, file.e))
+    return replace(file, scale_d=True, imm_scale=(1, 1))
+
+
+def given_of(file: Replayable) -> Given:
+    """Return the operands of a register file that :func:`file_of` made.
+
+    Raises
+    ------
+    FileError
+        It is another one: its operands lie elsewhere, or it negates products, or leaves out D.
+    """
+    if isinstance(file, TensorMemoryFile):
+        return _arrangement_of(file).given(file)
+    assert isinstance(file, RegisterFile)
+    i = file.instruction
+    if not file.scale_d or file.imm_scale != (1, 1):
+        raise FileError(f"a pack of {i} adds D and negates nothing")
+    matrices = _of_wgmma(file) if i.family == "wgmma" else _of_mma(file)
+    elsewhere = None
+    if file.e is not None and i.sparsity_selectors > 1:
+        elsewhere = unpack_nibbles(file.e, i, (file.sparsity_selector + 1) % i.sparsity_selectors)
+    return Given(matrices, elsewhere)
+
+
+def _arrangement_of(file: TensorMemoryFile) -> Arrangement:
+    for sparsity_selector in range(file.instruction.sparsity_selectors):
+        expected = arrangement(file.opcode, file.instruction, sparsity_selector)
+        if (file.idesc, file.addresses) == (expected.idesc, expected.addresses):
+            return expected
+    raise FileError(f"a pack of {file.name} has its operands at other addresses")
+
+
+def _of_mma(file: RegisterFile) -> MatrixOperands:
+    named = {name: getattr(file, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
+    held = {name: array for name, array in named.items() if array is not None}
+    return gather_warp(file.instruction, HeldOperands(held, Immediates(file.sparsity_selector, file.scale_ids)))
+
+
+def _of_wgmma(file: RegisterFile) -> MatrixOperands:
+    i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
+    shared = {}
+    for name, descriptors, transposed in (
+        ("a", file.a_descriptor, file.imm_trans[0]),
+        ("b", file.b_descriptor, file.imm_trans[1]),
+    ):
+        if descriptors is not None:
+            if (descriptors != descriptors[0]).any():
+                raise FileError(f"a pack of {i} has one descriptor of {name}")
+            where = operand_map(i, name, decode_descriptor(int(descriptors[0])), transposed=bool(transposed))
+            shared[name] = gather_shared(smem, where)
+    return MatrixOperands(
+        shared["a"] if file.a is None else unpack(file.a, a_fragment(i)),
+        shared["b"].swapaxes(1, 2),
+        unpack(file.c, accumulator_fragment(i)),
+        None if file.e is None else unpack_nibbles(file.e, i, file.sparsity_selector),
+    )

@@ -1,0 +1,86 @@
+"""What the operands of an instruction can reach, from their formats: why a parameter may make no difference at all."""
+
+from dataclasses import dataclass, replace
+
+from ..isa.formats import FORMATS, Format
+from ..isa.instructions import Instruction
+from ..isa.numerics import Method, Numerics
+
+__all__ = ["same_alignment", "same_floor", "same_steps"]
+
+
+@dataclass(frozen=True)
+class _Exponents:
+    """Exponents of finite terms of one sort that are not zero.
+
+    Attributes
+    ----------
+    least, largest : int
+        Of those that take part in the maximum, bounds.
+    last : int
+        No bit of any term is worth less than two to the power of this.
+    """
+
+    least: int
+    largest: int
+    last: int
+
+
+def _of_numbers(fmt: Format) -> _Exponents:
+    return _Exponents(fmt.minimum_exponent, fmt.maximum_exponent, fmt.minimum_exponent - fmt.fraction_bits)
+
+
+def _widened(fmt: Format) -> _Exponents:
+    """Return what the numbers of a format reach in f16, where most that were subnormal are normal."""
+    of_format = _of_numbers(fmt)
+    return replace(of_format, least=max(of_format.last, FORMATS["f16"].minimum_exponent))
+
+
+def _of_terms(instruction: Instruction, numerics: Numerics) -> _Exponents:
+    """Return what products reach, or groups of them, scaled."""
+    emulated = numerics.method is Method.EMULATED
+    a, b = (_widened(fmt) if emulated else _of_numbers(fmt) for fmt in (instruction.a, instruction.b))
+    least, largest, last = a.least + b.least, a.largest + b.largest, a.last + b.last
+    if instruction.scale_format is None:
+        return _Exponents(least, largest, last)
+    scale = _of_numbers(instruction.scale_format)
+    if numerics.method is Method.GROUPED:  # the exponent of a group is that of its scales
+        return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
+    return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
+
+
+def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Say why two step lengths cut K alike; nothing if they do not."""
+    # The emulation cuts its even and its odd pairs, each half of what is stored.
+    kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
+    if min(one.step, other.step) < kept:
+        return ""
+    return f"the {kept} products that are summed in a row are one step of either length"
+
+
+def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Say why two numbers of bits kept in the alignment drop nothing; nothing if one of them may."""
+    sorts = (_of_terms(instruction, one), _of_numbers(instruction.c))
+    grid = max(sort.largest for sort in sorts) - min(one.alignment_bits, other.alignment_bits)
+    last = min(sort.last for sort in sorts)
+    if grid > last:
+        return ""
+    return f"no term has a bit below 2^{last}, and even beside the largest all down to 2^{grid} are kept"
+
+
+def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Say why no result depends on which of two floors the largest exponent has; nothing if one may.
+
+    A floor matters where all terms that are not zero have smaller exponents, and some a bit that it drops.
+    """
+    floor = max(one.zero_exponent, other.zero_exponent)
+    grid = floor - min(one.alignment_bits, other.alignment_bits)
+    terms, accumulators = _of_terms(instruction, one), _of_numbers(instruction.c)
+    below = [sort for sort in (terms, accumulators) if sort.least < floor]
+    if not below:
+        least = min(terms.least, accumulators.least)
+        return f"every term that is not zero has an exponent of {least} or more, and no floor up to {floor} is above it"
+    last = min(sort.last for sort in below)
+    if last < grid:
+        return ""
+    return f"terms of exponents below {floor} have no bit below 2^{last}, and all down to 2^{grid} are kept"

@@ -1,0 +1,198 @@
+"""Matrices put into tensor memory and shared memory, as ``tcgen05.mma`` finds them there."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..golden.tensor_memory import Placement, gather, gather_tensor
+from ..isa.formats import Format
+from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from ..isa.instructions import Instruction
+from ..isa.memory import UNIT_BYTES, SharedMap, decode_descriptor, encode_descriptor, shared_map
+from ..isa.operands import MatrixOperands
+from ..isa.tcgen05 import Opcode
+from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for, metadata_map, scale_map
+from .given import Given
+from .tensor_memory_file import TensorMemoryFile
+
+__all__ = ["Arrangement", "arrangement"]
+
+#: Columns of tensor memory where D, metadata and scales start: D takes 256 at most, the others eight.
+_COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
+_CORE_MATRIX_ROWS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Where the operands of an instruction are put: A and B K-major in shared memory, without a swizzle.
+
+    Attributes
+    ----------
+    opcode : Opcode
+        What runs.
+    instruction : Instruction
+        Its shape and types.
+    sparsity_selector : int
+        Sparsity selector.
+    addresses : dict of str to int
+        As of :class:`~sptc.verify.tensor_memory_file.TensorMemoryFile`.
+    placement : Placement
+        The same as maps.
+    """
+
+    opcode: Opcode
+    instruction: Instruction
+    sparsity_selector: int
+    addresses: dict[str, int]
+    placement: Placement
+
+    @property
+    def _descriptor(self) -> InstructionDescriptor:
+        return InstructionDescriptor(instruction=self.instruction, sparsity_selector=self.sparsity_selector)
+
+    @property
+    def idesc(self) -> int:
+        """Instruction descriptor."""
+        return encode_instruction_descriptor(self.opcode, self._descriptor)
+
+    def file(self, arch: str, given: Given) -> TensorMemoryFile:
+        """Return the register file of operands, with the silicon's policy; what nothing reads is zero."""
+        i, where, ctas, matrices = self.instruction, self.placement, self.opcode.cta_group, given.matrices
+        cases = len(matrices.a)
+        tmem = np.zeros((cases * ctas, LANES, COLUMNS), np.uint32)
+        smem = np.zeros((cases * ctas, _bytes_of(where)), np.uint8)
+
+        def of_each(codes: NDArray) -> NDArray:
+            """Give each CTA its share of the lines."""
+            return codes.reshape(cases * ctas, -1, codes.shape[2])
+
+        _put(tmem, where.d, of_each(matrices.c))
+        assert isinstance(where.a, SharedMap)
+        for place, codes, fmt in ((where.a, matrices.a, i.a), (where.b, matrices.b.swapaxes(1, 2), i.b)):
+            _put_shared(smem, place, of_each(codes >> _shift(i, fmt, place)))
+        if where.e is not None:
+            assert matrices.nibbles is not None
+            _put(tmem, where.e, of_each(matrices.nibbles))
+            if given.elsewhere is not None:
+                _put(tmem, self._elsewhere, of_each(given.elsewhere))
+        if where.scale_a is not None:
+            assert where.scale_b is not None
+            assert matrices.scale_a is not None
+            assert matrices.scale_b is not None
+            _put(tmem, where.scale_a, of_each(matrices.scale_a))
+            _put(tmem, where.scale_b, matrices.scale_b.repeat(ctas, axis=0))
+        axis = (ctas,) if ctas > 1 else ()
+        return TensorMemoryFile(
+            opcode=self.opcode,
+            idesc=self.idesc,
+            addresses=self.addresses,
+            tmem=tmem.reshape(cases, *axis, LANES, COLUMNS),
+            smem=smem.reshape(cases, *axis, -1),
+            arch=arch,
+            metadata="silicon",
+        )
+
+    @property
+    def _elsewhere(self) -> TensorMap:
+        """Where the metadata of the next sparsity selector lies."""
+        i = self.instruction
+        following = (self.sparsity_selector + 1) % i.sparsity_selectors
+        return metadata_map(layout_for(self.opcode, i.m), i, following, self.addresses["e"])
+
+    def given(self, file: TensorMemoryFile) -> Given:
+        """Return the operands in a register file that has this arrangement."""
+        i, ctas = self.instruction, self.opcode.cta_group
+        tmem = file.tmem.reshape(file.cases, ctas, LANES, COLUMNS)
+        of_ctas = gather(self._descriptor, self.placement, tmem, file.smem.reshape(file.cases, ctas, -1))
+
+        def together(codes: NDArray | None) -> NDArray | None:
+            return None if codes is None else codes.reshape(file.cases, i.m, -1)
+
+        elsewhere = None
+        if i.sparse and i.sparsity_selectors > 1:
+            elsewhere = together(gather_tensor(tmem.reshape(-1, LANES, COLUMNS), self._elsewhere))
+        a, c = together(of_ctas.a), together(of_ctas.c)
+        assert a is not None
+        assert c is not None
+        matrices = MatrixOperands(
+            a,
+            of_ctas.b[::ctas],
+            c,
+            together(of_ctas.nibbles),
+            together(of_ctas.scale_a),
+            None if of_ctas.scale_b is None else of_ctas.scale_b[::ctas],
+        )
+        return Given(matrices, elsewhere)
+
+
+@lru_cache(maxsize=16)
+def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
+    """Return where the operands of an instruction are put.
+
+    Parameters
+    ----------
+    opcode : Opcode
+        Without ``.ashift``.
+    instruction : Instruction
+        One of its instructions.
+    sparsity_selector : int
+        Sparsity selector.
+    """
+    i, layout = instruction, layout_for(opcode, instruction.m)
+    lines = {"a": layout.rows, "b": i.n // opcode.cta_group}
+    depth = {"a": i.stored_k, "b": i.k}
+    formats: dict[str, Format] = {"a": i.a, "b": i.b}
+    addresses, shared, start = {"d": _COLUMNS["d"]}, {}, 0
+    for name in ("a", "b"):
+        rows = -(-lines[name] // _CORE_MATRIX_ROWS) * _CORE_MATRIX_ROWS
+        core = _CORE_MATRIX_ROWS * UNIT_BYTES
+        addresses[name] = encode_descriptor(start, rows * UNIT_BYTES, core, family="tcgen05")
+        fmt = formats[name]
+        shared[name] = shared_map(
+            decode_descriptor(addresses[name], "tcgen05"),
+            lines[name],
+            depth[name],
+            fmt.container_bits,
+            unit_elements=i.padded_unit(fmt),
+        )
+        start = -(-int(shared[name].addresses.max() + 4) // UNIT_BYTES) * UNIT_BYTES
+    e = scale_a = scale_b = None
+    if i.sparse:
+        addresses["e"] = _COLUMNS["e"]
+        e = metadata_map(layout, i, sparsity_selector, addresses["e"])
+    if i.scale_size:
+        addresses |= {name: _COLUMNS[name] for name in ("scale_a", "scale_b")}
+        scale_a = scale_map("scale_a", layout.rows, i.scale_size, 0, addresses["scale_a"])
+        scale_b = scale_map("scale_b", i.n, i.scale_size, 0, addresses["scale_b"], layout.column_parts)
+    d = accumulator_map(layout, i.n, i.d.bits, addresses["d"])
+    placement = Placement(d, shared["a"], shared["b"], e, scale_a, scale_b)
+    return Arrangement(opcode, i, sparsity_selector, addresses, placement)
+
+
+def _bytes_of(where: Placement) -> int:
+    assert isinstance(where.a, SharedMap)
+    return max(-(-int(place.addresses.max() + 4) // UNIT_BYTES) * UNIT_BYTES for place in (where.a, where.b))
+
+
+def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:
+    """Return the bits below an element in its container that shared memory does not hold."""
+    return instruction.low_bit(fmt) if place.element_bits < instruction.container_bits else 0
+
+
+def _put(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
+    """Put a matrix and its copies into tensor memory that is zero there, in place."""
+    words = (codes.astype(np.uint32) & np.uint32((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint32)
+    flat = tmem.reshape(len(tmem), -1).T
+    for copy in where.copies:
+        places = (where.lanes + copy) * COLUMNS + where.columns
+        np.bitwise_or.at(flat, places.ravel(), words.reshape(len(tmem), -1).T)
+
+
+def _put_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
+    """Put a matrix into shared memory that is zero there, in place."""
+    bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
+    for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):
+        octets = (bits >> np.uint64(8 * place)).astype(np.uint8)
+        np.bitwise_or.at(smem.T, (where.addresses + place).ravel(), octets.reshape(len(smem), -1).T)
