@@ -3,7 +3,9 @@
 All of them take the same record and give the same array; nothing else in the package asks which of them it has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Protocol
 
@@ -14,7 +16,7 @@ from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..isa.text import is_word_of
 
-__all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
+__all__ = ["BACKENDS", "MODELS", "Backend", "answered_by", "backend"]
 
 
 class Backend(Protocol):
@@ -114,4 +116,17 @@ def backend(name: str) -> Backend:
     """
     if not is_word_of(name, _MAKERS):
         raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {shown(name)}")
-    return _made(name)
+    return _ANSWERED_BY.get() or _made(name)
+
+
+_ANSWERED_BY: ContextVar[Backend | None] = ContextVar("who answers for every back end", default=None)
+
+
+@contextmanager
+def answered_by(other: Backend) -> Iterator[None]:
+    """Let `other` compute whatever is asked of any back end while the context lasts, to see what it is given."""
+    token = _ANSWERED_BY.set(other)
+    try:
+        yield
+    finally:
+        _ANSWERED_BY.reset(token)

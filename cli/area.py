@@ -48,9 +48,10 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     if options.full_adders and not options.liberty:
         raise Error("--full-adders needs the full adder of a library; add --liberty FILE")
+    from ..infra.figures import check_plotting
     from ..synth.area import survey
     from ..synth.liberty import Library
-    from ..synth.plot import check_plotting, plot_survey
+    from ..synth.plot import plot_survey
     from ..synth.recipe import Recipe
     from ..synth.report import as_dict, table
 

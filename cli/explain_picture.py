@@ -1,17 +1,16 @@
 """The picture of ``sptc explain --svg``: every operand as a grid, above one axis of k."""
 
 import importlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
+from ..infra.figures import drawn, figure
 from ..infra.files import write_whole
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements
-from ..synth.plot import check_plotting
 from .explain_text import name_of, span
 
 __all__ = ["draw"]
@@ -122,38 +121,27 @@ def draw(i: Instruction, title: str, found: Placements, selector: int, path: Pat
     FileError
         The file cannot be written.
     """
-    drawn = [place for place in found.operands if not place.operand.startswith("scale")]
-    if not drawn:
+    shown = [place for place in found.operands if not place.operand.startswith("scale")]
+    if not shown:
         raise OperandError(f"there is nothing to draw: {'; '.join(found.unknown.values()) or 'scales have no picture'}")
-    check_plotting()
-    matplotlib: Any = importlib.import_module("matplotlib")
-    with matplotlib.rc_context({"svg.hashsalt": "sptc", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
-        buffer = io.BytesIO()
-        _figure(i, title, drawn, selector).savefig(buffer, format="svg", metadata={"Date": None})
-    write_whole(path, buffer.getvalue())
-
-
-def _figure(i: Instruction, title: str, drawn: Sequence[OperandPlacement], selector: int) -> Any:
-    """Return the picture, one panel below the other."""
-    figures: Any = importlib.import_module("matplotlib.figure")
-    panels = [_panel(place, i, selector) for place in drawn]
+    panels = [_panel(place, i, selector) for place in shown]
     width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * _columns(panel) for panel in panels))
     height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
-    figure = figures.Figure(figsize=(width, height))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_axis_off()
-    axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
-    memories = {place.memory for place in drawn}
-    axes.text(
-        _LEFT / 3, 0.47, "; ".join(_KEYS[memory] for memory in Memory if memory in memories), fontsize=8, va="center"
-    )
-    top = _TITLE_HEIGHT
-    for panel in panels:
-        _draw_panel(axes, panel, top)
-        top += panel.height
-    return figure
+    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
+        axes = whole.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        axes.set_axis_off()
+        axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
+        memories = {place.memory for place in shown}
+        keys = "; ".join(_KEYS[memory] for memory in Memory if memory in memories)
+        axes.text(_LEFT / 3, 0.47, keys, fontsize=8, va="center")
+        top = _TITLE_HEIGHT
+        for panel in panels:
+            _draw_panel(axes, panel, top)
+            top += panel.height
+        data = drawn(whole)
+    write_whole(path, data)
 
 
 def _columns(panel: _Panel) -> int:

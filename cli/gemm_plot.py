@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ..gemm.product import DECADES, Errors
-from ..synth.plot import picture
+from ..infra.figures import picture
 
 __all__ = ["plot_errors"]
 

@@ -26,6 +26,7 @@ from . import (
     run,
     sweep,
     timing,
+    trace,
     vectors,
 )
 
@@ -102,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpu.add_parser(commands)
     native.add_parser(commands)
     timing.add_parser(commands)
+    trace.add_parser(commands)
     vectors.add_parser(commands)
     if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
         parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")

@@ -76,8 +76,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from ..infra.figures import check_plotting
     from ..synth.liberty import Library
-    from ..synth.plot import check_plotting
     from ..synth.recipe import Recipe
     from ..synth.sweep import Grid, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table

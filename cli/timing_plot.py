@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from ..infra.figures import picture
 from ..isa.instructions import parse
 from ..isa.timing import Resource, timing
-from ..synth.plot import picture
 
 __all__ = ["draw"]
 

@@ -10,6 +10,7 @@ from ..isa.formats import Format
 from ..isa.numerics import Numerics, Rounding
 from .decode import NARROW, Precision, Terms, decode
 from .fused import fused_step
+from .trace import Trace
 
 __all__ = ["emulated_instruction", "even_and_odd_pairs", "widen"]
 
@@ -45,6 +46,7 @@ def emulated_instruction(
     accumulator: Format,
     numerics: Numerics,
     precision: Precision,
+    traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
     """Chain the steps from zero and add C under IEEE rules, round to nearest even.
 
@@ -54,7 +56,7 @@ def emulated_instruction(
         Operands of the steps, as :func:`fused_step` takes them.
     c : ndarray of float32, shape (rows, n)
         Accumulator of the instruction.
-    accumulator, numerics, precision
+    accumulator, numerics, precision, traces
         As for :func:`fused_step`.
 
     Returns
@@ -65,7 +67,7 @@ def emulated_instruction(
     """
     d = np.zeros_like(c)
     for a, b in parts:
-        d = fused_step(a, b, d, accumulator, numerics, precision)
+        d = fused_step(a, b, d, accumulator, numerics, precision, traces=traces)
     with np.errstate(over="ignore", invalid="ignore"):
         total = c + d
         return total.astype(np.float16).astype(np.float32) if numerics.rounding is Rounding.RNE_F16 else total

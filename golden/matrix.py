@@ -11,14 +11,15 @@ from ..isa.metadata import MUX_OF_ARCHITECTURE
 from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from .accumulator import decode_accumulator, encode_accumulator
-from .decode import Scales, decode, decode_scale, precision_for
+from .decode import WIDE, Scales, decode, decode_scale, precision_for
 from .emulated import emulated_instruction, even_and_odd_pairs, widen
 from .fused import fused_step
 from .grouped import grouped_step
 from .integer import accumulate, decode_integer, expand
 from .select import WHOLE_ELEMENT_NIBBLES, kept_rows, splice_candidates, undelivered
+from .trace import Step, Trace
 
-__all__ = ["multiply", "multiply_by"]
+__all__ = ["multiply", "multiply_by", "traced"]
 
 #: Outputs worked on at once, so that the terms of a step stay in the second-level cache.
 _BLOCK_OUTPUTS = 8192
@@ -32,6 +33,7 @@ class _Block:
     numerics: Numerics
     mux: str
     operands: MatrixOperands
+    steps: list[Step] | None = None
 
     @property
     def nibbles(self) -> NDArray[np.uint8]:
@@ -90,8 +92,34 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
     return result
 
 
+def traced(instruction: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, list[Step]]:
+    """Return D, and every step on the way to it.
+
+    Parameters
+    ----------
+    instruction, arch, operands : Instruction, str, MatrixOperands
+        As for :func:`multiply`; a few tiles, since everything is kept.
+
+    Returns
+    -------
+    tuple of ndarray and list of Step
+        D, and the steps in their order, whose rows are those of all tiles.
+    """
+    steps: list[Step] = []
+    parameters = numerics(instruction, arch)
+    block = _Block(instruction, parameters, MUX_OF_ARCHITECTURE[arch], operands, steps)
+    compute = _integer_block if parameters.method is Method.INTEGER else _float_block
+    return compute(block), steps
+
+
 def _integer_block(block: _Block) -> NDArray:
     instruction = block.instruction
+    if block.steps is not None:
+        selected, b_codes = _selected_rows(block)
+        a_codes = block.operands.a.reshape(-1, len(selected)).T[..., None]
+        for start in range(0, len(selected), instruction.stored_k):
+            part = np.arange(start, start + instruction.stored_k)
+            block.steps.append(Step(part, a_codes[part], b_codes[selected[part]], None))
     d = block.operands.c.view(np.int32)
     a = decode_integer(block.operands.a, instruction.a)
     b = decode_integer(block.operands.b, instruction.b)
@@ -143,35 +171,41 @@ def _float_block(block: _Block) -> NDArray:
     selected, b_codes = _selected_rows(block)
     a_codes = np.ascontiguousarray(block.operands.a.reshape(tiles * rows, -1).T)[..., None]
     a_format, b_format = instruction.a, instruction.b
+    a_held, b_held = a_codes, b_codes
     if parameters.method is Method.EMULATED:
         a_codes, b_codes = widen(a_codes, a_format), widen(b_codes, b_format)
         a_format = b_format = FORMATS["f16"]
-    precision = precision_for(a_format, b_format)
+    precision = precision_for(a_format, b_format) if block.steps is None else WIDE
     a = decode(a_codes, a_format, precision, instruction.low_bit(a_format))
     b = decode(b_codes, b_format, precision, instruction.low_bit(b_format))
     if a.classes is not None or b.classes is not None:
         a, b = a.with_classes(), b.with_classes()
 
     d = decode_accumulator(block.operands.c.reshape(tiles * rows, n))
+    traces: list[Trace] | None = None if block.steps is None else []
     for start in range(0, len(selected), instruction.stored_k):
-        slots = np.arange(start, start + instruction.stored_k)
+        parts = _steps(np.arange(start, start + instruction.stored_k), parameters)
         if parameters.method is Method.EMULATED:
-            parts = [
-                (a.take(step), b.take(selected[step]))
-                for part in even_and_odd_pairs(slots)
-                for step in np.split(part, range(parameters.step, len(part), parameters.step))
-            ]
-            d = emulated_instruction(parts, d, instruction.c, parameters, precision)
-            continue
-        for first in range(0, len(slots), parameters.step):
-            step = slots[first : first + parameters.step]
-            a_step, b_step = a.take(step), b.take(selected[step])
+            given = [(a.take(part), b.take(selected[part])) for part in parts]
+            d = emulated_instruction(given, d, instruction.c, parameters, precision, traces)
+        for part in parts if parameters.method is not Method.EMULATED else ():
+            a_step, b_step = a.take(part), b.take(selected[part])
             if parameters.method is Method.GROUPED:
-                d = grouped_step(a_step, b_step, d, instruction.c, parameters, _scales(block, step))
+                d = grouped_step(a_step, b_step, d, instruction.c, parameters, _scales(block, part), traces)
             else:
-                scales = _scales(block, step[:BLOCK_GROUP]) if instruction.scale_format else None
-                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scales)
+                scales = _scales(block, part[:BLOCK_GROUP]) if instruction.scale_format else None
+                d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scales, traces)
+        if block.steps is not None and traces is not None:
+            for part, trace in zip(parts, traces, strict=True):
+                block.steps.append(Step(part, a_held[part], b_held[selected[part]], trace))
+            traces.clear()
     return encode_accumulator(d, block.operands.c.dtype).reshape(block.operands.c.shape)
+
+
+def _steps(slots: NDArray[np.intp], parameters: Numerics) -> list[NDArray[np.intp]]:
+    """Split the kept slots of an instruction into those of its steps."""
+    lines = even_and_odd_pairs(slots) if parameters.method is Method.EMULATED else (slots,)
+    return [part for line in lines for part in np.split(line, range(parameters.step, len(line), parameters.step))]
 
 
 def _scales(block: _Block, step: NDArray[np.intp]) -> Scales:

@@ -1,11 +1,11 @@
-"""What one truncated fused dot-product-add (T-FDPA) did, from exponents to result (numerics, section 2)."""
+"""What a step did: of one truncated fused dot-product-add (T-FDPA) from exponents to result (numerics, section 2)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Trace"]
+__all__ = ["Step", "Trace"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,3 +60,23 @@ class Trace:
     def ordinary(self) -> NDArray[np.bool_]:
         """Where the result is the rounded sum, which may overflow to Inf."""
         return np.isfinite(self.special)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A step of an instruction: which products it sums, and how.
+
+    Attributes
+    ----------
+    elements : ndarray of intp, shape (products,)
+        Stored elements of A, in the order in which terms are numbered.
+    a, b : ndarray of unsigned integers, shapes (products, rows, 1) and (products, rows, n)
+        Codes that are multiplied, as the instruction has them.
+    trace : Trace or None
+        None of integers: their products are summed exactly.
+    """
+
+    elements: NDArray[np.intp]
+    a: NDArray
+    b: NDArray
+    trace: Trace | None

@@ -1,19 +1,13 @@
 """Pictures: bars of what a datapath is made of, and area against throughput."""
 
-import importlib
-import importlib.util
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ..errors import BackendError
-from ..infra.files import write_whole
+from ..infra.figures import picture
 from .area import Survey
 from .recipe import Recipe
 
-__all__ = ["axis_of", "check_plotting", "picture", "plot_survey", "scatter"]
+__all__ = ["axis_of", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
 #: Points that still have room for their names.
@@ -21,52 +15,9 @@ _NAMED = 24
 _MARKERS = "osD^vPX*"
 
 
-def check_plotting() -> None:
-    """Find out whether pictures can be made.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError("pictures need matplotlib: install it with `pip install 'sptc[area]'`")
-
-
 def axis_of(name: str) -> str:
     """Return what an axis of an amount is called, with its unit."""
     return _UNITS.get(name, name)
-
-
-@contextmanager
-def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Give axes to draw on, and write them as SVG, the same bytes each time.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    width, height : float
-        Inches.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        It cannot be written.
-    """
-    check_plotting()
-    matplotlib: Any = importlib.import_module("matplotlib")
-    figures: Any = importlib.import_module("matplotlib.figure")
-    with matplotlib.rc_context({"svg.hashsalt": "sptc", "svg.fonttype": "none", "font.size": 10}):
-        figure = figures.Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots()
-        axes.spines[["top", "right"]].set_visible(False)
-        yield axes
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    write_whole(path, buffer.getvalue())
 
 
 def plot_survey(found: Survey, path: Path) -> None:

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "gpu": "isa errors numpy",
     "native": "isa infra errors numpy",
     "tensors": "golden isa infra errors numpy ml_dtypes safetensors",
-    "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth",
+    "sim/engine": "rtl/cells rtl isa infra errors numpy amaranth vcd",
     "sim/coverage": "sim/engine golden rtl isa infra errors numpy amaranth",
     "sim/benches": "sim/coverage sim/engine native golden rtl/cells rtl isa infra errors numpy amaranth cocotb "
     "cocotb_tools",

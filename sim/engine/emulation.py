@@ -16,7 +16,7 @@ from ...isa.formats import FORMATS
 from ...isa.instructions import Instruction
 from ...isa.operands import MatrixOperands
 
-__all__ = ["run"]
+__all__ = ["run", "taken", "widen_fp8"]
 
 #: Computes D of one instruction.
 Multiply = Callable[[Instruction, MatrixOperands], NDArray]
@@ -46,7 +46,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     return (_four_bit if instruction.a.is_integer else _fp8)(multiply, instruction, operands)
 
 
-def _widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
+def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     """Convert e4m3 or e5m2 to f16; every value is exact."""
     if name == "e5m2":
         return codes.astype(np.uint16) << np.uint16(8)
@@ -65,8 +65,8 @@ def _fp8(multiply: Multiply, instruction: Instruction, operands: MatrixOperands)
     rows_of_pair = 4 if instruction.sparse else 2
     d = np.zeros_like(c)
     for odd in (0, 1):
-        a_part = _widen_fp8(_take(a, 2, odd, axis=2), instruction.a.name)
-        b_part = _widen_fp8(_take(b, rows_of_pair, odd, axis=1), instruction.b.name)
+        a_part = widen_fp8(taken(a, 2, odd, axis=2), instruction.a.name)
+        b_part = widen_fp8(taken(b, rows_of_pair, odd, axis=1), instruction.b.name)
         of_part = MatrixOperands(a_part, b_part, d, None if nibbles is None else nibbles[..., odd::2])
         d = multiply(part, of_part)
     floats = np.float16 if c.dtype == np.uint16 else np.float32
@@ -75,7 +75,7 @@ def _fp8(multiply: Multiply, instruction: Instruction, operands: MatrixOperands)
     return np.where(np.isnan(total), c.dtype.type(_NAN[c.dtype]), total.view(c.dtype))
 
 
-def _take(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
+def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
     """Return every other run of so many neighbours along an axis."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)
@@ -93,8 +93,8 @@ def _four_bit(multiply: Multiply, instruction: Instruction, operands: MatrixOper
     )
     d = np.zeros_like(c)
     for odd in (0, 1):
-        a_part = _widen_four_bit(_take(a, 1, odd, axis=2), instruction.a.signed)
-        b_part = _widen_four_bit(_take(b, 1, odd, axis=1), instruction.b.signed)
+        a_part = _widen_four_bit(taken(a, 1, odd, axis=2), instruction.a.signed)
+        b_part = _widen_four_bit(taken(b, 1, odd, axis=1), instruction.b.signed)
         d = multiply(part, MatrixOperands(a_part, b_part, d, nibbles))
     total = c.view(np.int32).astype(np.int64) + d.view(np.int32)
     if instruction.satfinite:

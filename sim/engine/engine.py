@@ -29,6 +29,7 @@ __all__ = [
     "engine",
     "engine_for",
     "flags_watched",
+    "multiply_with",
 ]
 
 #: Compiled and fast, or without a compiler and slow.
@@ -142,8 +143,10 @@ class Engine:
             self._observer = before
 
     @contextmanager
-    def waves(self, path: Path) -> Iterator[None]:
+    def waves(self, path: Path) -> Iterator[Sequence[int]]:
         """Write the waves of what this engine computes to a VCD file while the context lasts.
+
+        Gives the periods of :data:`~sptc.sim.engine.python_simulator.PERIOD` in which the steps stood at the inputs.
 
         Raises
         ------
@@ -155,7 +158,7 @@ class Engine:
         if not isinstance(self._model, SimulatedRow):
             raise BackendError("waves are written by the pysim back end only")
         with self._model.waves(path):
-            yield
+            yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
         """Compute a batch of instructions that the datapath holds.
@@ -253,17 +256,44 @@ class HardwareBackend:
         unit = engine_for(arch, self.simulator)
         watcher, flagged = _WATCHER.get(), []
 
-        def native(instruction: Instruction, operands: MatrixOperands) -> NDArray:
+        def execute(instruction: Instruction, operands: MatrixOperands) -> NDArray:
             execution = unit.multiply(instruction, operands)
             if watcher:
                 flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
             return execution.d
 
-        emulated = not unit.config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
-        d = operands.c
-        for step in operands.steps(instruction):
-            given = replace(step, c=d)
-            d = emulation.run(native, instruction, given) if emulated else native(instruction, given)
+        d = multiply_with(execute, unit.config, instruction, arch, operands)
         if watcher:
             watcher(flagged)
         return d
+
+
+def multiply_with(
+    execute: Callable[[Instruction, MatrixOperands], NDArray],
+    config: CoreConfig,
+    instruction: Instruction,
+    arch: str,
+    operands: MatrixOperands,
+) -> NDArray:
+    """Compute D from instructions that a datapath holds, one along K after the other.
+
+    Parameters
+    ----------
+    execute : callable
+        Computes one of them.
+    config : CoreConfig
+        The datapath.
+    instruction, arch, operands
+        As for :meth:`HardwareBackend.multiply`.
+
+    Raises
+    ------
+    BackendError
+        The datapath lacks a format.
+    """
+    emulated = not config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
+    d = operands.c
+    for step in operands.steps(instruction):
+        given = replace(step, c=d)
+        d = emulation.run(execute, instruction, given) if emulated else execute(instruction, given)
+    return d

@@ -4,6 +4,7 @@ import io
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from ...infra.files import whole_file
 from ...rtl.config import CoreConfig
 from ...rtl.row import Row
 
-__all__ = ["SimulatedRow"]
+__all__ = ["PERIOD", "SimulatedRow"]
 
-_PERIOD = 1e-9
+#: Seconds.
+PERIOD = 1e-9
 
 
 class SimulatedRow:
@@ -26,30 +28,37 @@ class SimulatedRow:
     ----------
     config : CoreConfig
         Which datapath.
+
+    Attributes
+    ----------
+    entered : list of int
+        Of each step so far the period, counted from the start of the simulation, in which it stood at the inputs.
     """
 
     def __init__(self, config: CoreConfig) -> None:
+        self.entered: list[int] = []
         self._config = config
         self._row = Row(config)
         self._waiting: deque[tuple[int, int]] = deque()
         self._results: dict[int, int] = {}
         self._simulator = Simulator(self._row)
         if config.cuts:
-            self._simulator.add_clock(_PERIOD)
+            self._simulator.add_clock(PERIOD)
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
         # Which step each pipeline stage holds; a result is read in the cycle that its step arrives.
         in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
-        while True:
+        for period in count():
             number = None
             if self._waiting:
                 number, value = self._waiting.popleft()
+                self.entered.append(period)
                 context.set(self._row.step.as_value(), value)
             if self._config.cuts:
                 await context.tick()
             else:
-                await context.delay(_PERIOD)
+                await context.delay(PERIOD)
             in_flight.append(number)
             arrived = in_flight.popleft()
             if arrived is not None:

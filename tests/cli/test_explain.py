@@ -257,7 +257,7 @@ def test_a_picture_that_cannot_be_drawn_or_written(
     if importlib.util.find_spec("matplotlib"):
         assert exit_status(F16, "--svg", tmp_path / "no folder" / "x.svg") == 2
         assert "x.svg cannot be written" in capsys.readouterr().err
-    monkeypatch.setattr("sptc.synth.plot.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("sptc.infra.figures.importlib.util.find_spec", lambda name: None)
     assert exit_status(F16, "--svg", tmp_path / "x.svg") == 2
     output, errors = capsys.readouterr()
     assert output == ""

@@ -45,6 +45,8 @@ LINES = (
     "gpu info --json",
     f"vectors --pack {MMA} --arch sm_90 --jobs 1 --output OUT.npz",
     "vectors --check pack.npz --results results.hex --json",
+    "trace mma.npz --case 1 --row 3 --column 2 --golden-only --json",
+    f"trace {MMA} --golden-only --seed 5 --distribution wide",
 )
 
 _WORDS = ("-1", "0", "9" * 20, "nan", "", "-", "--", "--help", ".")

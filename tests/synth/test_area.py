@@ -1,5 +1,6 @@
 """Surveys: parts that add up, and what sparsity, stages and formats take."""
 
+import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from sptc.errors import BackendError, Error
 from sptc.rtl.config import CUTS, CoreConfig
-from sptc.synth import area, plot
+from sptc.synth import area
 from sptc.synth.area import Stage, Survey, survey
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist, stages, unit
@@ -204,7 +205,7 @@ def test_a_picture_of_an_array(made_up: Survey, tmp_path: Path) -> None:
 
 
 def test_pictures_without_matplotlib(made_up: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BackendError, match=r"^pictures need matplotlib: install it with `pip install 'sptc\[area\]'`$"):
         plot_survey(made_up, tmp_path / "picture.svg")
     assert list(tmp_path.iterdir()) == []

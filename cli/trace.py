@@ -1,0 +1,81 @@
+"""``sptc trace``: why an output has the bits it has."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InstructionError, OperandError
+from ..infra.figures import check_plotting
+from ..infra.files import write_whole
+from ..sim.benches.random_operands import distributions
+from ..verify.archive import Recorded
+from ..verify.candidates import draw_given
+from ..verify.pack_files import file_of, require_placed, subject_named
+from .arguments import architecture, integer
+
+__all__ = ["add_parser"]
+
+_DRAWN = ("arch", "distribution", "seed")
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "trace",
+        help="how one output came to be, in the golden model and in the hardware's own signals",
+        description="Print how one output of one instruction came to be: what metadata selects, products, exponents, "
+        "shifts, what is cut off, the sum, its rounding; from the golden model, and from the signals of the hardware.",
+    )
+    parser.add_argument(
+        "what", metavar="FILE.npz|INSTRUCTION", help="a register file; or an instruction, of which a tile is drawn"
+    )
+    parser.add_argument("--case", type=integer(0), default=0, metavar="N", help="tile (default %(default)s)")
+    parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
+    parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
+    drawing = parser.add_argument_group("drawing a tile")
+    drawing.add_argument(
+        "--arch", type=architecture, metavar="ARCH", help="architecture (default: sm_90, or the first that has it)"
+    )
+    drawing.add_argument("--distribution", metavar="NAME", help="of the operands (default: uniform, or mid of floats)")
+    drawing.add_argument("--seed", type=integer(0), metavar="N", help="decides the tile (default 0)")
+    parser.add_argument("--golden-only", action="store_true", help="leave the hardware out: no simulation is built")
+    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the bits of every term (extra: area)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from ..verify.trace_output import trace
+
+    if options.svg:
+        check_plotting()
+    file: Path | Recorded
+    if options.what.endswith(".npz"):
+        if superfluous := next((name for name in _DRAWN if getattr(options, name) is not None), None):
+            raise OperandError(f"--{superfluous} is for an instruction, of which a tile is drawn, not for a file")
+        file = Path(options.what)
+    else:
+        file = _drawn(options)
+    found = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
+    if options.svg:
+        write_whole(options.svg, found.as_svg())
+    print(json.dumps(found.as_dict(), indent=1) if options.json else found)
+    return int(found.difference is not None)
+
+
+def _drawn(options: argparse.Namespace) -> Recorded:
+    """Draw one tile of an instruction."""
+    subject = subject_named(options.what)
+    i = subject.instruction
+    arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
+    require_placed(subject, arch)
+    known = distributions(i)
+    distribution = options.distribution or ("uniform" if i.a.is_integer else "mid")
+    if distribution not in known:
+        raise InstructionError(f"distribution must be {' or '.join(known)}, not {distribution!r}")
+    rng = np.random.default_rng(options.seed or 0)
+    given = draw_given(i, distribution, rng, options.case + 1)
+    return file_of(subject, arch, given, rng, int(rng.integers(i.sparsity_selectors)))

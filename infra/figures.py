@@ -1,0 +1,86 @@
+"""Pictures with matplotlib, which is loaded when one is drawn: the same SVG for the same contents."""
+
+import importlib
+import importlib.util
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendError
+from .files import write_whole
+
+__all__ = ["check_plotting", "drawn", "figure", "picture"]
+
+#: What makes the bytes the same each time, and the text text.
+_STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
+
+
+def check_plotting() -> None:
+    """Find out whether pictures can be made.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BackendError("pictures need matplotlib: install it with `pip install 'sptc[area]'`")
+
+
+@contextmanager
+def figure(width: float, height: float, **style: object) -> Iterator[Any]:
+    """Give a figure to draw on, in the style of all pictures.
+
+    Parameters
+    ----------
+    width, height : float
+        Inches.
+    **style : object
+        Of matplotlib, for this figure alone.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    """
+    check_plotting()
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    with matplotlib.rc_context({**_STYLE, **style}):
+        yield figures.Figure(figsize=(width, height))
+
+
+def drawn(figure: Any) -> bytes:
+    """Return a figure as SVG, the same bytes each time; only while it is given."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+@contextmanager
+def picture(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Give axes to draw on, and write them as SVG.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    width, height : float
+        Inches.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        It cannot be written.
+    """
+    with figure(width, height, **{"font.size": 10}) as whole:
+        whole.set_layout_engine("constrained")
+        axes = whole.subplots()
+        axes.spines[["top", "right"]].set_visible(False)
+        yield axes
+        data = drawn(whole)
+    write_whole(path, data)

@@ -1,0 +1,107 @@
+"""The values that the signals of the hardware had in each step, read from its waves."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from vcd.reader import TokenKind, tokenize
+
+from ...rtl.config import CoreConfig
+from .engine import Engine
+from .python_simulator import PERIOD
+
+__all__ = ["Signals", "run_watched"]
+
+_T = TypeVar("_T")
+#: Scopes around the row: the simulation and its top.
+_OUTER = 2
+_FEMTOSECONDS = round(PERIOD * 1e15)
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """Signals in one step; their names are those of the waves.
+
+    Attributes
+    ----------
+    codes : dict of (str, str) to (str, int)
+        By component and name: code in the file, and width. A component is named from the row on, as in
+        ``unit.align.align3``.
+    values : dict of str to (int or str)
+        By code.
+    """
+
+    codes: dict[tuple[str, str], tuple[str, int]]
+    values: dict[str, int | str]
+
+    def word(self, component: str, name: str) -> str:
+        """Return the name of an enumeration's value."""
+        return str(self.values[self.codes[component, name][0]])
+
+    def unsigned(self, component: str, name: str) -> int:
+        """Return bits as an unsigned number."""
+        value = self.values[self.codes[component, name][0]]
+        assert isinstance(value, int), f"{component}.{name} is {value}"
+        return value
+
+    def signed(self, component: str, name: str, bits: int | None = None) -> int:
+        """Return bits, or the lowest so many of them, as a number in two's complement."""
+        width = bits or self.codes[component, name][1]
+        value = self.unsigned(component, name) & (1 << width) - 1
+        return value - (value >> width - 1 << width)
+
+
+def run_watched(config: CoreConfig, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
+    """Compute on a datapath without pipeline registers, in Amaranth's simulator, and watch every signal.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which datapath; without registers all signals of a step stand at once.
+    multiply : callable
+        What is computed on its engine.
+
+    Returns
+    -------
+    tuple of object and list of Signals
+        What `multiply` returns, and the signals in each of the steps in the order in which they were pushed.
+    """
+    unit = Engine(replace(config, cuts=()), "amaranth")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "row.vcd"
+        with unit.waves(path) as entered:
+            result = multiply(unit)
+        return result, list(_read(path, entered))
+
+
+def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
+    """Yield the signals of each step: as they are until the period ends in which it stood at the inputs."""
+    codes: dict[tuple[str, str], tuple[str, int]] = {}
+    values: dict[str, int | str] = {}
+    scopes: list[str] = []
+    ends = iter([_FEMTOSECONDS * (period + 1) for period in periods])
+    end = next(ends, None)
+    with path.open("rb") as file:
+        for token in tokenize(file):
+            match token.kind:
+                case TokenKind.SCOPE:
+                    scopes.append(token.scope.ident)
+                case TokenKind.UPSCOPE:
+                    scopes.pop()
+                case TokenKind.VAR:
+                    codes[".".join(scopes[_OUTER:]), token.var.reference] = token.var.id_code, token.var.size
+                case TokenKind.CHANGE_TIME:
+                    while end is not None and token.time_change >= end:
+                        yield Signals(codes, dict(values))
+                        end = next(ends, None)
+                case TokenKind.CHANGE_SCALAR:
+                    values[token.scalar_change.id_code] = int(token.scalar_change.value)
+                case TokenKind.CHANGE_VECTOR:
+                    values[token.vector_change.id_code] = token.vector_change.value
+                case TokenKind.CHANGE_STRING:
+                    values[token.string_change.id_code] = token.string_change.value
+    while end is not None:
+        yield Signals(codes, dict(values))
+        end = next(ends, None)

@@ -1,0 +1,249 @@
+"""Traces: every field of the golden model's follows from codes, and the hardware's is the same."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.hdl import Cat, Module
+from sptc.errors import Error, OperandError
+from sptc.golden.matrix import multiply
+from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
+from sptc.isa.numerics import numerics
+from sptc.isa.operands import MatrixOperands
+from sptc.rtl import metadata
+from sptc.rtl.cells import max_exponent, shifter
+from sptc.rtl.round import RoundStage
+from sptc.sim.benches.random_operands import distributions
+from sptc.tests.verify.exact_steps import check_trace
+from sptc.verify.candidates import draw_candidates, draw_given
+from sptc.verify.given import joined
+from sptc.verify.pack_files import file_of, subject_named
+from sptc.verify.register_file import read, shipped
+from sptc.verify.trace import Difference, first_difference
+from sptc.verify.trace_golden import golden_traces
+from sptc.verify.trace_hardware import hardware_traces
+from sptc.verify.trace_output import trace
+from sptc.verify.trace_text import trace_as_text
+
+#: Of every method, with each granularity, both multiplexers and both types of result.
+SUBJECTS = {
+    "fused": ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_90"),
+    "spliced": ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", "sm_120"),
+    "short": ("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2", "sm_90"),
+    "half": ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "sm_80"),
+    "scaled": ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+               ".f32.e3m2.e4m3.f32.ue8m0", "sm_120"),
+    "grouped": ("mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+                ".f32.e2m1.e2m1.f32.ue4m3", "sm_120"),
+    "integer": ("mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.u8.s32", "sm_120"),
+    "pairs": ("mma.sp.sync.aligned.m16n8k128.row.col.s32.u4.s4.s32", "sm_90"),
+    "emulated": ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32", "sm_90"),
+}  # fmt: skip
+
+
+def part(operands: MatrixOperands, tiles: slice, rows: int, columns: int) -> MatrixOperands:
+    """Return some outputs of some tiles."""
+    few = operands.take(tiles, slice(rows))
+    scale_b = None if few.scale_b is None else few.scale_b[:, :columns]
+    return replace(few, b=few.b[..., :columns], c=few.c[..., :columns], scale_b=scale_b)
+
+
+def tiles_of(i: Instruction, arch: str, rng: np.random.Generator, cases: int) -> MatrixOperands:
+    """Return tiles of every distribution, directed ones and any nibbles among them."""
+    narrow = replace(i, n=8)
+    drawn = [candidates.given for candidates in draw_candidates(narrow, numerics(i, arch), rng, cases)]
+    return joined(drawn).matrices
+
+
+def check(name: str, rng: np.random.Generator, cases: int, rows: int, columns: int) -> int:
+    text, arch = SUBJECTS[name]
+    i = parse(text)
+    operands = part(tiles_of(i, arch, rng, cases), slice(None), rows, columns)
+    wanted = multiply(i, arch, operands)
+    count = 0
+    for first in range(0, len(wanted), 8):
+        few = part(operands, slice(first, first + 8), rows, columns)
+        for place, found in zip(np.ndindex(*few.c.shape), golden_traces(i, arch, few), strict=True):
+            assert found.d == wanted[first + place[0], place[1], place[2]]
+            check_trace(found, i, arch, few, place)
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> None:
+    assert check(name, rng, 1, 4, 2) >= 60
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", ["fused", "grouped", "integer", "emulated"])
+def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Generator) -> None:
+    """Of each method 100,000 outputs and more."""
+    outputs = 0
+    while outputs < 100_000:
+        outputs += check(name, rng, 20, 16, 8)
+
+
+# ---- the hardware's own signals
+
+
+def check_hardware(i: Instruction, arch: str, operands: MatrixOperands) -> None:
+    pairs = zip(golden_traces(i, arch, operands), hardware_traces(i, arch, operands), strict=True)
+    for golden, hardware in pairs:
+        parted = first_difference(golden, hardware)
+        assert parted is None, f"{parted}: {parted.one}, {parted.other}"
+        assert (golden.model, hardware.model) == ("golden model", "hardware")
+
+
+@pytest.mark.parametrize("name", ["fused", "integer"])
+def test_the_hardware_has_the_same_fields(name: str, rng: np.random.Generator) -> None:
+    text, arch = SUBJECTS[name]
+    i = parse(text)
+    check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 2, 1))
+
+
+def of_each_form() -> Iterator[tuple[str, str]]:
+    """An instruction of every set of types, granularity and scales of every architecture."""
+    seen = set()
+    for arch in ARCHITECTURES:
+        for i in every_instruction():
+            form = (arch, i.a, i.b, i.d, i.container_bits, i.granularity, i.scale_format, i.satfinite, i.rule)
+            if arch in i.architectures and form not in seen:
+                seen.add(form)
+                yield str(i), arch
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_hardware_has_the_same_fields_of_every_form(arch: str, rng: np.random.Generator) -> None:
+    forms = [text for text, of_arch in of_each_form() if of_arch == arch]
+    assert len(forms) > 10
+    for text in rng.permutation(forms)[:24]:
+        i = parse(str(text))
+        check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 3, 2))
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Put a mistake into a cell of the hardware."""
+    if where == "select":
+        monkeypatch.setattr(metadata, "_one_hot", lambda index: Cat(index == 3 - place for place in range(4)))
+        return
+    cell = {"e_max": max_exponent.MaxExponent, "kept": shifter.AlignmentShifter, "d": RoundStage}[where]
+    right = cell.elaborate
+
+    def wrong(self: object, platform: object) -> Module:
+        m = right(self, platform)  # type: ignore[arg-type]
+        port = self.e_max if where == "e_max" else self.output  # type: ignore[attr-defined]
+        m.d.comb += port[1].eq(1)
+        return m
+
+    monkeypatch.setattr(cell, "elaborate", wrong)
+
+
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [
+        ("select", "products 0, selected"),
+        pytest.param("e_max", "e_max", marks=pytest.mark.regression),
+        ("kept", "kept"),
+        pytest.param("d", "d", marks=pytest.mark.regression),
+    ],
+)
+def test_the_first_difference_is_where_the_mistake_is(
+    where: str, field: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    planted(monkeypatch, where)
+    i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    operands = part(draw_given(i, "mid", rng, 1).matrices, slice(None), 2, 2)
+    pairs = zip(golden_traces(i, "sm_90", operands), hardware_traces(i, "sm_90", operands), strict=True)
+    seen = [(golden, hardware, first_difference(golden, hardware)) for golden, hardware in pairs]
+    golden, hardware, parted = next(each for each in seen if each[2] is not None)
+    assert parted is not None
+    assert str(parted).endswith(field)
+    text = trace_as_text("title", golden, hardware)
+    assert f"they part at {parted}" in text.splitlines()[1]
+    assert text.count("<- first difference") == 1
+
+
+def test_differences_in_order() -> None:
+    """The field that data meets first is named, whatever follows from it."""
+    i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
+    operands = part(draw_given(i, "mid", np.random.default_rng(1), 1).matrices, slice(None), 1, 1)
+    [found] = golden_traces(i, "sm_90", operands)
+    (step,) = found.steps
+    assert first_difference(found, found) is None
+    other = replace(step, total=1, d=2, terms=(replace(step.terms[0], shift=99), *step.terms[1:]))
+    parted = first_difference(found, replace(found, steps=(other,)))
+    assert parted == Difference(("steps", 0, "terms", 0, "shift"), step.terms[0].shift, 99)
+    assert str(parted) == "steps 0, terms 0, shift"
+    assert first_difference(found, replace(found, d=found.d ^ 1)) == Difference(("last", 1), found.d, found.d ^ 1)
+    assert first_difference(found, replace(found, steps=())) is not None
+
+
+# ---- outputs of register files
+
+
+def recorded(pattern: str) -> Path:
+    return next(path for path in shipped() if re.fullmatch(pattern, path.name))
+
+
+@pytest.mark.parametrize("pattern", [r"mma\.sp.*", r"wgmma.*f16.*", r"wgmma\.sp.*tf32.*", r"mma\..*s8.*"])
+def test_outputs_of_recordings(pattern: str, rng: np.random.Generator) -> None:
+    """Through descriptors, negation and transposition to the recorded bits."""
+    try:
+        path = recorded(pattern)
+    except StopIteration:
+        pytest.fail(f"no recording is named like {pattern}")
+    file = read(path)
+    assert file.d is not None
+    codes = file.matrix(file.d)
+    for _ in range(12):
+        place = tuple(int(rng.integers(count)) for count in codes.shape)
+        found = trace(path, *place, hardware=False)
+        assert found.golden.d == codes[place]
+        assert found.difference is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n32k32.f32.f16.f16)",
+        "tcgen05.mma.sp.cta_group::1.kind::i8 (m128n8k64.s32.s8.s8)",
+    ],
+)
+def test_outputs_of_tensor_memory(name: str, rng: np.random.Generator) -> None:
+    subject = subject_named(name)
+    i = subject.instruction
+    given = draw_given(i, distributions(i)[0], rng, 2)
+    file = file_of(subject, "sm_100", given, rng, 0)
+    codes = file.matrix(file.run())
+    for _ in range(12):
+        place = tuple(int(rng.integers(count)) for count in codes.shape)
+        assert trace(file, *place, hardware=False).golden.d == codes[place]
+
+
+@pytest.mark.parametrize("place", [(99, 0, 0), (0, 16, 0), (0, 0, 8), (-1, 0, 0)])
+def test_outputs_that_are_not_there(place: tuple[int, int, int]) -> None:
+    path = recorded(r"mma\.m16n8k16\.f16\..*")
+    with pytest.raises(OperandError, match=r"must be 0 to \d+, as the register file has it, not"):
+        trace(path, *place, hardware=False)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="does not exist"):
+        trace(tmp_path / "none.npz")
+
+
+def test_an_object_for_notebooks() -> None:
+    path = recorded(r"mma\.sp-ordered\..*f16\.f16\.f32\.selector0\.npz")
+    found = trace(path, 1, 2, 3, hardware=False)
+    text, html = str(found), found._repr_html_()
+    assert text.splitlines()[0] == found.title
+    assert text.splitlines()[1].startswith(f"D is 0x{found.golden.d:08x}")
+    assert html.count("<tr") == sum(len(s.products) + 2 for s in found.golden.steps)
+    assert found._repr_svg_().count("<svg") == 1
+    assert MUX_OF_ARCHITECTURE[found.golden.arch] == "mux4"

@@ -1,0 +1,353 @@
+"""The trace of an output from the signals of the hardware, as Amaranth's simulator has them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.instructions import Instruction
+from ..isa.numerics import BLOCK_GROUP
+from ..isa.operands import MatrixOperands
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig, Element
+from ..rtl.order import byte_order, selected_byte
+from ..rtl.product_group import SCALED_GROUP_FRACTION_BITS
+from ..rtl.slots import kept_bits
+from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
+from ..rtl.widths import Widths
+from ..sim.engine.emulation import taken, widen_fp8
+from ..sim.engine.engine import Engine, multiply_with
+from ..sim.engine.signals import Signals, run_watched
+from .trace import OutputTrace, Product, Step, Term
+
+__all__ = ["hardware_traces"]
+
+_ROUNDINGS = {"F32": "RZ-f32", "E8M13": "RZ-E8M13", "F16": "RNE-f16"}
+_NO_TERM = {"exponent": None, "shift": None, "kept": None, "cut": None}
+
+
+def hardware_traces(instruction: Instruction, arch: str, operands: MatrixOperands) -> Iterator[OutputTrace]:
+    """Yield the trace of every output, tile by tile and row by row, as the datapath of an architecture computes it.
+
+    Parameters
+    ----------
+    instruction, arch : Instruction, str
+        What runs, and on which architecture.
+    operands : MatrixOperands
+        Tiles of any number of rows and columns, of one instruction's K.
+
+    Raises
+    ------
+    BackendError
+        The datapath lacks a format.
+    """
+    config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
+    parts: list[Instruction] = []
+
+    def compute(unit: Engine) -> NDArray:
+        def execute(part: Instruction, given: MatrixOperands) -> NDArray:
+            parts.append(part)
+            return unit.multiply(part, given).d
+
+        return multiply_with(execute, unit.config, instruction, arch, operands)
+
+    codes, signals = run_watched(config, compute)
+    emulated = parts[0] is not instruction
+    for number, place in enumerate(np.ndindex(*codes.shape)):
+        of_output = iter(signals[number :: codes.size])
+        c, d, found = int(operands.c[place]), int(codes[place]), []
+        for odd, part in enumerate(parts):
+            elements, rows = _places(instruction, part, odd)
+            per_step = config.slots_of(Element(part.a, part.container_bits))
+            for first in range(0, part.stored_k, per_step):
+                view = _View(config, instruction, part, next(of_output), elements, rows, first)
+                found.append(view.step())
+        if instruction.a.is_integer:
+            found = [_joined(found, c if emulated else found[0].c, instruction, d, emulated)]
+        yield OutputTrace(
+            instruction=instruction,
+            arch=arch,
+            model="hardware",
+            steps=tuple(found),
+            added=c if emulated and not instruction.a.is_integer else None,
+            d=d,
+        )
+
+
+def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which stored elements and rows of B of an instruction are those of a part of it."""
+    elements, rows = np.arange(i.stored_k), np.arange(i.k)
+    if part is i:
+        return elements, rows
+    if i.a.is_integer:
+        return taken(elements, 1, odd, axis=0), taken(rows, 1, odd, axis=0)
+    return taken(elements, 2, odd, axis=0), taken(rows, 4 if i.sparse else 2, odd, axis=0)
+
+
+def _joined(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
+    """Return the steps of an instruction of integers as one: exact sums know no order."""
+    accumulator, total = int(np.uint32(c).view(np.int32)), steps[-1].total
+    assert total is not None
+    return Step(
+        c=c,
+        products=tuple(sorted((p for step in steps for p in step.products), key=lambda product: product.element)),
+        terms=(Term(elements=(), value=accumulator, exponent=None, shift=None, kept=accumulator, cut=None),),
+        e_max=None,
+        alignment_bits=None,
+        total=total + accumulator if emulated else total,
+        rounding="clamp to s32" if i.satfinite else "wrap to s32",
+        d=d,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """A step of one output: what its signals mean.
+
+    Attributes
+    ----------
+    config : CoreConfig
+        The datapath.
+    instruction, part : Instruction
+        What is traced, and what runs: another one where it is emulated.
+    signals : Signals
+        Of the step.
+    elements, rows : ndarray
+        Stored elements and rows of B of the instruction by those of the part.
+    first : int
+        First stored element of the part in this step.
+    """
+
+    config: CoreConfig
+    instruction: Instruction
+    part: Instruction
+    signals: Signals
+    elements: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    first: int
+
+    @cached_property
+    def _elements(self) -> tuple[Element, Element]:
+        return Element(self.part.a, self.part.container_bits), Element(self.part.b, self.part.container_bits)
+
+    @cached_property
+    def _widths(self) -> Widths:
+        return Widths(self.config)
+
+    @cached_property
+    def _special(self) -> bool:
+        multiply = "unit.multiply"
+        names = ("nan", "positive_inf", "negative_inf") if self._floating else ()
+        of_groups = [self.signals.unsigned(f"unit.align.group{g}", "nan") for g in range(self._groups)]
+        return any(self.signals.unsigned(multiply, f"o__{name}") for name in names) or any(of_groups)
+
+    @property
+    def _floating(self) -> bool:
+        return not self.part.a.is_integer
+
+    @property
+    def _groups(self) -> int:
+        """Number of scaled groups; none unless packed e2m1 runs."""
+        return self._count // BLOCK_GROUP if self._elements[0].packed_float else 0
+
+    @property
+    def _count(self) -> int:
+        """Number of products of the step."""
+        return min(self.config.slots_of(self._elements[0]), self.part.stored_k - self.first)
+
+    @property
+    def _bits_kept(self) -> int:
+        if self._groups:
+            return self.config.block_alignment_bits
+        return kept_bits(self.config, self._elements[0])
+
+    @cached_property
+    def _offset(self) -> int:
+        return self.signals.signed("unit.multiply", "offset")
+
+    @cached_property
+    def _e_max(self) -> int:
+        """Largest exponent, without the bias that it has in the datapath."""
+        if self._widths.scaled_groups:
+            return self.signals.signed("unit.align", "e_max") - self._offset
+        return self.signals.signed("unit.multiply", "o__e_max") - self._offset
+
+    def step(self) -> Step:
+        """Return the record."""
+        rounding = self.signals.word("unit.multiply", "control.result")
+        total = self.signals.signed("unit.reduce.adder", "total")
+        pairs = sorted(((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: self._at(pair[0]))
+        ordinary = self._floating and not self._special
+        return Step(
+            c=self.signals.unsigned("unit.multiply", "c") & (1 << self.part.c.bits) - 1,
+            products=tuple(self._product(element, slot) for element, slot in pairs),
+            terms=tuple(self._terms(pairs)) if self._floating else (),
+            e_max=self._e_max if ordinary else None,
+            alignment_bits=self._bits_kept if ordinary else None,
+            total=total if ordinary else None if self._floating else total >> self._widths.integer_bits,
+            rounding=_ROUNDINGS.get(rounding, rounding),
+            d=self.signals.unsigned("unit.round", "output") & (1 << self.part.d.bits) - 1,
+        )
+
+    def _at(self, element: int) -> int:
+        return int(np.flatnonzero(self.elements == element)[0])
+
+    def _byte(self, slot: int) -> int:
+        return slot * self.part.container_bits // 8
+
+    def _lane(self, byte: int) -> tuple[int, int]:
+        """Return the lane that decodes the metadata of a stored byte, and which of its two units the byte is in."""
+        unit = 2 if self.part.wide else 1
+        chunk, kept = byte // (2 * unit), byte // unit % 2
+        return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
+
+    def _element(self, slot: int) -> int:
+        """Return the stored element that a slot multiplies: where units trade places, that of the other one."""
+        byte = self._byte(slot)
+        lane, kept = self._lane(byte)
+        if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
+            unit = 2 if self.part.wide else 1
+            moved = byte + (-unit if kept else unit)
+            slot += (moved - byte) * 8 // self.part.container_bits
+        return int(self.elements[self.first + slot])
+
+    def _source(self, byte: int) -> int | None:
+        """Return which byte of the column of B a stored byte meets; None where nothing is delivered."""
+        place = selected_byte(self.config, byte, wide=self.part.wide)
+        size = 2 if self.config.always_wide or self.config.interleaved else 1
+        parts = 2 if self.config.interleaved else 1
+        group, kept = place // size // 2, place // size % 2
+        lane = parts * group + (place % size if parts == 2 else 0)
+        select = self.signals.unsigned(f"decode.metadata{lane}", f"select{kept}")
+        if not select:
+            return None
+        taken_from = (4 * group + select.bit_length() - 1) * size + place % size
+        return byte_order(self.config, wide=self.part.wide, sparse=bool(self.part.sparse))[taken_from]
+
+    def _selected(self, slot: int) -> str:
+        bits, byte = self.part.container_bits, self._byte(slot)
+        before = self._rows_before * bits // 8
+        if bits == 32:
+            sources = [self._source(byte), self._source(byte + 2)]
+            halves = [None if source is None else (source + before) // 2 for source in sources]
+            low, high = halves
+            if low is not None and high == low + 1 and low % 2 == 0:
+                return str(low // 2)
+            return " and ".join("none" if half is None else f"half {half}" for half in halves)
+        source = self._source(byte)
+        if source is None:
+            return "none"
+        inside = slot * bits % 8 // bits if bits < 8 else 0
+        return str(int(self.rows[(source + before) * 8 // bits + inside]))
+
+    @property
+    def _rows_before(self) -> int:
+        """Number of rows of B that the steps before took."""
+        return self.first * (2 if self.part.sparse else 1)
+
+    def _product(self, element: int, slot: int) -> Product:
+        i = self.instruction
+        chunk = element // i.granularity.stored if i.granularity else None
+        lane, _ = self._lane(self._byte(slot))
+        return Product(
+            element=element,
+            chunk=chunk,
+            nibble=None if chunk is None else self.signals.unsigned(f"decode.metadata{lane}", "nibble"),
+            selected=self._selected(slot),
+            a=self._code("a", self._byte(slot), slot),
+            b=self._code("b", selected_byte(self.config, self._byte(slot), wide=self.part.wide), slot),
+            value=self._value(slot),
+        )
+
+    def _code(self, operand: str, byte: int, slot: int) -> int:
+        bits = self.part.container_bits
+        word = self.signals.unsigned("unit.multiply", operand)
+        code = word >> (8 * byte + slot * bits % 8) & (1 << bits) - 1
+        if self.part is self.instruction:
+            return code
+        fmt = getattr(self.instruction, operand)
+        if fmt.is_integer:
+            return code & (1 << fmt.bits) - 1
+        octets = np.arange(256, dtype=np.uint8)
+        return int(np.flatnonzero(widen_fp8(octets, fmt.name) == code)[0])
+
+    def _value(self, slot: int) -> float | int:
+        component = f"unit.multiply.multiply{slot}"
+        significand = self.signals.signed(component, "product__significand")
+        if not self._floating:
+            return significand
+        sign = -1 if self.signals.unsigned(component, "product__sign") else 1
+        if self._groups:  # in quarters: both operands are halves
+            return sign * significand / 4
+        if self.signals.unsigned(component, "product__nan"):
+            return float("nan")
+        if self.signals.unsigned(component, "product__special"):
+            return sign * float("inf")
+        if self.signals.unsigned(component, "product__zero"):
+            return 0.0
+        biases = sum(element.format.bias for element in self._elements)
+        exponent = self.signals.unsigned(component, "product__exponent") - biases - self._point(slot)
+        return float(np.ldexp(float(sign * significand), exponent))
+
+    def _point(self, slot: int) -> int:
+        a, b = self._elements
+        place = self._widths.slots[slot]
+        return place.point(a, "a") + place.point(b, "b")
+
+    def _terms(self, pairs: Sequence[tuple[int, int]]) -> Iterator[Term]:
+        groups = range(self._groups)
+        names = [tuple(pairs[BLOCK_GROUP * g + at][0] for at in range(BLOCK_GROUP)) for g in groups]
+        names = names or [(element,) for element, _ in pairs]
+        if self._special:
+            yield from (Term(elements=name, value=float("nan"), **_NO_TERM) for name in [*names, ()])
+            return
+        for place, name in enumerate(names):
+            yield self._group(place, name) if self._groups else self._aligned(pairs[place][1], name)
+        yield self._accumulator()
+
+    def _term(self, elements: tuple[int, ...], value: float, exponent: int | None, shift: int, kept: int) -> Term:
+        bits = self._bits_kept
+        return Term(
+            elements=elements,
+            value=value,
+            exponent=exponent,
+            shift=None if exponent is None else min(shift, bits + 2),
+            kept=kept,
+            cut=float(np.ldexp(value, bits - self._e_max)) - kept,
+        )
+
+    def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
+        component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
+        exponent = self.signals.unsigned(component, "product__exponent") - self._offset
+        biases = sum(element.format.bias for element in self._elements)
+        value = float(np.ldexp(self._value(slot), biases - self._offset))  # behind block scales
+        zero = self.signals.unsigned(component, "product__zero")
+        shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
+        kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)
+        kept += self.signals.unsigned("unit.align", f"o__addends__increments__{slot}")
+        return self._term(elements, value, None if zero else exponent, shift, kept)
+
+    def _group(self, number: int, elements: tuple[int, ...]) -> Term:
+        component = f"unit.align.group{number}"
+        sign = -1 if self.signals.unsigned(component, "sign") else 1
+        exponent = self.signals.signed(component, "exponent")
+        magnitude = self.signals.unsigned(component, "magnitude")
+        value = float(np.ldexp(float(sign * magnitude), exponent - SCALED_GROUP_FRACTION_BITS))
+        counts = self.signals.unsigned(component, "participates")
+        shift = self.signals.unsigned(f"unit.align.align_group{number}", "shift_amount")
+        kept = self.signals.signed("unit.align", f"o__addends__group_terms__{number}")
+        kept += self.signals.unsigned("unit.align", "o__addends__group_increments") >> number & 1
+        return self._term(elements, value, exponent if counts else None, shift, kept)
+
+    def _accumulator(self) -> Term:
+        component = "unit.multiply.accumulator"
+        sign = -1 if self.signals.unsigned(component, "sign") else 1
+        exponent = self.signals.signed(component, "exponent")
+        significand = self.signals.unsigned(component, "significand")
+        value = float(np.ldexp(float(sign * significand), exponent - ACCUMULATOR_SIGNIFICAND_BITS + 1))
+        dropped = self._widths.grid_bits - self._bits_kept
+        shift = self.signals.unsigned("unit.align.align_c", "shift_amount") - dropped
+        kept = self.signals.signed("unit.align", "o__addends__c_term")
+        kept += self.signals.unsigned("unit.align", "o__addends__c_increment")
+        return self._term((), value, None if self.signals.unsigned(component, "zero") else exponent, shift, kept)

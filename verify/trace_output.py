@@ -1,0 +1,162 @@
+"""The trace of an output of a register file, from the golden model and from the hardware beside it."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from numpy.typing import NDArray
+
+from ..api.backends import answered_by
+from ..errors import Error, OperandError
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
+from . import register_file
+from .archive import Recorded, load
+from .trace import Difference, OutputTrace, first_difference, trace_as_dict
+from .trace_golden import golden_traces
+from .trace_hardware import hardware_traces
+from .trace_picture import trace_as_svg
+from .trace_text import trace_as_html, trace_as_text
+
+__all__ = ["TracedOutput", "trace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedOutput:
+    """One output of a register file, which prints itself, and draws itself in a notebook.
+
+    Attributes
+    ----------
+    name : str
+        What ran, with all that decides its result.
+    case, row, column : int
+        Which output.
+    golden : OutputTrace
+        By the golden model.
+    hardware : OutputTrace or None
+        By the hardware, if it was asked.
+    """
+
+    name: str
+    case: int
+    row: int
+    column: int
+    golden: OutputTrace
+    hardware: OutputTrace | None
+
+    @cached_property
+    def difference(self) -> Difference | None:
+        """The first field in which the two differ; None if there is none, or one of them alone."""
+        return first_difference(self.golden, self.hardware) if self.hardware else None
+
+    @property
+    def title(self) -> str:
+        """What is traced, in words."""
+        return f"{self.name} on {self.golden.arch}: case {self.case}, row {self.row}, column {self.column}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it as JSON has it."""
+        parted = self.difference
+        return {
+            "name": self.name,
+            "case": self.case,
+            "row": self.row,
+            "column": self.column,
+            "golden": trace_as_dict(self.golden),
+            "hardware": trace_as_dict(self.hardware) if self.hardware else None,
+            "first_difference": str(parted) if parted else None,
+        }
+
+    def as_svg(self) -> bytes:
+        """Return a picture of the bits of every term, as SVG.
+
+        Raises
+        ------
+        BackendError
+            matplotlib is not installed.
+        """
+        return trace_as_svg(self.title, self.golden, self.hardware)
+
+    def __str__(self) -> str:
+        return trace_as_text(self.title, self.golden, self.hardware)
+
+    def _repr_html_(self) -> str:
+        return trace_as_html(self.title, self.golden, self.hardware)
+
+    def _repr_svg_(self) -> str:
+        return self.as_svg().decode()
+
+
+def trace(
+    file: str | Path | Recorded, case: int = 0, row: int = 0, column: int = 0, *, hardware: bool = True
+) -> TracedOutput:
+    """Trace one output of a register file.
+
+    Parameters
+    ----------
+    file : path or register file
+        What holds the operands.
+    case, row, column : int
+        Which output.
+    hardware : bool
+        Ask the hardware as well, in Amaranth's simulator: some seconds, in which it is built.
+
+    Returns
+    -------
+    TracedOutput
+        Golden model, and hardware beside it.
+
+    Raises
+    ------
+    FileError
+        It is no register file.
+    OperandError
+        There is no such output.
+    InstructionError, MetadataError, BackendError
+        The file cannot be computed.
+    """
+    held = register_file.interpret(load(file)) if isinstance(file, str | Path) else file
+    i = held.instruction
+    for name, number, count in (("case", case, held.cases), ("row", row, i.m), ("column", column, i.n)):
+        if not 0 <= number < count:
+            raise OperandError(f"{name} must be 0 to {count - 1}, as the register file has it, not {number}")
+    operands = _output(_given(held.take(slice(case, case + 1))), row, column)
+    [golden] = golden_traces(i, held.arch, operands)
+    found = None
+    if hardware:
+        [found] = hardware_traces(i, held.arch, operands)
+    return TracedOutput(name=held.name, case=case, row=row, column=column, golden=golden, hardware=found)
+
+
+@dataclass
+class _Recorder:
+    """A back end that keeps what it is given."""
+
+    given: list[MatrixOperands] = field(default_factory=list)
+
+    def make_ready(self, arch: str) -> None:
+        """Do nothing."""
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        """Keep the operands; return C."""
+        self.given.append(operands)
+        return operands.c
+
+
+def _given(file: Recorded) -> MatrixOperands:
+    """Return the matrices that a register file of one case gives a back end."""
+    recorder = _Recorder()
+    with answered_by(recorder):
+        file.run()
+    if len(recorder.given) != 1:
+        raise Error(f"{file.name} is computed in {len(recorder.given)} parts, and none can be traced")
+    return recorder.given[0]
+
+
+def _output(operands: MatrixOperands, row: int, column: int) -> MatrixOperands:
+    """Return what one output is made of; of two CTAs the rows follow each other."""
+    tile, row = divmod(row, operands.c.shape[1])
+    one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
+    columns = slice(column, column + 1)
+    scale_b = None if one.scale_b is None else one.scale_b[:, columns]
+    return replace(one, b=one.b[:, :, columns], c=one.c[:, :, columns], scale_b=scale_b)
