@@ -18,12 +18,13 @@ __all__ = ["BENCH", "bench_files", "design_name"]
 BENCH = "tb"
 _UNITS = "units.vlt"
 
+_OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include"
 _HEADER = """\
 // Drives $design with the vectors beside this file and compares every result with the expected one; says PASS, or
 // FAIL and ends with an error. In this folder, with Icarus Verilog:
 //   $$ iverilog -g2012 -o tb.vvp tb.sv $design.v && vvp -n tb.vvp
 // and with Verilator 5 (CFLAGS and MAKEFLAGS are for builds of it that were made for another compiler):
-//   $$ verilator --binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include$options --top-module tb tb.sv $design.v && obj_dir/Vtb
+//   $$ verilator $options --top-module tb tb.sv $design.v && obj_dir/Vtb
 module tb;
   localparam integer VECTORS = $vectors, GIVEN_BITS = $given_bits, RESULT_BITS = $result_bits, SHOWN = 10;
 
@@ -211,7 +212,7 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
         "state": seed % ((1 << 32) - 1) + 1,
         "latency": max(1, config.latency),
         "clock": ".clk(clk), .rst(rst), " if config.cuts else "",
-        "options": f" {' '.join(ALIKE)} {_UNITS}" if streams else "",
+        "options": " ".join([_OPTIONS, *ALIKE, _UNITS]) if streams else _OPTIONS,
         "longest_wait": 100 + 2 * config.warp_latency(2) if streams else 0,
         "flags": flags,
     }

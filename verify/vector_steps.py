@@ -26,8 +26,8 @@ __all__ = ["datapath_numerics", "step_vectors", "steps_of_k", "vector_bits", "wa
 _BITS = 32
 #: The rule field of a control word.
 _RULE = 7
-#: Bytes of a step: fewer are not packed into whole words, of more the sums are beyond the golden model.
-_STEP_BYTES = (16, 32, 64)
+#: Bytes of a step, a power of two that holds whole words of metadata, and sums that the golden model forms exactly.
+_STEP_BYTES = (16, 32)
 #: Bits of alignment that the golden model keeps exactly, beyond those of any architecture.
 _MORE_ALIGNMENT = 1
 #: What a vector goes into, and what comes out.
@@ -59,7 +59,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     if of_arch.method is Method.EMULATED:
         raise OperandError(f"{instruction} is no instruction of the datapath of {arch}: others emulate it")
     if config.step_bytes not in _STEP_BYTES:
-        steps = ", ".join(map(str, _STEP_BYTES))
+        steps = " or ".join(map(str, _STEP_BYTES))
         raise OperandError(f"vectors are of datapaths with steps of {steps} bytes, not {config.step_bytes}")
     step = config.step_bytes * 8 // instruction.container_bits
     if of_arch.method is Method.INTEGER:
@@ -128,9 +128,8 @@ def step_vectors(
         return _decoded(config, instruction, taken), given
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, taken[:, words.metadata], rule, True)
-    high = flags << np.uint64(1) | given[:, 1]
-    parts = [given[:, 0], high.astype(np.uint32), (high >> np.uint64(_BITS)).astype(np.uint32)]
-    return taken, np.stack(parts[: -(-row_result_layout(config).size // _BITS)], axis=1)
+    given[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # d and overflow are before them
+    return taken, given
 
 
 def _results(
