@@ -3,16 +3,15 @@
 Icarus 11 takes neither arrays as parameters nor ``break``, and its random numbers are not Verilator's.
 """
 
-import re
 from collections.abc import Sequence
 from string import Template
 
 from ..rtl.config import CoreConfig
-from ..rtl.emit import emit
+from ..rtl.emit import emit, module_name
 from ..sim.benches.systemverilog import ALIKE, units_alike
 from .vector_levels import Table
 
-__all__ = ["BENCH", "bench_files", "design_name"]
+__all__ = ["BENCH", "bench_files"]
 
 #: The file and the module.
 BENCH = "tb"
@@ -179,11 +178,6 @@ _SHOW_WARP = """\
               got[RESULT_BITS-1:4096]);"""
 
 
-def design_name(config: CoreConfig, top: str) -> str:
-    """Return what a top's module is called, without what no identifier has."""
-    return f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{top}"
-
-
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
     """Return the texts of a bench by the names of their files: the emitted top, and what drives it.
 
@@ -199,7 +193,7 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
         Decides gaps and stalls.
     """
     taken, given = tables
-    design = design_name(config, top)
+    design = module_name(config, top)
     streams = top == "warp"
     flags = "" if top == "unit" else " flags %h"
     values = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.operands import MatrixOperands
 from ..isa.tensor_memory import TensorMap
-from ..rtl.config import CoreConfig
+from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
 from .given import Given
@@ -38,8 +38,6 @@ _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scal
 #: Attributes of register files of either kind that have an axis of cases.
 _ARRAYS = (*_OPERANDS.values(), "a_descriptor", "b_descriptor", "tmem", "smem")
 _WORD = 32
-#: Tiles of a warp, which are computed one output after the other in rows of 16.
-_WARP_ROWS = 16
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
@@ -248,7 +246,7 @@ def top_vectors(
     compute: Callable[[MatrixOperands], tuple[NDArray[np.uint32], NDArray[np.uint32]]]
     if level == "warp":
         config.require_warp()
-        if i.family != "mma" or i.m != _WARP_ROWS:
+        if i.family != "mma" or i.m != WARP_ROWS:
             raise OperandError(f"a warp computes instructions of mma of shape m16n8, not {i}")
         selector = int(rng.integers(i.sparsity_selectors))
         first = next(drawn)

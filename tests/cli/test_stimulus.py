@@ -14,10 +14,10 @@ from sptc.cli import main
 from sptc.infra.verilator import verilator_root
 from sptc.rtl.config import PRESETS
 from sptc.rtl.convert import to_rtlil
+from sptc.rtl.emit import module_name
 from sptc.rtl.unit import Unit
 from sptc.sim.faults.mutants import Netlist, mutated
 from sptc.verify.register_file import read
-from sptc.verify.testbench import design_name
 
 F32 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
@@ -172,6 +172,26 @@ def test_bad_input_is_one_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_simulator_takes_the_include(tmp_path: Path) -> None:
+    assert vectors(F32, "--level", "unit", "--format", "svh", "-o", tmp_path) == 0
+    (tmp_path / "top.sv").write_text(
+        'module top; `include "vectors.svh"\n'
+        "initial if ($bits(STEP[0]) != STEP_BITS || $size(RESULT) != RESULT_COUNT) $fatal; endmodule\n"
+    )
+    root = verilator_root()
+    command = [
+        root / "bin" / "verilator_bin",
+        "--lint-only",
+        "-Wall",
+        "-Wno-UNUSEDPARAM",
+        "-Wno-DECLFILENAME",
+        "top.sv",
+    ]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @needs_icarus
 def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
     write_bench(tmp_path, "unit", "tiny", 1, seed)
@@ -217,7 +237,7 @@ def test_benches_run_as_they_are(
     """Icarus takes fewer tiles: it is some hundred times slower."""
     few = tiles if simulator == "verilator" else -(-tiles // 10)
     write_bench(tmp_path, level, preset, few, seed)
-    assert (tmp_path / f"{design_name(PRESETS[preset], level)}.v").exists()
+    assert (tmp_path / f"{module_name(PRESETS[preset], level)}.v").exists()
     build(tmp_path, simulator)
     passes, lines = simulate(tmp_path, simulator)
     assert passes, lines
