@@ -59,7 +59,9 @@ def _architecture(word: str) -> str:
 def execute(options: argparse.Namespace) -> int:
     """Do what the options ask for; return the exit status."""
     if bool(options.pack) == bool(options.check):
-        raise OperandError("say what to write with --pack, or what to judge with --check and --results")
+        raise OperandError(
+            "name an instruction, or say what to write with --pack or to judge with --check and --results"
+        )
     if options.check:
         if not options.results:
             raise OperandError("--check takes the results of the pack: --results FILE")

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -134,11 +133,11 @@ def _header(config: CoreConfig, top: str) -> str:
 
 
 def _verilog(options: argparse.Namespace) -> int:
-    from ..rtl.emit import emit
+    from ..rtl.emit import emit, module_name
     from ..rtl.systemverilog import package
 
     config = datapath(options)
-    name = f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{options.top}"
+    name = module_name(config, options.top)
     text = _header(config, options.top) + emit(config, options.top, name)
     if options.sv_package:
         write_whole(options.sv_package, package(config, options.top, name).encode())

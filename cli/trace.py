@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InstructionError, OperandError
+from ..errors import OperandError
 from ..infra.figures import check_plotting
 from ..infra.files import write_whole
-from ..sim.benches.random_operands import distributions
 from ..verify.archive import Recorded
-from ..verify.candidates import draw_given
 from ..verify.pack_files import file_of, require_placed, subject_named
+from ..verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 from .arguments import architecture, integer
 
 __all__ = ["add_parser"]
 
-_DRAWN = ("arch", "distribution", "seed")
+_DRAWN = ("arch", "distribution", "nibbles", "seed")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -39,7 +38,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     drawing.add_argument(
         "--arch", type=architecture, metavar="ARCH", help="architecture (default: sm_90, or the first that has it)"
     )
-    drawing.add_argument("--distribution", metavar="NAME", help="of the operands (default: uniform, or mid of floats)")
+    drawing.add_argument(
+        "--distribution", metavar="NAME", help="of the operands (default: each that fits, one a case, in turn)"
+    )
+    drawing.add_argument(
+        "--nibbles", choices=tuple(NIBBLES), help="legal (the default), also 0x0 above zeros, or all sixteen"
+    )
     drawing.add_argument("--seed", type=integer(0), metavar="N", help="decides the tile (default 0)")
     parser.add_argument("--golden-only", action="store_true", help="leave the hardware out: no simulation is built")
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the bits of every term (extra: area)")
@@ -72,10 +76,7 @@ def _drawn(options: argparse.Namespace) -> Recorded:
     i = subject.instruction
     arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
     require_placed(subject, arch)
-    known = distributions(i)
-    distribution = options.distribution or ("uniform" if i.a.is_integer else "mid")
-    if distribution not in known:
-        raise InstructionError(f"distribution must be {' or '.join(known)}, not {distribution!r}")
+    names, tiles = drawn_distributions(i, options.distribution), options.case + 1
     rng = np.random.default_rng(options.seed or 0)
-    given = draw_given(i, distribution, rng, options.case + 1)
+    [given] = draw_tiles(i, names, options.nibbles or "legal", tiles, tiles, rng)
     return file_of(subject, arch, given, rng, int(rng.integers(i.sparsity_selectors)))

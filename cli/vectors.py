@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from . import conformance
+from ..errors import OperandError
+from . import conformance, stimulus
 
 __all__ = ["add_parser"]
 
@@ -12,9 +13,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "vectors",
-        help="write conformance packs, and judge what another model makes of one",
-        description="Conformance packs: for one instruction on one architecture, few register files that tell the "
-        "right model from its neighbours, those that are wrong in one thing.",
+        help="write operands with results: seeded vectors, or conformance packs; judge what another model makes of one",
+        description="Seeded vectors: operands of an instruction and the expected results, as registers, as the emitted "
+        "hardware takes and gives them, or with a bench around it. Conformance packs: for one instruction on one "
+        "architecture, few register files that tell the right model from its neighbours, those that are wrong in one "
+        "thing.",
     )
+    stimulus.add_options(parser)
     conformance.add_options(parser)
-    parser.set_defaults(execute=conformance.execute)
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    if options.instruction:
+        return stimulus.execute(options)
+    if option := stimulus.used(options):
+        raise OperandError(f"{option} is for the vectors of an instruction, and none is named")
+    return conformance.execute(options)

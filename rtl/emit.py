@@ -1,5 +1,6 @@
 """Verilog of a unit, of a row, of what holds many units and of what feeds them; a unit is emitted once for all."""
 
+import re
 from collections.abc import Callable
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
@@ -14,7 +15,7 @@ from .unit import Unit
 from .warp import Warp
 from .wgmma import WgmmaWarp
 
-__all__ = ["COMPONENTS", "TOPS", "emit", "unit_instance", "unit_of"]
+__all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
 #: What can be emitted.
 COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
@@ -66,6 +67,11 @@ def emit(
         return _convert(COMPONENTS[top](config), name, language, platform)
     text = _convert(component, name, language, platform)
     return f"{text}\n{_convert(Unit(config), unit_of(name), language, platform)}" if with_unit else text
+
+
+def module_name(config: CoreConfig, top: str) -> str:
+    """Return what the module of a top is called where nobody says it: its datapath, without what no identifier has."""
+    return f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{top}"
 
 
 def unit_instance(name: str) -> type[Unit]:

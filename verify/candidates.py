@@ -17,7 +17,7 @@ from .draft import Codes, Draft, exponents_of, power_code
 from .given import Given
 from .least import least_matrices
 
-__all__ = ["Candidates", "draw_candidates", "draw_given"]
+__all__ = ["Candidates", "draw_candidates"]
 
 #: Tiles with any nibble, and directed ones, for each of a random distribution: of each so few are of use.
 _SHARE = 3
@@ -68,27 +68,6 @@ def draw_candidates(
     yield _with_metadata(i, _cancelled(i, numerics, rng, _SHARE * cases), rng)
     if i.scale_format:
         yield _with_metadata(i, _scaled_down(i, numerics, rng, _SHARE * cases), rng)
-
-
-def draw_given(
-    instruction: Instruction, distribution: str, rng: np.random.Generator, cases: int, *, any_nibble: bool = False
-) -> Given:
-    """Return tiles of one random distribution.
-
-    Parameters
-    ----------
-    instruction : Instruction
-        What runs.
-    distribution : str
-        One of :func:`~sptc.sim.benches.random_operands.distributions`.
-    rng : Generator
-        Source of randomness.
-    cases : int
-        Tiles.
-    any_nibble : bool
-        Metadata of any nibble, not only of those that the instruction defines.
-    """
-    return _with_metadata(instruction, _random_matrices(instruction, distribution, rng, cases), rng, any_nibble).given
 
 
 def _with_metadata(

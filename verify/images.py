@@ -1,6 +1,6 @@
 """Shared-memory images: operands of ``wgmma`` among random bits, wherever descriptors can lead."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,31 @@ from ..isa.instructions import Instruction
 from ..isa.memory import SWIZZLES as EVERY_SWIZZLE
 from ..isa.memory import UNIT_BYTES, Swizzle, decode_descriptor, encode_descriptor, operand_map
 
-__all__ = ["Image", "random_image"]
+__all__ = ["Image", "Layout", "image", "random_image"]
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where operands lie in shared memory.
+
+    Attributes
+    ----------
+    descriptors : dict of str to int
+        Of ``"a"`` and ``"b"``, of those that are held.
+    transposed : dict of str to bool
+        Which are MN-major.
+    size : int
+        Bytes of the memory.
+    """
+
+    descriptors: dict[str, int]
+    transposed: dict[str, bool]
+    size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +45,8 @@ class Image:
     ----------
     words : ndarray of uint32, shape (cases, words)
         The images.
-    descriptors : dict of str to int
-        Where ``"a"`` and ``"b"`` lie, of those that are held.
-    transposed : dict of str to bool
-        Which are MN-major.
+    descriptors, transposed : dict
+        As of :class:`Layout`.
     """
 
     words: NDArray[np.uint32]
@@ -49,25 +66,40 @@ def random_image(instruction: Instruction, operands: dict[str, NDArray], rng: np
     rng : Generator
         Draws swizzles, base offsets, offsets that leave gaps, major-ness of 16-bit types, and the bits in between.
     """
-    descriptors, transposed, places = {}, {}, {}
-    end = 0
-    for name in rng.permutation(sorted(operands)):
-        transposed[name] = bool(instruction.container_bits == 16 and rng.random() < 0.5)
-        swizzle = EVERY_SWIZZLE[str(rng.choice(_SWIZZLES))]
-        offsets = _offsets(instruction, operands[name].shape[1:], swizzle, transposed[name], rng)
-        start = end + UNIT_BYTES * int(rng.integers(_PATTERN_BYTES // UNIT_BYTES))
-        base_offset = int(rng.integers(8)) if rng.random() < 0.5 else 0
-        descriptors[name] = encode_descriptor(start, *offsets, swizzle.name, base_offset)
-        where = operand_map(instruction, name, decode_descriptor(descriptors[name]), transposed=transposed[name])
-        places[name] = where.addresses[..., None] + np.arange(instruction.container_bits // 8)
-        end = -(-int(places[name].max() + 1) // _PATTERN_BYTES) * _PATTERN_BYTES
+    layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng)
+    return image(instruction, operands, layout, rng)
+
+
+def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator) -> Image:
+    """Put operands where a layout says, into images of random bits; other parameters as of :func:`random_image`."""
     cases = len(next(iter(operands.values())))
-    size = -(-max(int(place.max()) + 1 for place in places.values()) // UNIT_BYTES) * UNIT_BYTES
-    octets = rng.integers(0, 256, (cases, size), dtype=np.uint8)
+    octets = rng.integers(0, 256, (cases, layout.size), dtype=np.uint8)
     for name, codes in operands.items():
         containers = np.ascontiguousarray(codes.astype(CONTAINERS[instruction.container_bits]))
-        octets[:, places[name]] = containers[..., None].view(np.uint8)
-    return Image(octets.view("<u4"), descriptors, transposed)
+        octets[:, _places(instruction, name, layout)] = containers[..., None].view(np.uint8)
+    return Image(octets.view("<u4"), layout.descriptors, layout.transposed)
+
+
+def _random_layout(instruction: Instruction, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> Layout:
+    layout = Layout({}, {}, 0)
+    end = last = 0
+    for name in map(str, rng.permutation(sorted(shapes))):
+        layout.transposed[name] = bool(instruction.container_bits == 16 and rng.random() < 0.5)
+        swizzle = EVERY_SWIZZLE[str(rng.choice(_SWIZZLES))]
+        offsets = _offsets(instruction, shapes[name], swizzle, layout.transposed[name], rng)
+        start = end + UNIT_BYTES * int(rng.integers(_PATTERN_BYTES // UNIT_BYTES))
+        base_offset = int(rng.integers(8)) if rng.random() < 0.5 else 0
+        layout.descriptors[name] = encode_descriptor(start, *offsets, swizzle.name, base_offset)
+        last = int(_places(instruction, name, layout).max()) + 1
+        end = -(-last // _PATTERN_BYTES) * _PATTERN_BYTES
+    return replace(layout, size=-(-last // UNIT_BYTES) * UNIT_BYTES)
+
+
+def _places(instruction: Instruction, name: str, layout: Layout) -> NDArray[np.intp]:
+    """Return the address of every byte of an operand."""
+    descriptor = decode_descriptor(layout.descriptors[name])
+    where = operand_map(instruction, name, descriptor, transposed=layout.transposed[name])
+    return where.addresses[..., None] + np.arange(instruction.container_bits // 8)
 
 
 def _offsets(

@@ -1,5 +1,7 @@
 """Register files of random tiles and of given matrices, as registers and, for ``wgmma``, shared memory."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,10 +10,10 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, scale_
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
-from .images import random_image
+from .images import Layout, image, random_image
 from .register_file import RegisterFile
 
-__all__ = ["matrices_file", "random_register_file"]
+__all__ = ["further_file", "matrices_file", "random_register_file"]
 
 
 def random_register_file(
@@ -80,10 +82,7 @@ def matrices_file(
     sparsity_selector : int
         Sparsity selector.
     """
-    e, cases = None, len(matrices.a)
-    if matrices.nibbles is not None:
-        others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
-        e = pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
+    e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
         return _wgmma_file(instruction, matrices.a, matrices.b, matrices.c, e, sparsity_selector, rng)
     held = Operands(
@@ -98,6 +97,46 @@ def matrices_file(
     return _mma_file(instruction, arch, held)
 
 
+def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
+    """Return a register file of other matrices that are held where those of a file are; without D.
+
+    Parameters
+    ----------
+    file : RegisterFile
+        As :func:`matrices_file` makes it, whose selector, ids, descriptors and immediates stay.
+    matrices : MatrixOperands
+        What registers and memory are to hold.
+    rng : Generator
+        Draws what they hold beside that.
+    """
+    i = file.instruction
+    e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
+    held = replace(file, c=pack(matrices.c, accumulator_fragment(i)), e=e, d=None)
+    a = None if file.a is None else pack(matrices.a, a_fragment(i))
+    if i.family == "mma":
+        byte_a, thread_a, byte_b, thread_b = file.scale_ids
+        scale_a = _scales_placed(i, "a", matrices.scale_a, (byte_a, thread_a), rng)
+        scale_b = _scales_placed(i, "b", matrices.scale_b, (byte_b, thread_b), rng)
+        return replace(held, a=a, b=pack(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
+    found = {"a": file.a_descriptor, "b": file.b_descriptor}
+    descriptors = {name: int(of_cases[0]) for name, of_cases in found.items() if of_cases is not None}
+    transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
+    operands = {"a": matrices.a, "b": matrices.b.swapaxes(1, 2)}
+    layout = Layout(descriptors, transposed, 4 * file.b.shape[1])
+    shared = image(i, {name: operands[name] for name in descriptors}, layout, rng)
+    of_cases = {name: np.full(len(matrices.a), value, np.uint64) for name, value in descriptors.items()}
+    return replace(held, a=a, b=shared.words, a_descriptor=of_cases.get("a"), b_descriptor=of_cases["b"])
+
+
+def _packed_metadata(
+    instruction: Instruction, matrices: MatrixOperands, sparsity_selector: int, rng: np.random.Generator
+) -> NDArray[np.uint32] | None:
+    if matrices.nibbles is None:
+        return None
+    others = rng.integers(0, 1 << 32, (len(matrices.a), instruction.threads), dtype=np.uint32)
+    return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
+
+
 def _packed_scales(
     instruction: Instruction, operand: str, scales: NDArray[np.uint8] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint32], int, int] | None:
@@ -106,10 +145,24 @@ def _packed_scales(
         return None
     byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
     thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
-    where = scale_map(instruction, operand, byte_id, thread_id)
+    placed = _scales_placed(instruction, operand, scales, (byte_id, thread_id), rng)
+    assert placed is not None
+    return placed, byte_id, thread_id
+
+
+def _scales_placed(
+    instruction: Instruction,
+    operand: str,
+    scales: NDArray[np.uint8] | None,
+    ids: tuple[int, int],
+    rng: np.random.Generator,
+) -> NDArray[np.uint32] | None:
+    if scales is None:
+        return None
+    where = scale_map(instruction, operand, *ids)
     octets = rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8)
     octets[:, where.lanes, where.bytes] = scales
-    return octets.view("<u4")[..., 0], byte_id, thread_id
+    return octets.view("<u4")[..., 0]
 
 
 def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
@@ -155,14 +208,14 @@ def _wgmma_file(
         Draws whether A is held in registers, where operands lie in shared memory, imm-scale and scale-d.
     """
     in_registers = bool(rng.integers(2))
-    image = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng)
-    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in image.descriptors.items()}
+    shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng)
+    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in shared.descriptors.items()}
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=sparsity_selector,
         a=pack(a, a_fragment(instruction)) if in_registers else None,
-        b=image.words,
+        b=shared.words,
         c=pack(c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
@@ -171,5 +224,5 @@ def _wgmma_file(
         b_descriptor=descriptors["b"],
         scale_d=bool(rng.random() < 0.9),
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
-        imm_trans=(int(image.transposed.get("a", False)), int(image.transposed["b"])),
+        imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),
     )

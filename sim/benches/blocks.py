@@ -24,7 +24,7 @@ from ...rtl.step import control_layout, row_result_layout
 from ..engine.steps import step_words, steps_of
 from .random_operands import distributions, random_codes, special_codes
 
-__all__ = ["ARCHITECTURE_OF_PRESET", "Block", "native", "random_blocks"]
+__all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
 #: An architecture whose instructions a preset has natively, as many of its formats as any.
 ARCHITECTURE_OF_PRESET = {
@@ -131,7 +131,7 @@ def _block(
     step[..., words.control] &= ~np.uint32(7 << control["rule"].offset)
     step[..., words.control] |= np.uint32(rule << control["rule"].offset | noise)
     step[..., words.control] |= outputs.overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
-    flags = _illegal(config, instruction, step[..., words.metadata], rule, ordered)
+    flags = undefined_chunks(config, instruction, step[..., words.metadata], rule, ordered)
     results = outputs.results | flags << np.uint64(row_result_layout(config)["illegal"].offset)
     return Block(f"{instruction} {distribution}", step, results)
 
@@ -175,7 +175,7 @@ def _integer_outputs(
     # Of a step inside an integer instruction the golden model knows only the exact sum of the products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
-    results = _integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
+    results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
     return _Outputs(accumulators & 0xFFFFFFFF, accumulators != accumulators.astype(np.int32), results)
 
 
@@ -208,7 +208,8 @@ def _integer_accumulators(shape: tuple[int, int], rng: np.random.Generator) -> N
     return np.where(rng.random(shape) < 0.5, anywhere, ends)
 
 
-def _integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint64]:
+def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint64]:
+    """Return the result words of exact integer sums: clamped, or the low 32 bits and whether that is not all."""
     clamped = total.clip(-(1 << 31), (1 << 31) - 1)
     if saturate:
         return (clamped & 0xFFFFFFFF).astype(np.uint64)
@@ -226,10 +227,22 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
     return int(rng.integers(int(config.mux == "mux3"), _RULE_CODES))
 
 
-def _illegal(
+def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return the flags of every chunk of a step, those beyond a short instruction included."""
+    """Return the flags of every chunk of steps, those beyond a short instruction included: bit c of chunk c.
+
+    Parameters
+    ----------
+    config, instruction : CoreConfig, Instruction
+        Datapath, and what it computes.
+    metadata : ndarray of uint32, shape (..., words)
+        Metadata words of the steps.
+    rule : int
+        Code of the rule; one of no rule defines no nibble.
+    ordered : bool
+        The nibbles stand in the order in which a row takes them.
+    """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)
     packed = np.ascontiguousarray(metadata).view(np.uint8)

@@ -110,8 +110,8 @@ def test_results_like_none(pack: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to write with --pack"),
-        (["--pack", F16, "--check", "x"], "say what to write with --pack"),
+        ([], "name an instruction, or say what to write with --pack"),
+        (["--pack", F16, "--check", "x"], "name an instruction, or say what to write with --pack"),
         (["--pack", F16], "takes where to write"),
         (["--pack", F16, "-o", "{}", "--results", "x"], "--results is for --check"),
         (["--pack", F16, "-o", "{}", "--github"], "--junit and --github are for --check"),

@@ -1,6 +1,7 @@
 """``sptc trace``: an output of a file or of a drawn tile, as a table, JSON and SVG."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -75,8 +76,9 @@ def test_a_result_that_overflows_is_drawn(tmp_path: Path, capsys: pytest.Capture
         ([FILE, "--case", 99999], "case must be 0 to"),
         ([FILE, "--seed", 1], "--seed is for an instruction"),
         ([FILE, "--arch", "sm_90"], "--arch is for an instruction"),
+        ([FILE, "--nibbles", "all"], "--nibbles is for an instruction"),
         (["mma.nothing"], "is no part of mma"),
-        ([F16, "--distribution", "odd"], "distribution must be"),
+        ([F16, "--distribution", "odd"], "distribution must be one of"),
         ([S8.replace("m16n8k64.row.col.satfinite", "m64n8k64"), "--column", 8], "is no"),
         ([FILE, "--golden-only", "--svg", "{}/none/x.svg"], "cannot be written"),
     ],
@@ -91,8 +93,6 @@ def test_bad_words(words: list[object], said: str, tmp_path: Path, capsys: pytes
 
 def test_undefined_metadata_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the policy of the file says."""
-    from dataclasses import replace
-
     file = read(FILE)
     assert file.e is not None
     write(tmp_path / "bad.npz", replace(file, e=file.e & 0, metadata="strict"))

@@ -45,6 +45,7 @@ LINES = (
     "gpu info --json",
     f"vectors --pack {MMA} --arch sm_90 --jobs 1 --output OUT.npz",
     "vectors --check pack.npz --results results.hex --json",
+    f"vectors {MMA} --tiles 3 --seed 5 --nibbles all --level row --preset hopper --format hex --output OUT",
     "trace mma.npz --case 1 --row 3 --column 2 --golden-only --json",
     f"trace {MMA} --golden-only --seed 5 --distribution wide",
 )

@@ -17,10 +17,9 @@ from sptc.isa.operands import MatrixOperands
 from sptc.rtl import metadata
 from sptc.rtl.cells import max_exponent, shifter
 from sptc.rtl.round import RoundStage
-from sptc.sim.benches.random_operands import distributions
 from sptc.tests.verify.exact_steps import check_trace
-from sptc.verify.candidates import draw_candidates, draw_given
-from sptc.verify.given import joined
+from sptc.verify.candidates import draw_candidates
+from sptc.verify.given import Given, joined
 from sptc.verify.pack_files import file_of, subject_named
 from sptc.verify.register_file import read, shipped
 from sptc.verify.trace import Difference, first_difference
@@ -28,6 +27,7 @@ from sptc.verify.trace_golden import golden_traces
 from sptc.verify.trace_hardware import hardware_traces
 from sptc.verify.trace_output import trace
 from sptc.verify.trace_text import trace_as_text
+from sptc.verify.vector_tiles import draw_tiles, drawn_distributions
 
 #: Of every method, with each granularity, both multiplexers and both types of result.
 SUBJECTS = {
@@ -50,6 +50,11 @@ def part(operands: MatrixOperands, tiles: slice, rows: int, columns: int) -> Mat
     few = operands.take(tiles, slice(rows))
     scale_b = None if few.scale_b is None else few.scale_b[:, :columns]
     return replace(few, b=few.b[..., :columns], c=few.c[..., :columns], scale_b=scale_b)
+
+
+def mid(i: Instruction, rng: np.random.Generator) -> Given:
+    """Return one tile of plain numbers."""
+    return next(draw_tiles(i, ("mid",), "legal", 1, 1, rng))
 
 
 def tiles_of(i: Instruction, arch: str, rng: np.random.Generator, cases: int) -> MatrixOperands:
@@ -158,7 +163,7 @@ def test_the_first_difference_is_where_the_mistake_is(
 ) -> None:
     planted(monkeypatch, where)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
-    operands = part(draw_given(i, "mid", rng, 1).matrices, slice(None), 2, 2)
+    operands = part(mid(i, rng).matrices, slice(None), 2, 2)
     pairs = zip(golden_traces(i, "sm_90", operands), hardware_traces(i, "sm_90", operands), strict=True)
     seen = [(golden, hardware, first_difference(golden, hardware)) for golden, hardware in pairs]
     golden, hardware, parted = next(each for each in seen if each[2] is not None)
@@ -172,7 +177,7 @@ def test_the_first_difference_is_where_the_mistake_is(
 def test_differences_in_order() -> None:
     """The field that data meets first is named, whatever follows from it."""
     i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
-    operands = part(draw_given(i, "mid", np.random.default_rng(1), 1).matrices, slice(None), 1, 1)
+    operands = part(mid(i, np.random.default_rng(1)).matrices, slice(None), 1, 1)
     [found] = golden_traces(i, "sm_90", operands)
     (step,) = found.steps
     assert first_difference(found, found) is None
@@ -218,7 +223,7 @@ def test_outputs_of_recordings(pattern: str, rng: np.random.Generator) -> None:
 def test_outputs_of_tensor_memory(name: str, rng: np.random.Generator) -> None:
     subject = subject_named(name)
     i = subject.instruction
-    given = draw_given(i, distributions(i)[0], rng, 2)
+    given = next(draw_tiles(i, drawn_distributions(i, None), "legal", 2, 2, rng))
     file = file_of(subject, "sm_100", given, rng, 0)
     codes = file.matrix(file.run())
     for _ in range(12):

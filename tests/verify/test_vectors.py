@@ -1,0 +1,317 @@
+"""Seeded vectors: what is written computes to what is written, at every level, in every format, of every family."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+from numpy.typing import NDArray
+from sptc.errors import Error
+from sptc.golden.matrix import multiply
+from sptc.isa.instructions import Instruction, parse
+from sptc.isa.numerics import numerics
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
+from sptc.rtl.metadata import MetadataStage
+from sptc.rtl.step import row_result_layout, row_step_layout, unit_step_layout
+from sptc.sim.engine.engine import engine
+from sptc.verify import vectors
+from sptc.verify.register_file import RegisterFile, read
+from sptc.verify.vector_levels import tables_of
+from sptc.verify.vector_steps import datapath_numerics, step_vectors
+from sptc.verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
+from sptc.verify.vectors import MANIFEST, VectorRequest, content_digest, write_vectors
+
+SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+PLAIN = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
+DENSE = "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"
+SCALED = (
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+    ".f32.e2m1.e2m1.f32.ue4m3"
+)
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+TCGEN05 = "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n32k32.f32.f16.f16)"
+FAMILIES = [(SPARSE, "sm_90"), (PLAIN, "sm_80"), (DENSE, "sm_90"), (SCALED, "sm_120"), (WGMMA, "sm_90"),
+            (TCGEN05, "sm_100")]  # fmt: skip
+TINY = PRESETS["tiny"]
+
+
+def request(text: str = SPARSE, arch: str = "sm_90", **others: Any) -> VectorRequest:
+    return VectorRequest(**{"instruction": text, "arch": arch, "tiles": 3, "seed": 5, "format": "hex", **others})
+
+
+def read_hex(path: Path, table: dict[str, Any]) -> NDArray[np.uint32]:
+    """Read a $readmemh file as words, shape (vectors, words), with nothing of what wrote it."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
+    assert len(lines) == table["count"] == np.prod(table["shape"])
+    assert {len(line) for line in lines} == {-(-table["bits"] // 4)}
+    words = -(-table["bits"] // 32)
+    octets = b"".join(int(line, 16).to_bytes(4 * words, "little") for line in lines)
+    return np.frombuffer(octets, "<u4").reshape(-1, words)
+
+
+def tables_in(folder: Path) -> dict[str, NDArray[np.uint32]]:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    return {table["name"]: read_hex(folder / f"{table['name']}.hex", table) for table in manifest["tables"]}
+
+
+def require_manifest(folder: Path) -> dict[str, Any]:
+    """Check every digest of a folder; return its manifest."""
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    assert manifest["sha256"] == content_digest(manifest)
+    assert {MANIFEST, *manifest["files"]} == {path.name for path in folder.iterdir()}
+    for name, said in manifest["files"].items():
+        data = (folder / name).read_bytes()
+        assert said == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return manifest
+
+
+@pytest.mark.parametrize("nibbles", NIBBLES)
+@pytest.mark.parametrize(("text", "arch"), FAMILIES)
+def test_registers_give_the_results_beside_them(
+    text: str, arch: str, nibbles: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The register file is replayed; the words of the other format are those in it. Blocks are of one tile."""
+    monkeypatch.setattr(vectors, "_AT_ONCE", 1)
+    seed = int(rng.integers(1 << 30))
+    for name in ("npz", "hex"):
+        write_vectors(request(text, arch, seed=seed, nibbles=nibbles, format=name), tmp_path / name)
+        manifest = require_manifest(tmp_path / name)
+        assert (manifest["instruction"], manifest["arch"], manifest["seed"]) == (text, arch, seed)
+    file = read(tmp_path / "npz" / "vectors.npz")
+    assert (file.name.startswith(text.split()[0]), file.arch, file.cases) == (True, arch, 3)
+    assert file.contents()["metadata"] == NIBBLES[nibbles]
+    d = file.run()
+    assert file.d is not None
+    assert (d == file.d).all()
+    if isinstance(file, RegisterFile) and file.instruction.family == "wgmma":
+        assert file.b_descriptor is not None
+        assert len(set(file.b_descriptor.tolist())) == 1
+    found = tables_in(tmp_path / "hex")
+    arrays = tables_of(file)  # type: ignore[arg-type]
+    assert found.keys() == arrays.keys()
+    for name, (array, axes, _) in arrays.items():
+        assert (found[name].ravel() == array.ravel()).all(), name
+        (table,) = (table for table in manifest["tables"] if table["name"] == name)
+        assert (tuple(table["shape"]), tuple(table["axes"])) == (array.shape, axes)
+        assert table["expected"] == (name == "D")
+
+
+@pytest.mark.parametrize("nibbles", NIBBLES)
+@pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
+def test_nibbles_are_those_asked_for(text: str, nibbles: str, rng: np.random.Generator) -> None:
+    i = parse(text)
+    (given,) = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, 20, rng)
+    assert given.matrices.nibbles is not None
+    assert i.rule
+    assert i.granularity
+    found = set(given.matrices.nibbles.ravel().tolist())
+    assert found == {"legal": {*i.rule.legal}, "software": {*i.rule.legal, 0}, "all": {*range(16)}}[nibbles]
+    if nibbles == "software":
+        empty = (given.matrices.nibbles == 0).repeat(i.granularity.stored, axis=-1)
+        sign = 0 if i.a.is_integer else 1
+        magnitude = given.matrices.a >> i.low_bit(i.a) & (1 << i.a.bits - sign) - 1
+        assert not magnitude[empty].any()
+        assert magnitude[~empty].any()
+
+
+def test_distributions_take_turns() -> None:
+    i = parse(PLAIN)
+    blocks = list(draw_tiles(i, drawn_distributions(i, None), "legal", 9, 4, np.random.default_rng(1)))
+    assert [block.cases for block in blocks] == [4, 4, 1]
+    extreme = {0, 0x7F, 0x80, 0xFF, 1}
+    for block in blocks:
+        for number, a in enumerate(block.matrices.a):
+            assert (set(a.ravel().tolist()) <= extreme) == (number % 2 == 1)  # tiles 0, 4 and 8 begin a block
+
+
+def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    return given[:, 0].astype(np.uint64) | given[:, 1].astype(np.uint64) << np.uint64(32)
+
+
+def agrees(config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any) -> bool:
+    """Return whether a row of hardware gives what is expected of it; every nibble occurs."""
+    (given,) = draw_tiles(i, drawn_distributions(i, None), "all", tiles, tiles, rng)
+    parameters = datapath_numerics(config, i, arch)
+    taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
+    mask = np.uint64((1 << row_result_layout(config).size) - 1)
+    return not ((engine(config, simulator).push(taken) ^ row_words(expected)) & mask).any()
+
+
+STEPS = {
+    "sm_80": [SPARSE, PLAIN, DENSE, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+              "mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.u4.s32"],
+    "sm_90": [SPARSE, PLAIN, DENSE, WGMMA, "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2"],
+    "sm_120": [SPARSE, PLAIN, SCALED, "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4."
+               "block_scale.scale_vec::1X.f32.e3m2.e2m1.f32.ue8m0"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arch", ["sm_80", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_90", "sm_120"))]
+)
+def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
+    """Chained steps, flags and overflows of the row, which the golden model alone has computed."""
+    config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
+    for text in STEPS[arch]:
+        i = parse(text)
+        assert datapath_numerics(config, i, arch) == numerics(i, arch)
+        assert agrees(config, i, arch, 10 if i.family == "mma" else 2, rng, "verilator"), text
+
+
+@pytest.mark.parametrize("changes", [{}, {"alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}], ids=str)
+def test_steps_are_those_of_a_datapath_of_ones_own(changes: dict[str, Any], rng: np.random.Generator) -> None:
+    """Whatever the architecture has: the golden model takes alignment, steps and multiplexers of the configuration."""
+    config = replace(TINY, formats=("f16",), fp8_alignment_bits=22, cuts=(), **changes)
+    i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    assert agrees(config, i, "sm_90", 1, rng, "amaranth")
+
+
+@pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
+def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> None:
+    """What the decoder in front of a unit makes of the steps of a row, 3:1 multiplexers included."""
+    config = PRESETS[preset]
+    arch = {"ampere": "sm_80", "tiny": "sm_80", "hopper": "sm_90", "blackwell": "sm_120"}[preset]
+    stage = MetadataStage(config)
+    row, unit = row_step_layout(config), unit_step_layout(config)
+    pairs = []
+    for text in ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", SPARSE, PLAIN, DENSE):
+        i = parse(text)
+        (given,) = draw_tiles(i, drawn_distributions(i, None), "all", 1, 1, rng)
+        parameters = datapath_numerics(config, i, arch)
+        steps = [step_vectors(config, i, parameters, given.matrices, top)[0] for top in ("row", "unit")]
+        chosen = rng.integers(len(steps[0]), size=40)
+        pairs += [tuple(int.from_bytes(step[place].tobytes(), "little") for step in steps) for place in chosen]
+
+    async def bench(context: Any) -> None:
+        for taken, decoded in pairs:
+            view = row.from_bits(taken)
+            context.set(stage.a, view.a)
+            context.set(stage.nibbles, view.metadata)
+            context.set(stage.wide, is_wide_code(config, view.control.a))
+            context.set(stage.rule, view.control.rule)
+            await context.delay(1e-9)
+            wanted = unit.from_bits(decoded)
+            assert context.get(stage.stored) == wanted.a
+            assert context.get(stage.selects.as_value()) == wanted.selects.as_value().value
+            for name in ("b", "c", "scale_a", "scale_b", "overflow"):
+                assert view[name] == wanted[name]
+            assert view.control.as_value().value == wanted.control.as_value().value
+
+    simulator = Simulator(stage)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def is_wide_code(config: CoreConfig, code: int) -> bool:
+    return config.elements[code].wide
+
+
+def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
+    """The result of a step is the accumulator of the next, and the last one the result of the instruction."""
+    write_vectors(request(arch="sm_80", level="row", config=TINY, tiles=2), tmp_path)
+    manifest = require_manifest(tmp_path)
+    assert manifest["tables"][0]["shape"] == [2, 16, 8, 2]
+    assert manifest["configuration"]["name"] == "tiny"
+    found = tables_in(tmp_path)
+    layout = row_step_layout(TINY)
+    step, result = (found[name].reshape(2, 16, 8, 2, -1) for name in ("step", "result"))
+    c = step[..., layout["c"].offset // 32]
+    assert (c[..., 1] == result[..., 0, 0]).all()
+    (given,) = draw_tiles(parse(SPARSE), drawn_distributions(parse(SPARSE), None), "legal", 2, 2,
+                          np.random.default_rng(5))  # fmt: skip
+    assert (c[..., 0] == given.matrices.c).all()
+    assert (result[..., 1, 0] == multiply(parse(SPARSE), "sm_80", given.matrices)).all()
+
+
+@pytest.mark.parametrize("level", ["registers", "warp", "row", "unit"])
+def test_every_format_holds_the_same_words(level: str, tmp_path: Path) -> None:
+    others = {"arch": "sm_80", "level": level, "config": None if level == "registers" else TINY, "tiles": 2}
+    for name in ("hex", "json", "npz", "svh"):
+        write_vectors(request(format=name, **others), tmp_path / name)
+        require_manifest(tmp_path / name)
+    as_json = json.loads((tmp_path / "json" / "vectors.json").read_text())
+    text = (tmp_path / "svh" / "vectors.svh").read_text()
+    archive = np.load(tmp_path / "npz" / "vectors.npz")
+    for name, words in tables_in(tmp_path / "hex").items():
+        (table,) = (table for table in as_json["tables"] if table["name"] == name)
+        numbers = [int.from_bytes(vector.tobytes(), "little") for vector in words]
+        assert [int(word, 16) for word in as_json["words"][name]] == numbers
+        assert (archive[name].reshape(words.shape) == words).all()
+        pattern = rf"localparam logic \[{table['bits'] - 1}:0\] {name.upper()} \[{len(words)}\] = '{{(.*?)}};"
+        found = re.search(pattern, text, re.DOTALL)
+        assert found
+        assert [int(word, 16) for word in re.findall(rf"{table['bits']}'h(\w+)", found[1])] == numbers
+
+
+def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
+    def written(name: str, **others: Any) -> dict[str, bytes]:
+        write_vectors(request(**others), tmp_path / name)
+        return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+
+    for level in ("registers", "unit"):
+        config = None if level == "registers" else PRESETS["hopper"]
+        first = written("first", level=level, config=config)
+        assert written("second", level=level, config=config) == first
+        other = written("third", level=level, config=config, seed=6)
+        assert all(other[name] != data for name, data in first.items())
+        (tmp_path / "first" / MANIFEST).unlink()
+        for folder in ("first", "second", "third"):
+            for path in (tmp_path / folder).iterdir():
+                path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"tiles": 0}, "tiles must be 1 or more"),
+        ({"format": "csv"}, "format must be 'npz'"),
+        ({"distribution": "uniform"}, "distribution must be one of narrow, mid"),
+        ({"level": "warp"}, "level 'warp' takes a datapath"),
+        ({"config": TINY}, "level 'registers' takes no datapath"),
+        ({"bench": True}, "a bench is of a level that is a top"),
+        ({"arch": "sm_100", "text": WGMMA}, "sm_90"),
+        ({"text": WGMMA, "level": "warp", "config": PRESETS["hopper"]}, "a warp computes instructions of mma"),
+        ({"text": TCGEN05, "arch": "sm_100", "level": "unit", "config": TINY, "distribution": "?"}, "distribution"),
+        ({"text": "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "level": "unit",
+          "config": PRESETS["hopper"]}, "others emulate it"),
+        ({"text": "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "level": "unit", "config": TINY},
+         "does not hold the formats"),
+        ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "keeps at most 26 bits"),
+        ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "steps of 16 or 32 bytes, not 24"),
+    ],
+)  # fmt: skip
+def test_bad_requests_are_refused_and_leave_nothing(others: dict[str, Any], said: str, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with pytest.raises(Error) as caught:
+        write_vectors(request(**others), folder)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not folder.exists()
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_vectors(request(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    computed = []
+
+    def run(file: RegisterFile, backend: str = "golden") -> NDArray[np.uint32]:
+        computed.append(file.cases)
+        if len(computed) > 1:
+            raise KeyboardInterrupt
+        return file.c
+
+    monkeypatch.setattr(RegisterFile, "run", run)
+    monkeypatch.setattr(vectors, "_AT_ONCE", 1)
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(request(seed=6), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_too_many_words_for_a_format_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="hex takes any number"):
+        write_vectors(request(tiles=200_000, format="svh"), tmp_path / "new")

@@ -1,0 +1,166 @@
+"""How vectors are written: register files and arrays, $readmemh files, JSON, and includes of SystemVerilog."""
+
+import binascii
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..infra.files import whole_file
+from .vector_levels import Arrays, Table, Vectors, joined
+
+__all__ = ["FORMATS", "Folder", "hex_lines", "write_format"]
+
+FORMATS = ("npz", "hex", "json", "svh")
+#: Words that are held at once by the formats that are one file; text takes more memory than arrays.
+_MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
+
+
+class Folder:
+    """Files of a folder that are there when all of them are written, with what is known of each.
+
+    Attributes
+    ----------
+    digests : dict of str to dict
+        SHA-256 and bytes of each file by name.
+    """
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self.digests: dict[str, dict[str, Any]] = {}
+        self._path, self._stack = path, stack
+
+    def open(self, name: str) -> "_Digested":
+        """Open a file for writing."""
+        file = _Digested(self._stack.enter_context(whole_file(self._path / name)))
+        self._stack.callback(self._enter, name, file)
+        return file
+
+    def write(self, name: str, text: str) -> None:
+        """Write all of a file."""
+        self.open(name).write(text.encode())
+
+    def _enter(self, name: str, file: "_Digested") -> None:
+        self.digests[name] = {"sha256": file.digest.hexdigest(), "bytes": file.size}
+
+    @classmethod
+    @contextmanager
+    def filled(cls, path: Path) -> Iterator["Folder"]:
+        """Fill a folder: all files take their places at the end, or none does."""
+        with ExitStack() as stack:
+            yield cls(path, stack)
+
+
+class _Digested:
+    """A file, and the digest of what was written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.digest, self.size = hashlib.sha256(), 0
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.digest.update(data)
+        self.size += len(data)
+
+
+def hex_lines(vectors: NDArray[np.uint32], bits: int) -> bytes:
+    """Return vectors, shape (count, words), in hexadecimal: one a line, of as many digits as the bits take."""
+    digits = -(-bits // 4)
+    size = -(-digits // 2)
+    octets = np.ascontiguousarray(vectors, "<u4").view(np.uint8)[:, size - 1 :: -1].tobytes()
+    if digits == 2 * size:
+        return binascii.hexlify(octets, "\n", size) + b"\n"
+    text = np.frombuffer(binascii.hexlify(octets), np.uint8).reshape(len(vectors), -1)[:, 1:]
+    return np.concatenate([text, np.full((len(vectors), 1), ord("\n"), np.uint8)], axis=1).tobytes()
+
+
+def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
+    """Write vectors.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`FORMATS`.
+    folder : Folder
+        Where to.
+    vectors : Vectors
+        What; they are read.
+    facts : dict
+        What is to be said of all of them.
+
+    Raises
+    ------
+    OperandError
+        They are too many for the format.
+    """
+    most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
+    if most is not None and words > most:
+        raise OperandError(f"{words} words are too many for {name}, which takes {most}; hex takes any number")
+    _WRITERS[name](folder, vectors, facts)
+
+
+def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
+    files = {}
+    for table in vectors.tables:
+        files[table.name] = folder.open(f"{table.name}.hex")
+        lines = [*_sentences(table, facts), *table.meaning]
+        files[table.name].write("".join(f"// {line}".rstrip() + "\n" for line in lines).encode())
+    for block in vectors.blocks:
+        for table in vectors.tables:
+            files[table.name].write(hex_lines(block[table.name], table.bits))
+
+
+def _sentences(table: Table, facts: dict[str, Any]) -> list[str]:
+    what = f"{'expected' if table.expected else 'given'} {table.name} of {facts['instruction']} on {facts['arch']}"
+    axes = " x ".join(f"{count} ({axis})" for count, axis in zip(table.shape, table.axes, strict=True))
+    return [f"{what}, level {facts['level']}, seed {facts['seed']}", f"{axes}, {table.bits} bits a line"]
+
+
+def _whole(vectors: Vectors) -> Arrays:
+    blocks = list(vectors.blocks)
+    return {table.name: np.concatenate([block[table.name] for block in blocks]) for table in vectors.tables}
+
+
+def _write_npz(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
+    if facts["level"] == "registers":
+        contents = joined(list(vectors.files)).contents()
+    else:
+        contents = {"instruction": facts["instruction"], "arch": facts["arch"], **_whole(vectors)}
+    archive = BytesIO()
+    np.savez_compressed(archive, allow_pickle=False, **contents)
+    folder.open("vectors.npz").write(archive.getvalue())
+
+
+def _write_json(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
+    words = {table.name: _words(array, table) for table, array in _with_arrays(vectors)}
+    folder.write("vectors.json", json.dumps({**facts, "words": words}, indent=1) + "\n")
+
+
+def _write_svh(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
+    lines = ["`ifndef SPTC_VECTORS_SVH", "`define SPTC_VECTORS_SVH", f"localparam int TILES = {facts['tiles']};"]
+    for table, array in _with_arrays(vectors):
+        name = table.name.upper()
+        lines += [f"// {line}".rstrip() for line in (*_sentences(table, facts), *table.meaning)]
+        lines += [f"localparam int {name}_COUNT = {table.count};", f"localparam int {name}_BITS = {table.bits};"]
+        literals = ",\n".join(f"  {table.bits}'h{word}" for word in _words(array, table))
+        lines.append(f"localparam logic [{table.bits - 1}:0] {name} [{table.count}] = '{{\n{literals}\n}};")
+    folder.write("vectors.svh", "\n".join([*lines, "`endif", ""]))
+
+
+def _with_arrays(vectors: Vectors) -> Iterator[tuple[Table, NDArray[np.uint32]]]:
+    arrays = _whole(vectors)
+    return ((table, arrays[table.name]) for table in vectors.tables)
+
+
+def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
+    return hex_lines(array, table.bits).decode().splitlines()
+
+
+_WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}

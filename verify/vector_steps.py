@@ -1,0 +1,249 @@
+"""Vectors of the ports of a unit, a row or a warp, with what the golden model of that datapath gives for them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..golden.matrix import multiply_by
+from ..golden.registers import pack
+from ..isa.fragments import accumulator_fragment
+from ..isa.instructions import Instruction
+from ..isa.metadata import UNITS_PER_CHUNK, indices, reachable, split_nibbles, swap_for_mux3
+from ..isa.numerics import DATAPATHS, Method, Numerics, Rounding, numerics, zero_exponent_for
+from ..isa.operands import MatrixOperands
+from ..rtl.config import CoreConfig
+from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
+from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
+from ..sim.benches.blocks import integer_results, undefined_chunks
+from ..sim.engine.steps import control_word, step_words, steps_of
+from .register_file import RegisterFile
+
+__all__ = ["datapath_numerics", "step_vectors", "steps_of_k", "vector_bits", "warp_vectors"]
+
+_BITS = 32
+#: The rule field of a control word.
+_RULE = 7
+#: Bytes of a step, a power of two that holds whole words of metadata, and sums that the golden model forms exactly.
+_STEP_BYTES = (16, 32)
+#: Bits of alignment that the golden model keeps exactly, beyond those of any architecture.
+_MORE_ALIGNMENT = 1
+#: What a vector goes into, and what comes out.
+_LAYOUTS = {
+    "unit": (unit_step_layout, lambda config: unit_result_layout()),
+    "row": (row_step_layout, row_result_layout),
+    "warp": (lambda config: warp_operands_layout(), lambda config: warp_result_layout()),
+}
+_Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+
+
+def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
+    """Return the bits of what a ``unit``, ``row`` or ``warp`` takes, and of what it gives."""
+    taken, given = (layout(config).size for layout in _LAYOUTS[top])
+    return taken, given
+
+
+def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
+    """Return the parameters of an instruction on a datapath, of which the architecture decides only the method.
+
+    Raises
+    ------
+    OperandError
+        The datapath does not compute the instruction by itself, or is beyond the golden model.
+    """
+    of_arch = numerics(instruction, arch)
+    if not config.holds(instruction):
+        raise OperandError(f"the datapath {config.name} does not hold the formats of {instruction}")
+    if of_arch.method is Method.EMULATED:
+        raise OperandError(f"{instruction} is no instruction of the datapath of {arch}: others emulate it")
+    if config.step_bytes not in _STEP_BYTES:
+        steps = " or ".join(map(str, _STEP_BYTES))
+        raise OperandError(f"vectors are of datapaths with steps of {steps} bytes, not {config.step_bytes}")
+    step = config.step_bytes * 8 // instruction.container_bits
+    if of_arch.method is Method.INTEGER:
+        return replace(of_arch, step=step)
+    half, grouped = instruction.d.name == "f16", of_arch.method is Method.GROUPED
+    alignment = of_all = config.block_alignment_bits if grouped else config.alignment_bits
+    rounding = Rounding.RNE_F16 if half else Rounding.RZ_F32
+    if instruction.container_bits == 8 and config.fp8_alignment_bits < alignment:
+        alignment = config.fp8_alignment_bits
+        rounding = rounding if half else Rounding.RZ_E8M13
+    known = (of_arch.alignment_bits, *(datapath.alignment_bits for datapath in DATAPATHS.values() if not grouped))
+    if of_all > max(known) + _MORE_ALIGNMENT:
+        raise OperandError(
+            f"the golden model keeps at most {max(known) + _MORE_ALIGNMENT} bits below the largest exponent of "
+            f"{instruction}, not {of_all}"
+        )
+    return replace(
+        of_arch,
+        step=step,
+        alignment_bits=alignment,
+        zero_exponent=zero_exponent_for(of_all, half_result=half, grouped=grouped),
+        rounding=rounding,
+    )
+
+
+def steps_of_k(config: CoreConfig, instruction: Instruction) -> int:
+    """Return the steps that an output of an instruction takes."""
+    return max(1, instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
+
+
+def step_vectors(
+    config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
+) -> _Vectors:
+    """Return what a unit or a row takes and gives for tiles.
+
+    Parameters
+    ----------
+    config, instruction : CoreConfig, Instruction
+        Datapath, and what it computes.
+    parameters : Numerics
+        What :func:`datapath_numerics` returned.
+    matrices : MatrixOperands
+        The tiles.
+    top : str
+        ``unit`` or ``row``.
+
+    Returns
+    -------
+    taken, given : ndarray of uint32, shape (vectors, words)
+        Tile by tile, row by row, column by column, the steps of an output one behind the other: the result of one is
+        the accumulator of the next.
+    """
+    words, of_steps = step_words(config), []
+    results = _results(config, instruction, parameters, matrices)
+    steps = steps_of(config, instruction, matrices)
+    c, overflow = matrices.c.astype(np.uint32), np.zeros(matrices.c.shape, np.uint32)
+    for step, of_step in zip(steps, results, strict=True):
+        step[..., words.c] = c[..., None]
+        step[..., words.control] |= overflow[..., None] << np.uint32(words.overflow_bit)
+        c, overflow = of_step.astype(np.uint32), (of_step >> np.uint64(_BITS)).astype(np.uint32)
+        of_steps.append((step, c, overflow))
+    taken, d, beyond = (np.stack(arrays, axis=3) for arrays in zip(*of_steps, strict=True))
+    taken = taken.reshape(-1, words.total)
+    given = np.stack([d.ravel(), beyond.ravel()], axis=1)
+    if top == "unit":
+        return _decoded(config, instruction, taken), given
+    rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
+    flags = undefined_chunks(config, instruction, taken[:, words.metadata], rule, True)
+    given[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # d and overflow are before them
+    return taken, given
+
+
+def _results(
+    config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield the result words of each step of K, without flags."""
+    count = steps_of_k(config, instruction)
+    scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
+    part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
+    # A scale may serve several steps.
+    repeats = (scale_size or 0) * count // (instruction.scale_size or 1)
+    scale_a, scale_b = (
+        None if scale is None else scale.repeat(repeats, axis=2) for scale in (matrices.scale_a, matrices.scale_b)
+    )
+    total = matrices.c.view(np.int32).astype(np.int64) if instruction.d.is_integer else None
+    c = matrices.c
+    steps = list(replace(matrices, scale_a=scale_a, scale_b=scale_b).steps(part))
+    for number, step in enumerate(steps, 1):
+        if total is None:
+            c = multiply_by(part, parameters, config.mux, replace(step, c=c))
+            yield c.astype(np.uint64)
+            continue
+        products = multiply_by(part, parameters, config.mux, replace(step, c=np.zeros_like(c)))
+        total = total + products.view(np.int32)
+        yield integer_results(total, instruction.satfinite and number == len(steps))
+
+
+def _decoded(config: CoreConfig, instruction: Instruction, taken: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the steps of a row as its unit takes them: decoded, in front of 3:1 multiplexers A exchanged."""
+    words = step_words(config)
+    metadata, others = taken[:, words.metadata], [taken[:, words.b], taken[:, words.c.start :]]
+    a = taken[:, words.a]
+    # Fields lie in the order of the layout: A, B, selects, then the accumulator and the rest.
+    if not config.sparse:
+        return np.concatenate([a, *others], axis=1)
+    lanes = config.chunks // 2 if config.always_wide else config.chunks
+    nibbles = split_nibbles(np.ascontiguousarray(metadata).view(np.uint8))[:, :lanes]
+    every = range(16)
+    name = instruction.rule.name if instruction.rule else "plain"
+    selects = np.array([_select(nibble, name, config.mux) for nibble in every], np.uint8)[nibbles]
+    selected = np.ascontiguousarray(selects).view("<u4")
+    if config.mux == "mux3" and name == "plain":
+        swaps = np.array([swap_for_mux3(nibble) for nibble in every])[nibbles]
+        of_chunks = swaps[:, ::2] if config.interleaved and instruction.wide else swaps
+        units = np.ascontiguousarray(a).view("<u2" if instruction.wide else "u1").reshape(len(a), -1, 2)
+        a = np.where(of_chunks[:, : units.shape[1], None], units[..., ::-1], units).reshape(len(a), -1).view("<u4")
+    return np.concatenate([a, others[0], selected, others[1]], axis=1)
+
+
+def _select(nibble: int, rule: str, mux: str) -> int:
+    """Return the one-hot units of both stored slots of a lane, after any exchange; none that is not reached."""
+    slots = list(zip(indices(nibble), reachable(nibble, rule, mux), strict=True))
+    if mux == "mux3" and rule == "plain" and swap_for_mux3(nibble):
+        slots.reverse()
+    return sum((1 << unit) << UNITS_PER_CHUNK * slot for slot, (unit, reached) in enumerate(slots) if reached)
+
+
+def warp_vectors(
+    config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
+) -> _Vectors:
+    """Return what the streams of a warp carry for tiles: payloads in, payloads out.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath.
+    parameters : Numerics
+        What :func:`datapath_numerics` returned.
+    file : RegisterFile
+        The registers.
+    matrices : MatrixOperands
+        The matrices that they hold.
+    rng : Generator
+        Draws what is in registers and fields that the instruction does not read.
+
+    Returns
+    -------
+    taken, given : ndarray of uint32, shape (tiles, words)
+    """
+    i, cases = file.instruction, file.cases
+    assert file.a is not None
+    layout, of_result = warp_operands_layout(), warp_result_layout()
+    taken = rng.integers(0, 1 << _BITS, (cases, -(-layout.size // _BITS)), dtype=np.uint32)
+    registers = {"a": file.a, "b": file.b, "c": file.c, "e": file.e, "scale_a": file.scale_a, "scale_b": file.scale_b}
+    for name, held in registers.items():
+        if held is not None:
+            field = layout[name]
+            first, count = field.offset // _BITS, field.width // _BITS
+            lanes = taken[:, first : first + count].reshape(cases, LANES, -1)
+            lanes[..., : held.reshape(cases, LANES, -1).shape[2]] = held.reshape(cases, LANES, -1)
+            taken[:, first : first + count] = lanes.reshape(cases, -1)
+    ids = file.scale_ids if i.scale_size else tuple(int(rng.integers(most)) for most in (4, 2, 4, 4))
+    small = {
+        "control": control_word(config, i, last=True) & (1 << control_layout().size) - 1,
+        "long": int(file.a.shape[2] == REGISTERS),
+        "sparsity_selector": file.sparsity_selector if i.sparse else int(rng.integers(4)),
+        "scale_size": (i.scale_size or 1).bit_length() - 1,
+        **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
+    }
+    # What is not a register is less than a word, the last one.
+    last = _BITS * (taken.shape[1] - 1)
+    taken[:, -1] = sum(value << layout[name].offset - last for name, value in small.items())
+    given = np.zeros((cases, -(-of_result.size // _BITS)), np.uint32)
+    d = pack(multiply_by(i, parameters, config.mux, matrices), accumulator_fragment(i))
+    given[:, : LANES * REGISTERS].reshape(cases, LANES, REGISTERS)[..., : d.shape[2]] = d
+    given[:, of_result["illegal"].offset // _BITS :] = _warp_flags(i, matrices)
+    return taken, given
+
+
+def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[np.uint32]:
+    """Return the chunks of each row whose nibble is undefined, 16 bits a row."""
+    flags = np.zeros((len(matrices.a), ROWS), np.uint16)
+    if instruction.rule:
+        assert matrices.nibbles is not None
+        broken = ~np.isin(matrices.nibbles, list(instruction.rule.legal))
+        flags[:] = (broken.astype(np.uint16) << np.arange(instruction.chunks, dtype=np.uint16)).sum(axis=2)
+    return flags.view("<u4")

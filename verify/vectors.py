@@ -1,0 +1,173 @@
+"""Seeded operands of an instruction with expected results, for a testbench of somebody else's."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..errors import FileError, OperandError
+from ..infra.files import STANDARD_OUTPUT, write_whole
+from ..rtl.config import CoreConfig
+from .pack_files import Subject, require_placed, subject_named
+from .testbench import bench_files
+from .vector_formats import FORMATS, Folder, write_format
+from .vector_levels import LEVELS, Vectors, register_vectors, top_vectors
+from .vector_steps import datapath_numerics
+from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
+
+__all__ = ["MANIFEST", "VectorRequest", "content_digest", "write_vectors"]
+
+#: Name of the file that says what the others are.
+MANIFEST = "manifest.json"
+#: Outputs, or words of tensor memory, that are computed at once.
+_AT_ONCE = 1 << 20
+_TENSOR_MEMORY_WORDS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorRequest:
+    """What vectors are wanted; checked when it is made.
+
+    Attributes
+    ----------
+    instruction : str
+        As PTX spells it; of ``tcgen05`` with shape and types in brackets behind it.
+    arch : str
+        An architecture that has it.
+    tiles : int
+        How many instructions, at least one.
+    seed : int
+        Decides all that is random: the same request gives the same bytes.
+    format : str
+        ``npz``, ``hex``, ``json`` or ``svh``.
+    level : str
+        ``registers``: what threads and memory hold; ``warp``: the streams of the emitted warp; ``row``, ``unit``: the
+        steps of these tops.
+    config : CoreConfig or None
+        Datapath of the other levels than ``registers``, which has none.
+    distribution : str or None
+        One of :func:`~sptc.sim.benches.random_operands.distributions`; None stands for each that fits, in turn.
+    nibbles : str
+        ``legal``; ``software``: also 0x0 above zeros, as libraries write it; ``all`` sixteen.
+    bench : bool
+        Also write the Verilog of the top and a testbench for it, in format ``hex``.
+
+    Raises
+    ------
+    Error
+        There can be no such vectors.
+    """
+
+    instruction: str
+    arch: str
+    tiles: int
+    seed: int = 0
+    format: str = "npz"
+    level: str = "registers"
+    config: CoreConfig | None = None
+    distribution: str | None = None
+    nibbles: str = "legal"
+    bench: bool = False
+
+    def __post_init__(self) -> None:
+        for name, accepted in (("format", FORMATS), ("level", LEVELS), ("nibbles", tuple(NIBBLES))):
+            value = getattr(self, name)
+            if value not in accepted:
+                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+        if self.tiles < 1 or self.seed < 0:
+            raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")
+        subject = self.subject
+        drawn_distributions(subject.instruction, self.distribution)
+        require_placed(subject, self.arch)
+        if (self.level == "registers") != (self.config is None):
+            raise OperandError(f"level {self.level!r} takes {'no' if self.config else 'a'} datapath")
+        if self.config:
+            datapath_numerics(self.config, subject.instruction, self.arch)
+        if self.bench and (self.level == "registers" or self.format != "hex"):
+            raise OperandError("a bench is of a level that is a top, warp, row or unit, in format hex")
+
+    @property
+    def subject(self) -> Subject:
+        """The instruction."""
+        return subject_named(self.instruction)
+
+
+def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
+    """Write vectors and their manifest to a folder.
+
+    Parameters
+    ----------
+    request : VectorRequest
+        Which.
+    folder : Path
+        Where to; it is made. Files of the same names are replaced when all new ones are written, the manifest last.
+
+    Returns
+    -------
+    dict
+        The manifest: what was asked for, the shape of each table and what its bits mean, SHA-256 and size of each file,
+        and ``sha256``, the :func:`content_digest` of all else in it.
+
+    Raises
+    ------
+    Error
+        There can be no such vectors, or they cannot be written.
+    """
+    if folder == STANDARD_OUTPUT:
+        raise FileError("vectors are several files and take a folder, not standard output")
+    vectors = _vectors(request)
+    facts = _facts(request, vectors)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with Folder.filled(folder) as files:
+            if request.bench:
+                assert request.config
+                for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
+                    files.write(name, text)
+            write_format(request.format, files, vectors, facts)
+            (folder / MANIFEST).unlink(missing_ok=True)  # which would speak of the files that are now replaced
+    except OSError as error:
+        raise FileError(f"{folder} cannot be made a folder of vectors ({error.strerror or error})") from None
+    manifest = {**facts, "files": dict(sorted(files.digests.items()))}
+    manifest["sha256"] = content_digest(manifest)
+    write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    return manifest
+
+
+def content_digest(manifest: dict[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's JSON without its key ``sha256``, keys sorted, without blanks."""
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _vectors(request: VectorRequest) -> Vectors:
+    subject, rng = request.subject, np.random.default_rng(request.seed)
+    i = subject.instruction
+    names = drawn_distributions(i, request.distribution)
+    each = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
+    drawn = draw_tiles(i, names, request.nibbles, request.tiles, max(1, _AT_ONCE // each), rng)
+    if request.config is None:
+        return register_vectors(subject, request.arch, request.nibbles, request.tiles, drawn, rng)
+    return top_vectors(request.level, request.config, subject, request.arch, request.tiles, drawn, rng)
+
+
+def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:
+    subject = request.subject
+    return {
+        "sptc": __version__,
+        "instruction": subject.name,
+        "arch": request.arch,
+        "level": request.level,
+        "configuration": request.config and asdict(request.config),
+        "format": request.format,
+        "tiles": request.tiles,
+        "seed": request.seed,
+        "distributions": list(drawn_distributions(subject.instruction, request.distribution)),
+        "nibbles": request.nibbles,
+        "immediates": vectors.immediates,
+        "tables": [{**asdict(table), "count": table.count, "meaning": list(table.meaning)} for table in vectors.tables],
+    }
