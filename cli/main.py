@@ -17,6 +17,7 @@ from . import (
     compress,
     coverage,
     explain,
+    fusesoc,
     gemm,
     gpu,
     hardware,
@@ -93,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     instructions.add_parser(commands)
     explain.add_parser(commands)
     hardware.add_parsers(commands)
+    fusesoc.add_parser(commands)
     coverage.add_parser(commands)
     prove.add_parser(commands)
     area.add_parser(commands)
