@@ -243,8 +243,8 @@ class _Run:
             return about | {"note": "the shard agrees now; begin another campaign"}
         try:
             write(path, found.file)
-        except OSError as error:
-            print(f"{' '.join(self.command)}: {path} cannot be written ({error.strerror})", file=sys.stderr)
+        except FileError as error:
+            print(f"{' '.join(self.command)}: {error}", file=sys.stderr)
             return about | {"note": "its reproducer is not written"}
         where, fmt = found.mismatch, shard.instruction.d
         for name, code in (("computed", where.computed), ("expected", where.expected)):
