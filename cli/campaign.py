@@ -165,7 +165,7 @@ class _Run:
             except KeyboardInterrupt:
                 interrupted = True
         print(self._as_json(interrupted) if self.options.json else self._as_text())
-        report(self.options, self._checks())
+        report(self.options, self._checks(), self.record.plan.seed)
         if interrupted:
             kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)

@@ -21,6 +21,7 @@ from . import (
     gemm,
     gpu,
     hardware,
+    html_report,
     instructions,
     native,
     prove,
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hardware.add_parsers(commands)
     fusesoc.add_parser(commands)
     coverage.add_parser(commands)
+    html_report.add_parser(commands)
     prove.add_parser(commands)
     area.add_parser(commands)
     sweep.add_parser(commands)

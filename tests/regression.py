@@ -3,7 +3,8 @@
 ``python tests/regression.py`` (or ``make regression``) runs pytest on one test file after another, the longest first,
 each in a process of its own. What a file gave is kept in ``build/regression`` under a digest of the sources, so that an
 interrupted run, or one with failures, is taken up again and repeats nothing that passed. At the end stands
-``build/regression/summary.md``: totals, what failed and what was skipped and why, and what took longest.
+``build/regression/summary.md``: totals, what failed and what was skipped and why, and what took longest; and
+``build/regression/latest`` leads to the results, of which ``sptc report`` makes a page.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "regression"
+#: Leads to the results of the last run.
+LATEST = "latest"
 #: Where the last complete run left how long each file takes.
 SECONDS = "seconds.json"
 
@@ -161,6 +164,10 @@ def main() -> int:
     except Timeout:
         print("a regression is running here already", file=sys.stderr)
         return 2
+    part = FOLDER / f"{LATEST}.part"
+    part.unlink(missing_ok=True)
+    part.symlink_to(folder.name)
+    part.replace(FOLDER / LATEST)
     if chosen.again:
         for path in folder.glob("*.json"):
             path.unlink()
