@@ -80,10 +80,11 @@ def digest() -> str:
 
 
 def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
-    """Run one test file in a process of its own and keep what it gave, if all of it passed."""
+    """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
     name = file.replace("/", "-").removesuffix(".py")
-    report, log = folder / f"{name}.xml", folder / f"{name}.log"
-    report.unlink(missing_ok=True)
+    report, log, failed = (folder / f"{name}.{kind}" for kind in ("xml", "log", "failed"))
+    for path in (report, failed):
+        path.unlink(missing_ok=True)
     command = [
         sys.executable,
         "-m",
@@ -101,10 +102,7 @@ def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
             [*command, "--seed", str(seed), *options, file], cwd=ROOT, stdout=output, stderr=output, check=False
         )
     outcome = Outcome(file, 0, [], {}, time.monotonic() - begun, seed)
-    if not report.exists():
-        outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
-        return outcome
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         test = f"{case.get('classname')}::{case.get('name')}"
         if (skipped := case.find("skipped")) is not None:
             outcome.skipped[test] = str(skipped.get("message"))
@@ -112,12 +110,11 @@ def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
             outcome.failed.append(test)
         else:
             outcome.passed += 1
-    if done.returncode not in (0, 5) and not outcome.failed:
+    if (done.returncode not in (0, 5) or not report.exists()) and not outcome.failed:
         outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
-    if not outcome.failed:
-        part = folder / f"{name}.part"
-        part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-        part.replace(folder / f"{name}.json")
+    part = folder / f"{name}.part"
+    part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+    part.replace(failed if outcome.failed else folder / f"{name}.json")
     return outcome
 
 

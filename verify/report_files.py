@@ -241,9 +241,12 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Take the outcomes of test files of which no JUnit XML says more."""
+        """Take what outcomes of test files say beyond JUnit XML: all where there is none, and that a process failed."""
         known = {case.group for case in self.cases}
-        self.cases += [case for group, cases in self._outcomes.items() if group not in known for case in cases]
+        broken = {case.group for case in self.cases if case.failure is not None}
+        for group, cases in self._outcomes.items():
+            if group not in broken:
+                self.cases += [case for case in cases if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:
         """Take the outcomes behind the first line; a fault stands again when more is known of it."""

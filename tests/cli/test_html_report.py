@@ -132,6 +132,17 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     assert found.passed_over == [("x.log", "of no kind that is read")]
 
 
+def test_a_test_file_that_crashed(folder: Path) -> None:
+    """With no JUnit XML, or behind one in which every test passed."""
+    (folder / "x").write_text('<testsuite><testcase classname="tests.a" name="b" time="0"/></testsuite>')
+    for name in ("tests/a.py", "tests/b.py"):
+        said = {"passed": 0, "failed": [f"{name} ended with status -11"], "skipped": {}, "seconds": 1.0, "seed": 5}
+        (folder / name.replace("/", "-")).write_text(json.dumps({"file": name, **said}))
+    seen = reported(folder)
+    assert "2 of 3 failed" in seen.words
+    assert "tests/b.py ended with status -11" in seen.words
+
+
 def test_what_is_missing_is_said(folder: Path) -> None:
     coverage_file(folder / "coverage.json")
     words = reported(folder).words
