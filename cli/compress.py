@@ -28,6 +28,10 @@ __all__ = ["add_parser"]
 _PRODUCER_OF = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
 
+#: What formats are also known by.
+_OTHER_NAMES = {"pytorch": "cutlass2"}
+
+
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
@@ -73,10 +77,13 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("formats of software")
-    names = tuple(SOFTWARE_FORMATS)
-    layout.add_argument("--from", choices=names, dest="source", help="FILE is compressed, in this format")
+    names = (*SOFTWARE_FORMATS, *_OTHER_NAMES)
+    others = ", ".join(f"{other} is {name}" for other, name in _OTHER_NAMES.items())
+    layout.add_argument("--from", type=_format, choices=names, dest="source", help="FILE is compressed, in this format")
     what = layout.add_mutually_exclusive_group()
-    what.add_argument("--to", choices=names, help="format to write (default natural)")
+    what.add_argument(
+        "--to", type=_format, choices=names, help=f"format to write (default natural; {others}, which it shares)"
+    )
     what.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
     layout.add_argument(
         "--rule", choices=RULES, help="metadata must follow this rule (default: tf32 for 1:2, plain for others)"
@@ -84,6 +91,11 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout.add_argument("--instruction", metavar="PTX", help="of ptx: whose registers (default: the largest mma.sp)")
     layout.add_argument("--selector", type=integer(0), metavar="N", help="of ptx: sparsity selector (default 0)")
     layout.add_argument("--tile-k", type=integer(1), metavar="K", help="of cutlass3-sm90: K tile (default 128)")
+
+
+def _format(word: str) -> str:
+    """Return the format that a word names."""
+    return _OTHER_NAMES.get(word, word)
 
 
 def _execute(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from ..infra.reading import read_json
 from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
 from .arguments import integer
 
-__all__ = ["add_datapath", "cuts", "datapath", "read_configuration", "words"]
+__all__ = ["add_datapath", "cuts", "datapath", "datapaths", "read_configuration", "words"]
 
 _WANTED: dict[Any, str] = {
     str: "a string",
@@ -39,8 +39,8 @@ def cuts(text: str) -> tuple[str, ...]:
     return tuple(cut for cut in CUTS if cut in chosen)
 
 
-def add_datapath(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Add the options that say which datapath is meant, for :func:`datapath` to read.
+def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
+    """Add the options that say which datapath is meant, for :func:`datapath` to read, or several for :func:`datapaths`.
 
     Parameters
     ----------
@@ -48,12 +48,17 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None) ->
         Of the command.
     default : str, optional
         Preset that is meant without any of them.
+    several : bool
+        Whether several presets may be named, and all are meant without any option.
     """
     group = parser.add_argument_group(
         "datapath", "a preset or a file, and what is changed of it; without either, what is not said has its default"
     )
     which = group.add_mutually_exclusive_group()
-    which.add_argument("--preset", choices=PRESETS, help="by name" + (f" (default {default})" if default else ""))
+    if several:
+        which.add_argument("--preset", nargs="+", choices=PRESETS, help="by name, several unchanged (default: all)")
+    else:
+        which.add_argument("--preset", choices=PRESETS, help="by name" + (f" (default {default})" if default else ""))
     which.add_argument(
         "--config", type=Path, metavar="FILE", help="a JSON object as `sptc presets --json` prints for each"
     )
@@ -81,9 +86,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
     Error
         They say none, or none that there can be.
     """
-    changes: dict[str, Any] = {name: getattr(options, name) for name in _CHANGES if getattr(options, name) is not None}
-    if options.dense:
-        changes["sparse"] = False
+    changes = _changes(options)
     preset = options.preset or (None if "formats" in changes else options.default_preset)
     if options.config:
         config = read_configuration(options.config)
@@ -100,6 +103,28 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
     return replace(config, name=name, **changes)
+
+
+def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
+    """Return the datapaths that the options of :func:`add_datapath` say, where they may be several; None if none.
+
+    Raises
+    ------
+    Error
+        As :func:`datapath`; or they change several at once.
+    """
+    names, changed = options.preset or [], bool(_changes(options) or options.products)
+    if len(names) > 1 and changed:
+        raise Error("options change one datapath, not several: name one --preset")
+    if not changed and not options.config:
+        return [PRESETS[name] for name in dict.fromkeys(names)] or None
+    return [datapath(argparse.Namespace(**vars(options) | {"preset": names[0] if names else None}))]
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields that options change, but for the number of products, which the others decide."""
+    changes = {name: getattr(options, name) for name in _CHANGES if getattr(options, name) is not None}
+    return changes | ({"sparse": False} if options.dense else {})
 
 
 def read_configuration(path: Path) -> CoreConfig:

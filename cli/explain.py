@@ -2,24 +2,30 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.tcgen05 import Opcode
-from ..verify.pack_files import subject_named
-from .arguments import architecture
+from ..verify.search import subject_of_words
+from .arguments import architecture, integer
+from .explain_choice import Choice
 from .explain_nibble import nibble_as_dict, nibble_text
 from .explain_text import explanation, numerics_as_dict, title
 
 __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+#: The architecture that was recorded most of.
+_ARCH = "sm_90"
+#: Names that are listed where several are meant.
+_CANDIDATES = 20
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -32,19 +38,25 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument(
         "instruction",
-        nargs="?",
+        nargs="*",
+        default=[],
         metavar="INSTRUCTION",
-        help="mma, wgmma or tcgen05 with its qualifiers, as PTX spells it; behind tcgen05, what the instruction "
-        "descriptor adds may stand in brackets, as in 'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
+        help="mma, wgmma or tcgen05 with its qualifiers, as PTX spells it, or some of its words, as in `m16n8k32 f16`; "
+        "behind tcgen05, what the instruction descriptor adds may stand in brackets, as in "
+        "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     parser.add_argument("--selector", type=int, default=0, metavar="N", help="sparsity selector (default 0)")
     parser.add_argument(
         "--arch",
         type=architecture,
         metavar="ARCH",
-        help="whose numerics to print (default: the first that has the instruction)",
+        help=f"whose numerics to print (default: {_ARCH}, or the first that has the instruction)",
     )
     parser.add_argument("--operand", choices=_OPERANDS, help="of this operand alone")
+    parser.add_argument("--row", type=integer(0), metavar="N", help="elements of this row alone, of what has rows of D")
+    parser.add_argument(
+        "--lane", type=integer(0), metavar="N", help="elements of this thread, or this lane of tensor memory, alone"
+    )
     parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain a nibble instead, such as 0b0110 or 6")
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the maps (extra: area)")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every element")
@@ -62,27 +74,38 @@ def _nibble(word: str) -> int:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    choice = Choice(options.row, options.lane)
     if options.nibble is not None:
-        if options.instruction or options.svg or options.arch or options.operand or options.selector:
+        if any(
+            (options.instruction, options.svg, options.arch, options.operand, options.selector, not choice.everything)
+        ):
             raise OperandError("--nibble stands alone or with --json")
         print(json.dumps(nibble_as_dict(options.nibble), indent=1) if options.json else nibble_text(options.nibble))
         return 0
-    if options.instruction is None:
+    if not options.instruction:
         raise InstructionError("an instruction or --nibble is missing; `sptc instructions --json` lists the former")
-    subject = subject_named(options.instruction)
+    if options.svg and not choice.everything:
+        raise OperandError("--row and --lane are of text and --json; a picture shows the whole")
+    subject, candidates = subject_of_words(" ".join(options.instruction))
+    if subject is None:
+        if not options.json:
+            more = [f"and {len(candidates) - _CANDIDATES} more"] if len(candidates) > _CANDIDATES else []
+            print("\n".join([*candidates[:_CANDIDATES], *more]))
+        raise InstructionError(f"{len(candidates)} instructions have these words; say which")
     instruction, opcode = subject.instruction, subject.opcode
     checked_selector(options.selector, instruction)
-    arch = options.arch or instruction.architectures[0]
+    arch = options.arch or (_ARCH if _ARCH in instruction.architectures else instruction.architectures[0])
     numbers = numerics_as_dict(instruction, arch)
     found = _only(placements(instruction, options.selector, opcode), options.operand, instruction, opcode)
+    found = choice.keep(found)
     if options.svg:
         from .explain_picture import draw
 
         draw(instruction, title(instruction, opcode), found, options.selector, options.svg)
     if options.json:
-        print(json.dumps(_as_dict(instruction, opcode, found, options.selector, numbers)))
+        print(json.dumps(_as_dict(instruction, opcode, found, options.selector, numbers, choice)))
     else:
-        print(explanation(instruction, opcode, found, options.selector, numbers))
+        print(explanation(instruction, opcode, found, options.selector, numbers, choice))
     return 0
 
 
@@ -100,7 +123,7 @@ def _only(found: Placements, operand: str | None, i: Instruction, opcode: Opcode
 
 
 def _as_dict(
-    i: Instruction, opcode: Opcode | None, found: Placements, selector: int, numbers: dict[str, object]
+    i: Instruction, opcode: Opcode | None, found: Placements, selector: int, numbers: dict[str, object], choice: Choice
 ) -> dict[str, object]:
     sparsity = None
     if i.granularity and i.rule:
@@ -125,13 +148,13 @@ def _as_dict(
         "types": {name: getattr(i, name).name for name in "abcd"},
         "architectures": list(i.architectures),
         "sparsity": sparsity,
-        "operands": [_operand_as_dict(place, i.family == "wgmma") for place in places],
+        "operands": [_operand_as_dict(place, i.family == "wgmma", choice) for place in places],
         "unknown": dict(found.unknown),
         "numerics": numbers,
     }
 
 
-def _operand_as_dict(place: OperandPlacement, warpgroup: bool) -> dict[str, object]:
+def _operand_as_dict(place: OperandPlacement, warpgroup: bool, choice: Choice) -> dict[str, object]:
     return {
         "operand": place.operand,
         "memory": place.memory.value,
@@ -141,12 +164,10 @@ def _operand_as_dict(place: OperandPlacement, warpgroup: bool) -> dict[str, obje
         "value_bits": place.value_bits,
         "formulas": dict(place.formulas),
         "notes": list(place.notes),
-        "elements": [_element(place, at, warpgroup) for at in _coordinates(place.shape)],
+        "elements": [
+            _element(place, (row, column), warpgroup) for row, column in np.argwhere(choice.of(place)).tolist()
+        ],
     }
-
-
-def _coordinates(shape: Sequence[int]) -> list[tuple[int, int]]:
-    return [(row, column) for row in range(shape[0]) for column in range(shape[1])]
 
 
 def _element(place: OperandPlacement, at: tuple[int, int], warpgroup: bool) -> dict[str, int]:

@@ -12,6 +12,7 @@ from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..isa.tcgen05 import Opcode
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from .explain_choice import Choice
 
 __all__ = ["explanation", "name_of", "numerics_as_dict", "span", "title"]
 
@@ -75,7 +76,12 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
 
 
 def explanation(
-    i: Instruction, opcode: Opcode | None, found: Placements, selector: int, numbers: dict[str, object]
+    i: Instruction,
+    opcode: Opcode | None,
+    found: Placements,
+    selector: int,
+    numbers: dict[str, object],
+    choice: Choice,
 ) -> str:
     """Return the whole text.
 
@@ -91,13 +97,15 @@ def explanation(
         Sparsity selector of the metadata.
     numbers : dict
         As :func:`numerics_as_dict` returns.
+    choice : Choice
+        Which elements.
     """
     lines = [title(i, opcode), *_heading(i, selector)]
     if any(place.memory is Memory.REGISTERS for place in found.operands):
         warps = " of the warps w = 0 to 3" if i.threads > WARP_LANES else ""
         lines += ["", f"T is a lane{warps}, g = lane >> 2, t = lane & 3, R or r a register, j an element of it"]
     for place in found.operands:
-        lines += ["", *_operand(place, i, selector)]
+        lines += ["", *_operand(place, i, selector, choice)]
     for operand, reason in found.unknown.items():
         lines += ["", *_wrapped(f"{operand}: {reason}", "")]
     return "\n".join([*lines, "", *_numerics(i, numbers)])
@@ -131,7 +139,7 @@ def _heading(i: Instruction, selector: int) -> list[str]:
     return lines
 
 
-def _operand(place: OperandPlacement, i: Instruction, selector: int) -> list[str]:
+def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Choice) -> list[str]:
     shape = " x ".join(map(str, place.shape))
     where = "tensor memory of a CTA" if place.memory is Memory.TENSOR else place.memory.value
     lines = [f"{name_of(place)}: {shape}, {place.bits} bits each, in {where}"]
@@ -143,6 +151,12 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int) -> list[str
         lines.append(f"  {name} = {formula}{given}")
     for note in place.notes:
         lines += _wrapped(note)
+    if not choice.everything:
+        return [
+            *lines,
+            f"  {','.join(place.indices)}:",
+            *(line for text in choice.lines(place) for line in _wrapped(text)),
+        ]
     if place.memory is not Memory.REGISTERS:
         return lines + _corners(place)
     return lines + (_one_register(place) if set(place.formulas) & {"lane"} else _by_register(place))

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..infra.files import write_whole
-from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, ConfigError, CoreConfig
+from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .configuration import add_datapath, datapath
 
 __all__ = ["add_parsers"]
@@ -90,8 +89,7 @@ def _config(options: argparse.Namespace) -> int:
         ("bits of the sum", widths.total_bits),
         ("results", ", ".join(sorted(code.name for code in widths.results))),
     ]
-    with suppress(ConfigError):
-        config.require_warp()
+    if config.serves_warp:
         steps = 2 * WARP_SEGMENT_BYTES // config.step_bytes
         outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A a row"
         rows += [

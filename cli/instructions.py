@@ -2,16 +2,20 @@
 
 import argparse
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
+from ..errors import InstructionError
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
+from ..verify.search import has_words
+from .arguments import architecture
 
 __all__ = ["add_parser", "markdown_table"]
 
@@ -26,14 +30,25 @@ class _Row:
         As printed.
     instructions : tuple of Instruction
         Those of the row; they share architectures and sparsity.
+    spelled : tuple of str
+        Their names.
     """
 
     name: str
     shapes: str
     types: str
     instructions: tuple[Instruction, ...]
+    spelled: tuple[str, ...]
+
+    @property
+    def sparsity(self) -> str:
+        """Structure of A."""
+        granularity = self.instructions[0].granularity
+        return granularity.name if granularity else "dense"
 
 
+#: Letters of a line.
+_WIDTH = 100
 _SENTENCES = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
 
@@ -44,35 +59,56 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="list the instructions covered, by architecture, and what each entry rests on",
         description=f"List the instructions covered. {' '.join(_SENTENCES)}",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, every instruction spelled out")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="only what has such an instruction, as m16n8k32 or e4m3 (default: all)"
+    )
+    parser.add_argument("--arch", type=architecture, metavar="ARCH", help="only what this architecture has")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--sparse", action="store_true", help="only with sparse A")
+    which.add_argument("--dense", action="store_true", help="only with dense A")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print the table of the README")
+    form.add_argument("--json", action="store_true", help="print one JSON object, every instruction spelled out")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
+    wanted = Counter(word for text in options.words for word in text.split("."))
     if options.json:
-        print(json.dumps({"instructions": [*_spelled(), *_spelled_of_tcgen05()]}, indent=1))
-    else:
-        print(markdown_table())
+        entries = [
+            entry | {"evidence": _cells([i], "")}
+            for i, entry in (*_spelled(), *_spelled_of_tcgen05())
+            if _is_meant(i, [str(entry["instruction"])], wanted, options)
+        ]
+        print(json.dumps({"instructions": entries}, indent=1))
+        return 0
+    rows = [row for row in _rows() if _is_meant(row.instructions[0], row.spelled, wanted, options)]
+    if not rows:
+        raise InstructionError("no instruction is like that; `sptc instructions` lists all")
+    print(markdown_table(rows) if options.markdown else _text_table(rows, options.arch))
     return 0
 
 
-def _spelled() -> Iterator[dict[str, object]]:
+def _is_meant(i: Instruction, names: Iterable[str], wanted: "Counter[str]", options: argparse.Namespace) -> bool:
+    """Tell whether an instruction, or one like it of another name, is what the options ask for."""
+    if (options.sparse and not i.sparse) or (options.dense and i.sparse):
+        return False
+    return (not options.arch or options.arch in i.architectures) and any(has_words(name, wanted) for name in names)
+
+
+def _spelled() -> Iterator[tuple[Instruction, dict[str, object]]]:
     for row in VARIANTS:
-        for instruction in instructions_of(row):
-            yield {"instruction": str(instruction), "evidence": _cells([instruction], "")}
+        for i in instructions_of(row):
+            yield i, {"instruction": str(i)}
 
 
-def _spelled_of_tcgen05() -> Iterator[dict[str, object]]:
+def _spelled_of_tcgen05() -> Iterator[tuple[Instruction, dict[str, object]]]:
     """Yield what PTX writes and, in brackets, what the instruction descriptor adds; N has a list of its own."""
     for opcode in every_opcode():
         for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
                 added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
-                yield {
-                    "instruction": f"{opcode} ({added})",
-                    "n": list(opcode.columns),
-                    "evidence": _cells([i], ""),
-                }
+                yield i, {"instruction": f"{opcode} ({added})", "n": list(opcode.columns)}
 
 
 def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
@@ -99,11 +135,13 @@ def _row(row: Variant) -> _Row:
     if row.family == "wgmma":
         name = ", ".join(f"`wgmma.mma_async{'.' if variant else ''}{variant}`" for variant in row.sparse)
         shapes = f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
+    instructions = tuple(instructions_of(row))
     return _Row(
         name=f"{name} `.kind::{row.kind}`" if row.kind else name,
         shapes=shapes,
         types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
-        instructions=tuple(instructions_of(row)),
+        instructions=instructions,
+        spelled=tuple(map(str, instructions)),
     )
 
 
@@ -122,7 +160,8 @@ def _rows_of_tcgen05() -> Iterator[_Row]:
         every_opcode(), lambda opcode: (opcode.sparse, opcode.weight_stationary, opcode.kind)
     ):
         opcodes = list(group)
-        covered = [i for opcode in opcodes for i in instructions_of_opcode(opcode)]
+        every = [(opcode, i) for opcode in opcodes for i in instructions_of_opcode(opcode)]
+        covered = [i for _, i in every]
         words = ".".join(["tcgen05.mma", *(["ws"] if stationary else []), *(["sp"] if sparse else [])])
         scales = dict.fromkeys((i.scale_size, i.scale_format.name) for i in covered if i.scale_size and i.scale_format)
         accumulators: dict[tuple[str, str], dict[str, None]] = {}
@@ -135,18 +174,44 @@ def _rows_of_tcgen05() -> Iterator[_Row]:
                 shapes=_shapes(opcodes),
                 types=_types(pairs, names, scales),
                 instructions=(covered[0],),
+                spelled=tuple(
+                    f"{opcode} ({i.shape_and_types})" for opcode, i in every if (i.a.name, i.b.name) in pairs
+                ),
             )
 
 
-def markdown_table() -> str:
-    """Return the table of the README: one row for each row of the syntax, one column for each architecture."""
+def _rows() -> Iterator[_Row]:
+    return chain(map(_row, VARIANTS), _rows_of_tcgen05())
+
+
+def _text_table(rows: Iterable[_Row], arch: str | None) -> str:
+    """Return rows for a terminal: what an instruction is, and what each entry rests on, by that."""
+    lines = []
+    for row in rows:
+        levels: dict[str, list[str]] = {}
+        for name, cell in _cells(row.instructions, "").items():
+            if cell and arch in (None, name):
+                levels.setdefault(cell, []).append(name)
+        evidence_of = "; ".join(f"{cell}: {' '.join(names)}" for cell, names in levels.items())
+        lines.append(f"{row.name.replace('`', '')}, A is {row.sparsity}")
+        for text in (row.shapes, row.types, evidence_of):
+            lines += textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+    return "\n".join([*lines, "", *(line for text in _SENTENCES for line in textwrap.wrap(text, _WIDTH))])
+
+
+def markdown_table(rows: Iterable[_Row] | None = None) -> str:
+    """Return the table of the README: one row for each row of the syntax, one column for each architecture.
+
+    Parameters
+    ----------
+    rows : iterable of rows, optional
+        Some of them.
+    """
     lines = [
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
         f"|{'---|' * (4 + len(ARCHITECTURES))}",
     ]
-    for row in [*map(_row, VARIANTS), *_rows_of_tcgen05()]:
-        granularity = row.instructions[0].granularity
-        sparsity = granularity.name if granularity else "dense"
+    for row in _rows() if rows is None else rows:
         cells = " | ".join(_cells(row.instructions, "-").values())
-        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {sparsity} | {cells} |")
+        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {row.sparsity} | {cells} |")
     return "\n".join([*lines, "", *_SENTENCES])

@@ -17,9 +17,11 @@ from . import (
     compress,
     coverage,
     explain,
+    fusesoc,
     gemm,
     gpu,
     hardware,
+    html_report,
     instructions,
     native,
     prove,
@@ -94,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     instructions.add_parser(commands)
     explain.add_parser(commands)
     hardware.add_parsers(commands)
+    fusesoc.add_parser(commands)
     coverage.add_parser(commands)
+    html_report.add_parser(commands)
     prove.add_parser(commands)
     area.add_parser(commands)
     sweep.add_parser(commands)

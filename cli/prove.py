@@ -10,10 +10,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..errors import FileError
+from ..errors import Error, FileError
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import processes, seconds
+from .configuration import add_datapath, datapaths
 from .reports import Check, add_reports, check_reports, report
 
 __all__ = ["add_parser"]
@@ -35,9 +36,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="properties or topics (default: all; see --list)")
     parser.add_argument("--list", action="store_true", help="print what there is to prove, and prove nothing")
-    parser.add_argument("--preset", nargs="+", choices=PRESETS, default=list(PRESETS), help="datapaths (default: all)")
     parser.add_argument(
-        "--quick", action="store_true", help=f"only of {' and '.join(_QUICK)}, and only what takes seconds"
+        "--quick",
+        action="store_true",
+        help=f"only what takes seconds, and only of {' and '.join(_QUICK)} unless datapaths are named",
     )
     parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument(
@@ -50,6 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--first", action="store_true", help="stop at the first that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples there as VCD files")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_datapath(parser, several=True)
     add_reports(parser)
     parser.set_defaults(execute=_execute)
 
@@ -65,10 +68,12 @@ def _execute(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1) if options.json else "\n".join(f"{n}\n    {s}" for n, s in found.items()))
         return 0
     check_reports(options)
-    presets = _QUICK if options.quick else options.preset
-    wanted: list[Case] = cases(properties, [PRESETS[name] for name in presets])
+    configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
+    wanted: list[Case] = cases(properties, configs)
     if options.quick:
         wanted = [case for case in wanted if not case.subject.slow]
+    if not wanted:
+        raise Error("there is nothing to prove: no such datapath has what these properties speak of")
     if options.trace:
         try:
             options.trace.mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,17 @@ def check_reports(options: argparse.Namespace) -> None:
         require_writable(options.junit)
 
 
-def report(options: argparse.Namespace, checks: Iterable[Check]) -> None:
+def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
     """Write what was asked for.
+
+    Parameters
+    ----------
+    options : Namespace
+        Of :func:`add_reports`.
+    checks : iterable of Check
+        What was checked.
+    seed : int, optional
+        Of the run, if it is random.
 
     Raises
     ------
@@ -63,7 +72,7 @@ def report(options: argparse.Namespace, checks: Iterable[Check]) -> None:
     """
     found = list(checks)
     if options.junit:
-        write_whole(options.junit, _junit(options.command, found))
+        write_whole(options.junit, _junit(options.command, found, seed))
     if options.github:
         for check in found:
             if check.problem:
@@ -73,10 +82,13 @@ def report(options: argparse.Namespace, checks: Iterable[Check]) -> None:
         print(f"::notice title=sptc {options.command}::{len(found) - wrong} right, {wrong} wrong", file=sys.stderr)
 
 
-def _junit(command: str, checks: list[Check]) -> bytes:
+def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
     numbers = {"tests": str(len(checks)), "failures": str(sum(bool(check.problem) for check in checks))}
     root = ElementTree.Element("testsuites", numbers)
     suite = ElementTree.SubElement(root, "testsuite", {"name": f"sptc {command}", "errors": "0", **numbers})
+    if seed is not None:
+        properties = ElementTree.SubElement(suite, "properties")
+        ElementTree.SubElement(properties, "property", {"name": "seed", "value": str(seed)})
     for check in checks:
         about = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
         element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in about.items()})

@@ -183,7 +183,7 @@ class Held:
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
     """What comes back passes the pipeline; what goes in does not see it."""
-    for field in _REGISTERS:
+    for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
         elif not field.startswith("scale"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendError
+from ..infra.installation import install_line
 from ..infra.yosys import run_yosys
 from ..rtl.convert import to_rtlil
 from .harness import Harness
@@ -83,7 +84,7 @@ class Model:
 
     def __init__(self, text: str, seconds: float) -> None:
         if importlib.util.find_spec("bitwuzla") is None:
-            raise BackendError("proofs need Bitwuzla: install it with `pip install 'sptc[formal]'`")
+            raise BackendError(f"proofs need Bitwuzla: install it with `{install_line('formal')}`")
         solver: Any = importlib.import_module("bitwuzla")
         options = solver.Options()
         options.set(solver.Option.PRODUCE_MODELS, True)

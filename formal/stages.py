@@ -25,6 +25,8 @@ __all__ = ["UNIT"]
 #: A port, by the names that lead to it.
 _Path = tuple[str | int, ...]
 _ORDER = ("select", "multiply", "align", "reduce", "round")
+#: What the round stage of a unit without floats is given of what only these have: nothing is connected.
+_INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **given}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
-    integers = Cat(control.a == code for code, meant in enumerate(narrow) if meant).any()
+    # A unit of these alone does not look which of them it is.
+    integers = Cat(all(narrow) or control.a == code for code, meant in enumerate(narrow) if meant).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}
-    rounded = {("result",): control.result, ("saturate",): control.saturate, **total, **special}
+    rounded = {("result",): control.result, ("saturate",): control.saturate, **total, **(special or _INTEGERS)}
     result = enter("round", rounded)
 
     def now(depth: int) -> Value:

@@ -254,7 +254,8 @@ def few_blocks(config: CoreConfig) -> CoreConfig:
 
 
 def _warps(config: CoreConfig) -> Iterator[Parameters]:
-    yield (few_blocks(bare(config)),)
+    if config.serves_warp:
+        yield (few_blocks(bare(config)),)
 
 
 @WARP.property("order", _warps, cycles=_warp_cycles)

@@ -65,7 +65,8 @@ def _claim_flags(
 
 
 def _warps(config: CoreConfig) -> Iterator[Parameters]:
-    yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
+    if config.serves_warp:
+        yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
 def _warp_cycles(config: CoreConfig) -> int:

@@ -316,7 +316,8 @@ _SIGNS = {
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
     """Of the formats those that ``wgmma`` has."""
-    yield (_array(config, tuple(name for name in config.formats if name in _SIGNS)),)
+    if formats := tuple(name for name in config.formats if name in _SIGNS):
+        yield (_array(config, formats),)
 
 
 @WGMMA.property("negation", _floats, cycles=_cycles)

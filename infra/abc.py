@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 from ..errors import BackendError
+from .installation import install_line
 
 __all__ = ["run_abc"]
 
@@ -37,7 +38,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
     """
     found = importlib.util.find_spec("pyosys")
     if found is None or found.origin is None:
-        raise BackendError("proofs need ABC: install it with `pip install 'sptc[formal]'`")
+        raise BackendError(f"proofs need ABC: install it with `{install_line('formal')}`")
     program = Path(found.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:

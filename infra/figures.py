@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import BackendError
 from .files import write_whole
+from .installation import install_line
 
 __all__ = ["check_plotting", "drawn", "figure", "picture"]
 
@@ -26,7 +27,7 @@ def check_plotting() -> None:
         matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError("pictures need matplotlib: install it with `pip install 'sptc[area]'`")
+        raise BackendError(f"pictures need matplotlib: install it with `{install_line('area')}`")
 
 
 @contextmanager

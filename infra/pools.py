@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import Error
 from .collector import uncollected
+from .installation import install_line
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
 
@@ -268,7 +269,7 @@ def cluster_pool(address: str) -> Iterator[Pool]:
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
-        raise PoolError("a scheduler needs Dask: install it with `pip install 'sptc[dask]'`") from None
+        raise PoolError(f"a scheduler needs Dask: install it with `{install_line('dask')}`") from None
     # It warns of every worker that is lost and of what it does about it, which is nothing to the user.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""

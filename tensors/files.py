@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError
 from ..infra.files import write_whole
+from ..infra.installation import install_line
 from ..infra.reading import opened, read_array, read_arrays
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "named_dtype", "open_tensors", "read_matrix", "write_tensors"]
@@ -121,7 +122,7 @@ def _import(name: str) -> Any:
     try:
         return __import__(name, fromlist=["numpy"])
     except ImportError:
-        raise FileError(f"this file needs the package {name}: pip install 'sptc[tensors]'") from None
+        raise FileError(f"this file needs the package {name}: install it with `{install_line('tensors')}`") from None
 
 
 def open_tensors(path: Path) -> TensorFile:

@@ -69,6 +69,12 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--seed"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def seed_in_the_report(record_testsuite_property: Callable[[str, object], None], seed: int) -> None:
+    """JUnit XML, if any is written, says how to repeat the run."""
+    record_testsuite_property("seed", seed)
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest, seed: int) -> np.random.Generator:
     """A generator that depends on the run's seed and the test's name alone."""

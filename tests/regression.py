@@ -3,7 +3,8 @@
 ``python tests/regression.py`` (or ``make regression``) runs pytest on one test file after another, the longest first,
 each in a process of its own. What a file gave is kept in ``build/regression`` under a digest of the sources, so that an
 interrupted run, or one with failures, is taken up again and repeats nothing that passed. At the end stands
-``build/regression/summary.md``: totals, what failed and what was skipped and why, and what took longest.
+``build/regression/summary.md``: totals, what failed and what was skipped and why, and what took longest; and
+``build/regression/latest`` leads to the results, of which ``sptc report`` makes a page.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "regression"
+#: Leads to the results of the last run.
+LATEST = "latest"
 #: Where the last complete run left how long each file takes.
 SECONDS = "seconds.json"
 
@@ -77,10 +80,11 @@ def digest() -> str:
 
 
 def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
-    """Run one test file in a process of its own and keep what it gave, if all of it passed."""
+    """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
     name = file.replace("/", "-").removesuffix(".py")
-    report, log = folder / f"{name}.xml", folder / f"{name}.log"
-    report.unlink(missing_ok=True)
+    report, log, failed = (folder / f"{name}.{kind}" for kind in ("xml", "log", "failed"))
+    for path in (report, failed):
+        path.unlink(missing_ok=True)
     command = [
         sys.executable,
         "-m",
@@ -98,10 +102,7 @@ def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
             [*command, "--seed", str(seed), *options, file], cwd=ROOT, stdout=output, stderr=output, check=False
         )
     outcome = Outcome(file, 0, [], {}, time.monotonic() - begun, seed)
-    if not report.exists():
-        outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
-        return outcome
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         test = f"{case.get('classname')}::{case.get('name')}"
         if (skipped := case.find("skipped")) is not None:
             outcome.skipped[test] = str(skipped.get("message"))
@@ -109,12 +110,11 @@ def run(file: str, seed: int, folder: Path, options: list[str]) -> Outcome:
             outcome.failed.append(test)
         else:
             outcome.passed += 1
-    if done.returncode not in (0, 5) and not outcome.failed:
+    if (done.returncode not in (0, 5) or not report.exists()) and not outcome.failed:
         outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
-    if not outcome.failed:
-        part = folder / f"{name}.part"
-        part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-        part.replace(folder / f"{name}.json")
+    part = folder / f"{name}.part"
+    part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+    part.replace(failed if outcome.failed else folder / f"{name}.json")
     return outcome
 
 
@@ -161,6 +161,10 @@ def main() -> int:
     except Timeout:
         print("a regression is running here already", file=sys.stderr)
         return 2
+    part = FOLDER / f"{LATEST}.part"
+    part.unlink(missing_ok=True)
+    part.symlink_to(folder.name)
+    part.replace(FOLDER / LATEST)
     if chosen.again:
         for path in folder.glob("*.json"):
             path.unlink()

@@ -1,7 +1,9 @@
 """The generator for FuseSoC: FuseSoC itself runs it, and what is wrong with a request is said in one line."""
 
+import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,25 +11,44 @@ from pathlib import Path
 import pytest
 import sptc
 from sptc.cli import main
-from sptc.infra.verilator import verilator_root
+from sptc.infra.verilator import compile_library
 from sptc.rtl.config import PRESETS
+from sptc.rtl.emit import emit
 
 ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"
 HOPPER = (CORES / "hopper.core").read_text(encoding="utf-8")
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From FuseSoC")[2].partition("\n## ")[0]
+#: Ones times twos: eight stored elements, and the accumulator.
+DRIVER = """
+extern "C" uint32_t run(uint32_t c) {
+    Vmine model;
+    model.rst = 0;
+    for (int word = 0; word < 4; ++word) model.a[word] = 0x3C003C00;
+    for (int word = 0; word < 8; ++word) model.b[word] = 0x40004000;
+    model.metadata = 0x44444444;
+    model.c = c;
+    for (int edge = 0; edge < 12; ++edge) {
+        model.clk = edge & 1;
+        model.eval();
+    }
+    return model.undefined ? 0 : model.d;
+}
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return this environment with nobody's configuration of FuseSoC."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FUSESOC_")}
+    return kept | {f"XDG_{name}_HOME": str(folder / "home") for name in ("CACHE", "CONFIG", "DATA")}
 
 
 def command(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run with the packages of this Python, its Verilator by its usual name, and nobody's configuration."""
-    tools, root = folder / "tools", verilator_root()
-    tools.mkdir(exist_ok=True)
-    (tools / "verilator").write_text(f'#!/bin/sh\nVERILATOR_ROOT={root} exec {root}/bin/verilator_bin "$@"\n')
-    (tools / "verilator").chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FUSESOC_")}
-    environment |= {f"XDG_{name}_HOME": str(folder / "home") for name in ("CACHE", "CONFIG", "DATA")}
-    environment["PATH"] = f"{tools}:{Path(sys.executable).parent}:{environment['PATH']}"
+    """Run with the packages of this Python, and its Verilator by its usual name."""
+    found = environment(folder)
+    found["PATH"] = f"{Path(sys.executable).parent}:{CORES / 'bin'}:{found['PATH']}"
     line = [str(word) for word in words]
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(line, cwd=folder, env=found, capture_output=True, text=True, check=False, timeout=300)
 
 
 def lint(folder: Path, core: str, name: str) -> subprocess.CompletedProcess[str]:
@@ -56,22 +77,51 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
 
 
 @pytest.mark.regression
-def test_the_design_of_the_readme(tmp_path: Path) -> None:
-    """It lints whole: the top it asks for is a module under the name that it says."""
-    (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    (module,) = re.findall(r"sptc_\w+", core)
-    source = f"/* verilator lint_off PINMISSING */ module mine (input clk); {module} part (.clk(clk)); endmodule\n"
-    (tmp_path / "cores").mkdir()
-    (tmp_path / "cores" / "mine.v").write_text(source)
-    done = lint(tmp_path, core, "mine")
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in exported(tmp_path)} == {"mine.v", f"{module}.v"}
+def test_a_stranger_lints_in_three_commands(tmp_path: Path) -> None:
+    """As they stand in the README, but for the address: a clone of these sources, and an environment of its own."""
+    commands = re.findall(r"^    (.+)$", SECTION, re.MULTILINE)[:3]
+    assert commands[0].startswith("git clone ADDRESS sptc && ")
+    published = tmp_path / "published"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    shutil.copytree(ROOT, published, ignore=ignored)
+    author = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
+    for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "sources")):
+        subprocess.run(["git", *words], cwd=published, check=True, timeout=60)
+    outside = environment(tmp_path)
+    outside["PATH"] = ":".join(place for place in outside["PATH"].split(":") if not (Path(place) / "sptc").exists())
+    script = "set -e\n" + "\n".join(commands).replace("ADDRESS", str(published))
+    words = ["bash", "-c", script]
+    done = subprocess.run(words, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "V e r i l a t i o n   R e p o r t" in done.stdout
+    assert {path.name for path in exported(tmp_path / "sptc")} == {"mine.v", "sptc_ampere_row.v"}
+
+
+@pytest.mark.regression
+def test_the_example_computes(tmp_path: Path) -> None:
+    """Eight products of one and two, and the accumulator."""
+    example = (CORES / "examples" / "mine.v").read_text(encoding="utf-8")
+    verilog = example + emit(PRESETS["ampere"], "row", "sptc_ampere_row")
+    compile_library(verilog, "mine", DRIVER, tmp_path / "mine.so", optimisation=("-O0",))
+    run = ctypes.CDLL(str(tmp_path / "mine.so")).run
+    run.restype = ctypes.c_uint32
+    assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 times 2, and 1
+
+
+def test_the_design_of_the_readme_is_the_one_that_ships() -> None:
+    (core,) = re.findall(r"```yaml\n(CAPI=2:\n.*?)```", SECTION, re.DOTALL)
+    assert core == (CORES / "examples" / "mine.core").read_text(encoding="utf-8")
+
+
+def test_where_the_cores_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fusesoc-path"]) == 0
+    assert Path(capsys.readouterr().out.rstrip("\n")).samefile(CORES)
 
 
 def test_the_core_files_are_of_this_version() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in CORES.glob("*.core")]
+    texts = [path.read_text(encoding="utf-8") for path in CORES.rglob("*.core")]
     names = [name for text in texts for name in re.findall(r"sptc:\w+:\w+:[\w.]+", text)]
-    assert len(names) == 3
+    assert len(names) == 4
     assert all(name.endswith(f":{sptc.__version__}") for name in names)
 
 

@@ -1,6 +1,7 @@
 """What a user installs: source archive, wheel from it, and the command of that wheel in an environment of its own."""
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -116,6 +117,15 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
     assert not any(name.startswith(("sptc/tests", "sptc/benchmarks")) for name in names)
 
 
+def test_the_wheel_holds_what_fusesoc_finds(archives: tuple[Path, Path]) -> None:
+    """Generator, cores and example, and a `verilator` that can be run."""
+    kept = [path for path in (ROOT / "fusesoc").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    wanted = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in kept}
+    assert wanted == {name for name in names_in(archives[1]) if name.startswith("sptc/fusesoc/")}
+    with zipfile.ZipFile(archives[1]) as wheel:
+        assert wheel.getinfo("sptc/fusesoc/bin/verilator").external_attr >> 16 & 0o111 == 0o111
+
+
 def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(archives[1]) as archive:
         text = archive.read(f"sptc-{sptc.__version__}.dist-info/METADATA").decode()
@@ -140,6 +150,9 @@ def test_the_installed_command_runs_elsewhere(archives: tuple[Path, Path], tmp_p
     assert Path(where.strip()) == site / "sptc" / "__init__.py"
     assert call(bin_folder / "sptc", "--version", cwd=elsewhere) == f"sptc {sptc.__version__}\n"
     total = call(bin_folder / "sptc", "run", "--limit", "1", cwd=elsewhere).splitlines()[-1].split()
+    cores = Path(call(bin_folder / "sptc", "fusesoc-path", cwd=elsewhere).strip())
+    assert cores == site / "sptc" / "fusesoc"
+    assert os.access(cores / "bin" / "verilator", os.X_OK)
     files, sets = len([*(ROOT / "recordings").glob("*.npz")]), 46
     assert (total[0], total[1], total[3], total[6]) == ("total", str(files + sets), "0", str(files + 1))
 

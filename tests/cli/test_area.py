@@ -11,6 +11,7 @@ import pytest
 from sptc.cli import area, main
 from sptc.cli.configuration import read_configuration
 from sptc.errors import FileError
+from sptc.infra.installation import install_line
 from sptc.rtl.config import PRESETS
 from sptc.synth import price
 from sptc.synth.recipe import FPGAS
@@ -203,8 +204,8 @@ def test_bad_words(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "this needs Yosys: install it with `pip install 'sptc[yosys]'`"),
-        (["--plot", "x.svg"], "pictures need matplotlib: install it with `pip install 'sptc[area]'`"),
+        ([], f"this needs Yosys: install it with `{install_line('yosys')}`"),
+        (["--plot", "x.svg"], f"pictures need matplotlib: install it with `{install_line('area')}`"),
     ],
 )
 def test_what_is_not_installed(

@@ -62,6 +62,19 @@ def _faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 SHARDS = 12
 
 
+def test_a_preset_names_its_architectures(capsys: pytest.CaptureFixture[str]) -> None:
+    """To the shard, and beside architectures that are named themselves."""
+    words = ("--tiles", 1, "--seed", 11, "--shards", 4, "--json")
+    totals = []
+    for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
+        assert run(*words, *chosen) == 0
+        found = json.loads(capsys.readouterr().out)
+        totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in found["pairs"]))
+    assert totals[0] == totals[1] == totals[2]
+    assert {preset for preset, *_ in totals[0]} == {"ampere"}
+    assert exit_status("--preset", "tiny") == 2  # which has no architecture
+
+
 def test_a_table_and_a_total(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*SMALL, "--shards", SHARDS) == 0
     output, errors = capsys.readouterr()

@@ -58,6 +58,18 @@ def test_there_and_back(name: str, dense: NDArray, tmp_path: Path, capsys: pytes
     assert compressed(capsys, back, "--check")["stored_nonzero"] == said["stored_nonzero"]
 
 
+def test_pytorch_is_another_name(dense: NDArray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the format that it shares with CUTLASS 2.x, to write and to read."""
+    for name in ("pytorch", "cutlass2"):
+        packed = tmp_path / f"{name}.npz"
+        said = compressed(capsys, tmp_path / "dense.npy", "--prune", "--to", name, "--output", packed)
+        assert (said["written"], said["producer"]) == ("cutlass2", "pytorch")
+    with np.load(tmp_path / "pytorch.npz") as one, np.load(tmp_path / "cutlass2.npz") as other:
+        assert all(np.array_equal(one[key], other[key]) for key in (*one.files, *other.files))
+    said = compressed(capsys, tmp_path / "pytorch.npz", "--from", "pytorch")
+    assert (said["rows"], said["columns"]) == dense.shape
+
+
 def test_conversion(dense: NDArray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [tmp_path / f"{number}.npz" for number in range(len(FORMATS))]
     compressed(capsys, tmp_path / "dense.npy", "--prune", "--to", FORMATS[0], "--output", paths[0])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.golden.registers import pack, pack_nibbles
+from sptc.infra.installation import install_line
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.metadata import RULES, swap_for_mux3
@@ -55,9 +56,9 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
         "T31 15,14:15",
         "lane = 4*(row & 7) + 2*f + (chunk >> 2), f = 1",
         "T30 15:0 = 7,0:3  31:16 = 15,0:3",
-        "Numerics on sm_80: native, fused, modelled",
-        "L = 8 products per addition (2 x 8 for K = 32), F = 24, e_zero = -132, rounding RZ-f32",
-        "sm_90 recorded",
+        "Numerics on sm_90: native, fused, recorded",
+        "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32",
+        "sm_80 modelled",
     ):
         assert wanted in text, wanted
     for operand in ("A, stored", "B", "C and D"):
@@ -83,6 +84,48 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_numerics(text: str, arch: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert wanted in explained(capsys, text, "--arch", arch).split("Numerics on ")[1]
+
+
+def test_one_lane(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the thread holds of every operand, in text and in JSON; of others nothing."""
+    text = explained(capsys, F16, "--lane", 31, "--operand", "a")
+    assert [line.strip() for line in text.splitlines() if line.startswith("  lane ")] == [
+        "lane 31 register 0: 15:0 = 7,6  31:16 = 7,7",
+        "lane 31 register 1: 15:0 = 15,6  31:16 = 15,7",
+        "lane 31 register 2: 15:0 = 7,14  31:16 = 7,15",
+        "lane 31 register 3: 15:0 = 15,14  31:16 = 15,15",
+    ]
+    whole, found = as_json(capsys, F16), as_json(capsys, F16, "--lane", 5)
+    assert len(found["operands"]) == 5
+    for operand, every in zip(found["operands"], whole["operands"], strict=True):
+        assert operand["elements"] == [element for element in every["elements"] if element["lane"] == 5]
+
+
+def test_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of B, which has no rows of D, nothing; with a lane, what both have in common."""
+    found = as_json(capsys, F16, "--row", 9)
+    assert [operand["operand"] for operand in found["operands"]] == ["a", "metadata", "c", "d"]
+    assert {element["row"] for operand in found["operands"] for element in operand["elements"]} == {9}
+    both = as_json(capsys, F16, "--row", 9, "--lane", 4, "--operand", "d")
+    assert [(element["row"], element["n"]) for element in both["operands"][0]["elements"]] == [(9, 0), (9, 1)]
+    text = explained(capsys, TCGEN05, "--row", 64)
+    assert "lane 64 column 0: 15:0 = 64,0  31:16 = 64,1" in text
+
+
+def test_some_words_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """One instruction that has them is meant; of several the names are listed."""
+    words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
+    assert exit_status(*words) == 2
+    output, errors = capsys.readouterr()
+    assert errors == "sptc explain: 2 instructions have these words; say which\n"
+    assert [line.split(".")[-3:-1] for line in output.splitlines()] == [["s4", "u4"], ["u4", "s4"]]
+    assert exit_status(*words, "--json") == 2
+    assert capsys.readouterr().out == ""
+    assert explained(capsys, "m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
+    assert exit_status("wgmma f16") == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 21
+    assert re.fullmatch(r"and \d+ more", lines[-1])
 
 
 def test_other_memories(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +168,7 @@ def test_json_is_the_whole_map(capsys: pytest.CaptureFixture[str], rng: np.rando
     for entry in metadata:
         assert int(e[0, entry["lane"]]) >> entry["low_bit"] & 15 == nibbles[0, entry["row"], entry["chunk"]]
     assert found["sparsity"]["legal"] == sorted(RULES["plain"].legal)
-    assert found["numerics"]["arch"] == "sm_80"
+    assert found["numerics"]["arch"] == "sm_90"
 
 
 def test_json_of_one_operand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,6 +283,11 @@ def test_what_a_nibble_does(value: int, wanted: str, capsys: pytest.CaptureFixtu
         (["--nibble", "-1"], "argument --nibble: must be a number from 0 to 15"),
         (["--nibble", "six"], "argument --nibble: must be a number from 0 to 15"),
         ([F16, "--nibble", "6"], "--nibble stands alone or with --json"),
+        (["--lane", 3, "--nibble", "6"], "--nibble stands alone or with --json"),
+        ([F16, "--lane", 32], "no operand has an element of lane 32"),
+        ([F16, "--row", 16, "--lane", 1], "no operand has an element of row 16 and lane 1"),
+        ([F16, "--row", 1, "--svg", "x.svg"], "--row and --lane are of text and --json"),
+        (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
     ],
 )
@@ -261,4 +309,4 @@ def test_a_picture_that_cannot_be_drawn_or_written(
     assert exit_status(F16, "--svg", tmp_path / "x.svg") == 2
     output, errors = capsys.readouterr()
     assert output == ""
-    assert errors == "sptc explain: pictures need matplotlib: install it with `pip install 'sptc[area]'`\n"
+    assert errors == f"sptc explain: pictures need matplotlib: install it with `{install_line('area')}`\n"

@@ -18,7 +18,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8")
 def test_readme_shows_the_table() -> None:
     text = README.read_text(encoding="utf-8")
     shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-    assert shown == markdown_table() + "\n", "run `sptc instructions` and put its output between the markers"
+    assert shown == markdown_table() + "\n", "run `sptc instructions --markdown` and put its output between the markers"
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
@@ -47,6 +47,48 @@ def test_json_lists_every_instruction(capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert scaled["sm_90"] == ""
     assert scaled["sm_120"] == "modelled"
+
+
+def test_the_text_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every row of the table is there, in lines that a terminal holds."""
+    assert main(["instructions"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    rows = [line for line in lines if re.search(r", A is (dense|\d:\d)$", line)]
+    assert len(rows) == len(re.findall(r"^\| `", markdown_table(), re.MULTILINE))
+    assert main(["instructions", "--markdown"]) == 0
+    assert capsys.readouterr().out == markdown_table() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], ["mma.sp, mma.sp::ordered_metadata"]),
+        (["mma.m8n8k16"], ["mma"]),
+        (["wgmma", "tf32", "--dense"], ["wgmma.mma_async"]),
+        (["tcgen05", "m32n64k8"], ["tcgen05.mma.ws .kind::tf32"]),
+    ],
+)
+def test_filters(words: list[str], names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["instructions", *words]) == 0
+    text = capsys.readouterr().out
+    assert [line.rpartition(", A is")[0] for line in text.splitlines() if ", A is " in line] == names
+    if "--arch" in words:
+        assert "sm_80" not in text
+
+
+def test_filters_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["instructions", "--json", "--arch", "sm_120", "--sparse", "e2m1", "m16n8k128"]) == 0
+    listed = json.loads(capsys.readouterr().out)["instructions"]
+    assert len(listed) == 4
+    assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
+
+
+def test_nothing_is_like_that(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["instructions", "m16n8k32", "f64"]) == 2
+    assert capsys.readouterr().err == (
+        "sptc instructions: no instruction is like that; `sptc instructions` lists all\n"
+    )
 
 
 def test_json_lists_tcgen05(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,33 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["counterexample"] == row["broken"] == []
 
 
+def test_a_datapath_of_one_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By options alone, by a file, and by what is changed of a preset; what is said of it is the same."""
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"name": "own", "formats": ["f16", "e4m3"], "step_bytes": 16}))
+    said = []
+    for words in (
+        ("--formats", "f16,e4m3", "--products", 8),
+        ("--config", file),
+        ("--preset", "tiny", "--products", 8),
+    ):
+        assert exit_status("metadata.selects", "metadata.legal", *words, "--json") == 0
+        proofs = json.loads(capsys.readouterr().out)["proofs"]
+        said.append([(row["property"], row["parameters"], row["presets"]) for row in proofs])
+    assert said[0] == said[1]
+    assert {name for name, *_ in said[0]} == {name for name, *_ in said[2]} == {"metadata.selects", "metadata.legal"}
+    assert {preset for *_, presets in said[0] for preset in presets} == {"own"}
+
+
+def test_what_a_datapath_lacks_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
+    words = ("--formats", "s4,u4", "--step-bytes", 8)
+    assert exit_status("metadata.legal", "warp.order", "wgmma.negation", *words, "--json") == 0
+    assert [row["property"] for row in json.loads(capsys.readouterr().out)["proofs"]] == ["metadata.legal"]
+    assert exit_status("warp", "validity.warp", *words) == 2
+    assert capsys.readouterr().err.startswith("sptc prove: there is nothing to prove")
+
+
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--list", "metadata", "warp.order") == 0
     names = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
@@ -158,6 +185,9 @@ def test_what_is_vacuous(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         (["metadta"], "there is no property 'metadta'; did you mean metadata? (topics: metadata, selection, "),
+        (["--preset", "tiny", "hopper", "--products", "4"], "options change one datapath, not several"),
+        (["--preset", "tiny", "--config", "x.json"], "argument --config: not allowed with argument --preset"),
+        (["--config", "missing.json"], "missing.json cannot be read"),
         (["--preset", "volta"], "argument --preset: invalid choice: 'volta'"),
         (["--seconds", "0"], "argument --seconds: "),
         (["--jobs", "0"], "argument --jobs: "),

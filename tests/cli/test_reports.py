@@ -54,6 +54,14 @@ def test_a_run_that_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert notice == "::notice title=sptc run::0 right, 1 wrong"
 
 
+def test_a_seed_is_a_property(tmp_path: Path) -> None:
+    """Of what is random, that whoever reads the result can repeat it."""
+    options = argparse.Namespace(command="campaign", junit=tmp_path / "c.xml", github=False)
+    report(options, [Check("tiny", "f16 x f16")], seed=2026)
+    (found,) = written(options.junit).iter("property")
+    assert found.attrib == {"name": "seed", "value": "2026"}
+
+
 def test_proofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     junit = tmp_path / "prove.xml"
     assert main(["prove", "metadata.legal", "--preset", "tiny", "--junit", str(junit)]) == 0

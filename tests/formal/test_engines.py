@@ -1,5 +1,6 @@
 """The engines on designs whose answer is known: proofs, counterexamples, covers, time limits."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sptc.formal.harness import Harness
 from sptc.formal.model import TEXT_GRAPH, Model, UndecidedError, written
 from sptc.formal.proof import Outcome, settle
 from sptc.formal.properties import Case, Engine, Property, Topic
+from sptc.infra.installation import install_line
 
 
 class Colour(enum.Enum, shape=2):
@@ -368,9 +370,11 @@ def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -
 
 def test_without_the_solvers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(model.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"^proofs need Bitwuzla: install it with `pip install 'sptc\[formal\]'`$"):
+    with pytest.raises(
+        BackendError, match=f"^proofs need Bitwuzla: install it with `{re.escape(install_line('formal'))}`$"
+    ):
         Model("", 1)
-    with pytest.raises(BackendError, match=r"^proofs need ABC: install it with `pip install 'sptc\[formal\]'`$"):
+    with pytest.raises(BackendError, match=f"^proofs need ABC: install it with `{re.escape(install_line('formal'))}`$"):
         abc.reached_after(tmp_path, 0, 1, 1)
 
 

@@ -27,6 +27,7 @@ LINES = (
     "run mma.npz --backend golden --json",
     "run wgmma.npz tcgen05.npz --backend golden --limit 1 --metadata software",
     "coverage coverage.json --missing 3",
+    "report . --output OUT.html",
     "explain --nibble 0b0110",
     f"explain {MMA} --selector 1 --operand metadata --json",
     "compress matrix.npy --granularity 2:4 --format e4m3 --output OUT.npz",

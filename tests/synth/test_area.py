@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sptc.errors import BackendError, Error
+from sptc.infra.installation import install_line
 from sptc.rtl.config import CUTS, CoreConfig
 from sptc.synth import area
 from sptc.synth.area import Stage, Survey, survey
@@ -206,6 +208,8 @@ def test_a_picture_of_an_array(made_up: Survey, tmp_path: Path) -> None:
 
 def test_pictures_without_matplotlib(made_up: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"^pictures need matplotlib: install it with `pip install 'sptc\[area\]'`$"):
+    with pytest.raises(
+        BackendError, match=f"^pictures need matplotlib: install it with `{re.escape(install_line('area'))}`$"
+    ):
         plot_survey(made_up, tmp_path / "picture.svg")
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sptc
 from sptc.errors import BackendError
+from sptc.infra.installation import install_line
 from sptc.synth import price
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist
@@ -91,7 +92,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_without_yosys(nands: Nands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"^this needs Yosys: install it with `pip install 'sptc\[yosys\]'`$"):
+    with pytest.raises(BackendError, match=f"^this needs Yosys: install it with `{re.escape(install_line('yosys'))}`$"):
         measure(nands(1), Recipe())
 
 

@@ -1,0 +1,72 @@
+"""Which elements ``sptc explain`` shows: those of one row, or of one lane."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..isa.placement import Memory, OperandPlacement, Placements
+
+__all__ = ["Choice"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for; nothing is None.
+
+    Attributes
+    ----------
+    row : int or None
+        Row of A, C, D, the metadata or the scales of A.
+    lane : int or None
+        Thread of the warp or warpgroup, or lane of tensor memory.
+    """
+
+    row: int | None = None
+    lane: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.row is None and self.lane is None
+
+    def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
+        """Return which elements of an operand are shown; none of one that has no such rows or lanes."""
+        chosen = np.ones(place.shape, np.bool_)
+        if self.row is not None:
+            chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
+        if self.lane is not None:
+            chosen &= place.lanes == (-1 if place.memory is Memory.SHARED else self.lane)
+        return chosen
+
+    def keep(self, found: Placements) -> Placements:
+        """Return the operands of which anything is shown.
+
+        Raises
+        ------
+        OperandError
+            There is none.
+        """
+        if self.everything:
+            return found
+        kept = tuple(place for place in found.operands if self.of(place).any())
+        if not kept:
+            asked = {"row": self.row, "lane": self.lane}
+            words = " and ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+            raise OperandError(f"no operand has an element of {words}")
+        return Placements(kept, found.unknown)
+
+    def lines(self, place: OperandPlacement) -> Iterator[str]:
+        """Yield what each lane and word has of the chosen elements, lowest bits first."""
+        held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for row, column in np.argwhere(self.of(place)).tolist():
+            key = int(place.lanes[row, column]), int(place.words[row, column])
+            held.setdefault(key, []).append((int(place.low_bits[row, column]), row, column))
+        for (lane, word), entries in sorted(held.items()):
+            where = f"{place.memory.word} {word}"
+            if place.memory is not Memory.SHARED:
+                where = f"lane {lane} {where}"
+            parts = (f"{low + place.bits - 1}:{low} = {row},{column}" for low, row, column in sorted(entries))
+            yield f"{where}: {'  '.join(parts)}"

@@ -1,0 +1,35 @@
+// Eight sparse products of f16 a cycle, added to an f32: a row of ampere with its control tied to that instruction.
+// `sptc ports --preset ampere --top row` says where each field of a step lies, and in which order.
+module mine (
+    input  wire         clk,
+    input  wire         rst,
+    input  wire [127:0] a,         // stored elements
+    input  wire [255:0] b,
+    input  wire [ 31:0] metadata,
+    input  wire [ 31:0] c,
+    output wire [ 31:0] d,         // of the step five cycles ago
+    output wire         undefined  // a nibble of that step has no meaning under the plain rule
+);
+  wire [16:0] control = {
+    2'd0,  // scale: none
+    3'd0,  // rule: plain
+    1'b1,  // sparse
+    1'b0,  // saturate
+    2'd0,  // result: f32
+    4'd0,  // elements of B: f16
+    4'd0   // elements of A: f16
+  };
+  wire [40:0] result;
+
+  sptc_ampere_row row (
+      .clk(clk),
+      .rst(rst),
+      .step({1'b0, control, 64'd0, c, metadata, b, a}),  // no overflow before it, no block scales
+      .enable(1'b1),
+      .result(result)
+  );
+  assign d = result[31:0];
+  assign undefined = |result[40:33];
+
+  wire unused = result[32];  // an integer sum that left 32 bits
+endmodule

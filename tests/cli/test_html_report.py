@@ -1,0 +1,222 @@
+"""A page of a regression: what files of every kind become, what is missing, and what no file can put into it."""
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.sim.coverage.groups import Axis, Coverage, Group
+from sptc.verify.markup import Markup, element, page
+from sptc.verify.report_files import read_findings
+
+HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
+#: As pytest, and as `sptc`, write them.
+TESTS = """<?xml version="1.0"?>
+<testsuites><testsuite name="pytest" tests="4"><properties><property name="seed" value="2026"/></properties>
+<testcase classname="tests.cli.test_a" name="test_right" time="1.5"/>
+<testcase classname="tests.cli.test_a" name="test_wrong[&lt;b&gt;]" time="2">
+<failure message="it broke &lt;img src=x&gt;">the whole story</failure></testcase>
+<testcase classname="tests.rtl.test_b" name="test_error" time="0"><error message="no fixture">trace</error></testcase>
+<testcase classname="tests.rtl.test_b" name="test_left" time="0"><skipped message="no GPU"/></testcase>
+</testsuite></testsuites>"""
+FAULTS = (
+    '{"faults": 3, "seed": 0}',
+    '[{"preset": "tiny", "top": "row", "number": 0, "component": "", "command": "c0", "verdict": "killed"},'
+    ' {"preset": "tiny", "top": "row", "number": 1, "component": "", "command": "c1", "verdict": "survived"},'
+    ' {"preset": "tiny", "top": "row", "number": 2, "component": "", "command": "c2", "verdict": "survived"}]',
+    '[{"preset": "tiny", "top": "row", "number": 1, "component": "", "command": "c1", "verdict": "equivalent"}]',
+    '[{"preset": "tiny", "top": "row", "numb',
+)
+OUTCOME = {"passed": 3, "failed": [], "skipped": {"tests.x::test_s": "no time"}, "seconds": 9.0, "seed": 5}
+
+
+class Seen(HTMLParser):
+    """Names of the elements of a page, and its words."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.words = ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on") or name == "src"]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def reported(folder: Path) -> Seen:
+    """Return the page of a folder."""
+    output = folder.parent / "report.html"
+    assert main(["report", str(folder), "-o", str(output)]) == 0
+    return Seen(output)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "left"
+    (made / "deeper").mkdir(parents=True)
+    return made
+
+
+def coverage_file(path: Path) -> None:
+    group = Group("hopper", "nibbles", "each nibble", (Axis("nibble", ("0", "1", "2", "3")),))
+    group.count(np.array([0, 1, 1]))
+    group.declare_unreachable([False, False, False, True], "it is never written")
+    Coverage([group]).write(path)
+
+
+def test_results(folder: Path) -> None:
+    (folder / "deeper" / "anything").write_text(TESTS)
+    found = read_findings(folder)
+    assert [(case.failure is None, case.skipped) for case in found.cases] == [
+        (True, None),
+        (False, None),
+        (False, None),
+        (True, "no GPU"),
+    ]
+    seen = reported(folder)
+    for words in ("2 of 4 failed", "it broke <img src=x>\nthe whole story", "1 skipped: no GPU", "tests/rtl", "2026"):
+        assert words in seen.words
+
+
+def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two files of coverage add up; of a fault the last word counts."""
+    coverage_file(folder / "a")
+    coverage_file(folder / "b")
+    (folder / "c").write_text("\n".join(FAULTS))
+    assert main(["prove", "metadata.legal", "--preset", "tiny", "--json", "--junit", str(folder / "d.xml")]) == 0
+    (folder / "e").write_text(capsys.readouterr().out)
+    (folder / "f").write_text(json.dumps([{"name": "golden", "unit": "G MAC/s", "value": 0.28}]))
+    found = read_findings(folder)
+    assert next(iter(found.coverage)).hits.tolist() == [2, 4, 0, 0]
+    assert len(found.proofs) == 1
+    seen = reported(folder)
+    for words in ("66.67 % of bins", "50.00 % killed", "1 of 1 proved", "G MAC/s", "it is never written", "c2"):
+        assert words in seen.words
+    assert "survived: tiny row: c1" not in seen.words
+
+
+def test_what_area_prints(folder: Path) -> None:
+    amounts = {"gates": 1234.5, "depth": 30.0, "cells": {}, "seconds": 1.0, "cached": False}
+    parts = dict.fromkeys(("unit_with_full_adders", "dense_unit_with_full_adders", "array", "warp"))
+    area = {
+        "units": {"gates": "NAND2", "depth": "gates"},
+        "configuration": {"name": "hopper"},
+        "unit": amounts,
+        **parts,
+    }
+    area |= {"dense_unit": amounts, "sparsity_percent": {"gates": 4.5}}
+    (folder / "x").write_text(json.dumps(area))
+    words = reported(folder).words
+    assert "1,234.5" in words
+    assert "+4.5 % gates" in words
+
+
+def test_a_regression_s_own_files(folder: Path) -> None:
+    """The JUnit XML of a test file says more than its outcome, which counts where there is none."""
+    (folder / "tests-cli-test_a.xml").write_text(TESTS)
+    (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
+    (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))
+    (folder / "x.log").write_text("a log")
+    found = read_findings(folder)
+    assert len(found.cases) == 4 + 4
+    assert {case.group for case in found.cases} == {"tests.cli.test_a", "tests.rtl.test_b", "tests.sim.test_c"}
+    assert found.seeds == {"2026", "5"}
+    assert found.passed_over == [("x.log", "of no kind that is read")]
+
+
+def test_a_test_file_that_crashed(folder: Path) -> None:
+    """With no JUnit XML, or behind one in which every test passed."""
+    (folder / "x").write_text('<testsuite><testcase classname="tests.a" name="b" time="0"/></testsuite>')
+    for name in ("tests/a.py", "tests/b.py"):
+        said = {"passed": 0, "failed": [f"{name} ended with status -11"], "skipped": {}, "seconds": 1.0, "seed": 5}
+        (folder / name.replace("/", "-")).write_text(json.dumps({"file": name, **said}))
+    seen = reported(folder)
+    assert "2 of 3 failed" in seen.words
+    assert "tests/b.py ended with status -11" in seen.words
+
+
+def test_what_is_missing_is_said(folder: Path) -> None:
+    coverage_file(folder / "coverage.json")
+    words = reported(folder).words
+    for kind in ("JUnit XML", "faults", "proofs", "area", "figures"):
+        assert f"Missing: {kind}" in words
+    assert "Missing: coverage" not in words
+
+
+def test_nothing_gets_out_of_its_text(folder: Path) -> None:
+    """Names of files, tests and datapaths, messages and reasons."""
+    suite = ElementTree.Element("testsuite", name=HOSTILE[:-5])
+    case = ElementTree.SubElement(suite, "testcase", classname="a.b", name=HOSTILE[:-5], time="0")
+    ElementTree.SubElement(case, "failure", message="</pre><script>").text = "</pre><script>"
+    (folder / "x").write_bytes(ElementTree.tostring(suite))
+    (folder / "<script>").write_text(json.dumps([{"name": HOSTILE, "unit": HOSTILE, "value": 1}]))
+    (folder / os.fsdecode(b"\xff<script>\n")).write_text("{")
+    seen = reported(folder)
+    assert "script" not in seen.elements
+    assert "alert('x')" in seen.words
+    assert "\\x1b[31m" in seen.words
+    assert "\x1b" not in seen.words
+
+
+def test_markup_is_not_escaped_twice() -> None:
+    assert element("p", "<", element("b", "&"), class_='"') == '<p class="&quot;">&lt;<b>&amp;</b></p>'
+    assert isinstance(element("p"), Markup)
+    assert b"default-src 'none'" in page("t")
+
+
+SPOILED = {
+    "no XML": b"<testsuites>",
+    "another XML": b"<html/>",
+    "entities": b'<!DOCTYPE x [<!ENTITY a "aaaa">]><testsuite name="&a;"/>',
+    "no time": b'<testsuite><testcase classname="a" name="b" time="nan"/></testsuite>',
+    "no JSON": b"{",
+    "deep JSON": b"[" * 100_000,
+    "another list": b"[1, 2]",
+    "another object": b'{"a": 1}',
+    "damaged proofs": b'{"proofs": [{"result": 1}], "proved": 1, "failed": 0}',
+    "damaged proof": b'{"proofs": 7, "proved": 1, "failed": 0}',
+    "damaged area": b'{"configuration": 1, "unit": {}, "units": {}, "array": null}',
+    "endless": b'{"file": "a", "passed": 1e300, "failed": [], "skipped": {}, "seconds": 1, "seed": 1}',
+    "infinite": b'[{"name": "a", "unit": "b", "value": Infinity}]',
+    "coverage of something": b'{"kind": "x", "groups": []}',
+    "empty": b"",
+    "binary": bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("content", SPOILED.values(), ids=SPOILED.keys())
+def test_what_is_spoiled_is_passed_over(content: bytes, folder: Path) -> None:
+    (folder / "spoiled").write_bytes(content)
+    (folder / "x.xml").write_text(TESTS)
+    found = read_findings(folder)
+    assert [name for name, _ in found.read] == ["x.xml"]
+    [(name, why)] = found.passed_over
+    assert name == "spoiled"
+    assert why
+    assert len(found.cases) == 4
+    assert not found.proofs
+    assert not found.figures
+
+
+def test_what_cannot_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text(TESTS)
+    for place, said in (
+        ("missing", "cannot be read (No such file or directory)"),
+        ("file", "cannot be read (Not a directory)"),
+        ("empty", "holds no file that a report could be made of"),
+    ):
+        assert main(["report", str(tmp_path / place), "-o", str(tmp_path / "page")]) == 2
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "page").exists()
+    (tmp_path / "empty" / "x").write_text(TESTS)
+    assert main(["report", str(tmp_path / "empty"), "-o", str(tmp_path / "no" / "page")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""The command that installs what is missing: of a checkout by its path, of a wheel by its name, for this Python."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from sptc.infra import installation
+from sptc.infra.installation import install_line
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in for the folder of the package, whose name a shell would split."""
+    folder = tmp_path / "a checkout"
+    folder.mkdir()
+    monkeypatch.setattr(installation, "_ROOT", folder)
+    return folder
+
+
+def _pip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pip").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+
+
+def test_of_this_checkout() -> None:
+    assert shlex.split(install_line("area"))[-3:] == ["install", "-e", f"{ROOT}[area]"]
+
+
+def test_of_a_checkout_and_of_a_wheel(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pip(tmp_path, monkeypatch)
+    assert install_line("area") == "pip install 'sptc[area]'"
+    assert install_line() == "pip install sptc"
+    (root / "pyproject.toml").touch()
+    assert install_line("area") == f"pip install -e '{root}[area]'"
+    assert install_line() == f"pip install -e '{root}'"
+
+
+@pytest.mark.usefixtures("root")
+def test_where_another_pip_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or none: the environment may not be active."""
+    _pip(tmp_path, monkeypatch)
+    monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
+    assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
+    monkeypatch.setenv("PATH", "")
+    assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"

@@ -1,0 +1,161 @@
+"""The action for GitHub: what it declares, and its commands run here as a runner would, but for the installation."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from sptc.infra.cache import cache_folder
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+STEPS: dict[str, dict[str, Any]] = {step["name"]: step for step in ACTION["runs"]["steps"]}
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+EXPRESSION = re.compile(r"\$\{\{ (.*?) \}\}")
+
+
+def expressions(value: object) -> set[str]:
+    """Return all that a runner would fill in, anywhere below."""
+    return set(EXPRESSION.findall(yaml.safe_dump(value, width=10_000)))
+
+
+def test_what_is_filled_in_is_declared() -> None:
+    """And nothing of it stands in a script, where an input could be more than a word."""
+    known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
+    known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
+    assert STEPS["Begin"]["id"] == "begin"
+    assert expressions(ACTION) <= known
+    assert {f"inputs.{name}" for name in ACTION["inputs"]} <= expressions(ACTION)
+    for step in STEPS.values():
+        assert ("uses" in step) != ("run" in step)
+        if "run" in step:
+            assert step["shell"] == "bash"
+            assert not expressions(step["run"])
+
+
+def test_the_cache_is_of_version_and_runner() -> None:
+    cache = STEPS["Compiled models"]["with"]
+    assert cache["path"] == STEPS["Campaign"]["env"]["SPTC_CACHE"]
+    for name in ("steps.begin.outputs.version", "runner.os", "steps.begin.outputs.processor"):
+        assert name in cache["key"]
+        assert name in cache["restore-keys"]
+
+
+def test_reports_are_uploaded_after_a_failure_too() -> None:
+    for name in ("Report", "Upload"):
+        assert STEPS[name]["if"].startswith("always()")
+    assert [*STEPS][-2:] == ["Report", "Upload"]
+    assert STEPS["Upload"]["with"]["path"] == STEPS["Report"]["env"]["REPORTS"]
+
+
+def test_it_installs_as_the_readme_says() -> None:
+    words = STEPS["Install"]["run"].replace("$RUNNER_TEMP/sptc", ".venv").replace("$GITHUB_ACTION_PATH", ".")
+    assert words.replace('"', "") in README
+
+
+def test_the_workflow_of_the_readme() -> None:
+    (text,) = re.findall(r"```yaml\n(on: .*?)```", README, re.DOTALL)
+    workflow = yaml.safe_load(text)
+    ((job,),) = (workflow["jobs"].values(),)
+    (step,) = job["steps"]
+    assert step["uses"].startswith("OWNER/sptc@")
+    assert step["with"].keys() <= ACTION["inputs"].keys()
+
+
+class Runner:
+    """A machine that runs steps in order.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it keeps things.
+    **inputs : str
+        Other than those by default.
+    """
+
+    def __init__(self, folder: Path, **inputs: str) -> None:
+        self.folder, self.temp = folder, folder / "temp"
+        self.values = {f"inputs.{name}": str(about["default"]) for name, about in ACTION["inputs"].items()}
+        self.values |= {f"inputs.{name}": value for name, value in inputs.items()}
+        self.values |= {"runner.temp": str(self.temp), "runner.os": "Linux"}
+        tools = self.temp / "sptc" / "bin"
+        tools.mkdir(parents=True)
+        (tools / "sptc").write_text(f'#!/bin/sh\nexec {sys.executable} -m sptc "$@"\n')
+        (tools / "sptc").chmod(0o755)
+        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.temp / "sptc-cache").symlink_to(cache_folder())
+
+    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+        """Run a step as GitHub does, and take up what it puts out."""
+        step, output = STEPS[name], self.folder / "output"
+        output.write_text("")
+        own = {key: self._filled(value) for key, value in step.get("env", {}).items()}
+        own |= {"RUNNER_TEMP": str(self.temp), "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output)}
+        script = self.folder / "step.sh"
+        script.write_text(step["run"])
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
+            cwd=self.folder,
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        for line in output.read_text().splitlines():
+            key, _, value = line.partition("=")
+            self.values[f"steps.{step['id']}.outputs.{key}"] = value
+        return done
+
+    def _filled(self, value: object) -> str:
+        return EXPRESSION.sub(lambda found: self.values[found.group(1)], str(value))
+
+    @property
+    def reports(self) -> Path:
+        return Path(self.values["steps.begin.outputs.reports"])
+
+
+def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
+    """A seed, an architecture and two instructions; two seconds."""
+    other = F16.replace("f16", "bf16")
+    runner = Runner(tmp_path, seconds="2", seed="7", arch="sm_90", instruction=f"{F16}\n\n{other}\n")
+    for name in ("Begin", "Campaign", "Report"):
+        done = runner.run(name)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if name == "Campaign":
+            assert re.search(r"^::notice title=sptc campaign::\d+ right, 0 wrong$", done.stderr, re.MULTILINE)
+    assert runner.values["steps.begin.outputs.version"].startswith("sptc-")
+    assert re.fullmatch("[0-9a-f]{12}", runner.values["steps.begin.outputs.processor"])
+    root = ElementTree.parse(runner.reports / "campaign.xml").getroot()
+    assert [element.get("value") for element in root.iter("property")] == ["7"]
+    names = {str(case.get("name")) for case in root.iter("testcase")}
+    assert names == {"f16 x f16 to f32", "bf16 x bf16 to f32"}
+    assert (runner.reports / "campaign" / "coverage.json").is_file()
+    page = (runner.reports / "report.html").read_text(encoding="utf-8")
+    assert "none failed" in page
+    assert "hopper: operations" in page
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"arch": "sm_70"}, "'sm_70'"),
+        ({"preset": "hopper volta"}, "invalid choice: 'volta'"),
+        ({"seconds": "soon"}, "must be a number"),
+        ({"instruction": "mma.sp $(touch injected)"}, "mma.sp $(touch injected)"),
+    ],
+)
+def test_bad_inputs(inputs: dict[str, str], said: str, tmp_path: Path) -> None:
+    """They fail in the campaign, with a sentence; no input is a command."""
+    runner = Runner(tmp_path, **inputs)
+    assert runner.run("Begin").returncode == 0
+    done = runner.run("Campaign")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "injected").exists()

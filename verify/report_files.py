@@ -1,0 +1,313 @@
+"""What a regression left in a folder, whatever its files are called: each is known by what is in it."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError
+from ..infra.reading import parse_json, read_bytes
+from ..sim.coverage.code import CodeCoverage
+from ..sim.coverage.groups import Coverage
+from .junit import Case, Suite, read_suites
+
+__all__ = ["Area", "Fault", "Figure", "Findings", "Proof", "read_findings"]
+
+#: Bytes of a file that is read; coverage of every datapath takes a hundredth of it.
+_LARGEST = 1 << 26
+_MOST_TESTS = 100_000
+#: Of the suites that ``sptc prove --junit`` writes.
+_PROOFS = "sptc prove"
+_FIGURE = {"name", "unit", "value"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that was put into the hardware, as ``benchmarks/faults.py`` keeps it.
+
+    Attributes
+    ----------
+    preset, top : str
+        Where it is.
+    command : str
+        What Yosys did.
+    verdict : str
+        What became of it; ``killed``, ``equivalent`` or why it is neither.
+    """
+
+    preset: str
+    top: str
+    command: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row that a benchmark printed."""
+
+    name: str
+    unit: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What ``sptc prove`` said of a property of some datapaths.
+
+    Attributes
+    ----------
+    name : str
+        The property, and the widths it was proved for.
+    result : str
+        ``proved``, or what else.
+    seconds : float
+        How long it took.
+    problem : str
+        What is known of one that is not proved.
+    """
+
+    name: str
+    result: str
+    seconds: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Area:
+    """What ``sptc area`` measured of a datapath.
+
+    Attributes
+    ----------
+    name : str
+        Of the datapath.
+    units : dict of str to str
+        What is measured, and in what.
+    parts : dict of str to dict
+        For each part the amounts by these names.
+    sparsity : dict of str to float
+        Per cent that sparsity adds to the unit.
+    """
+
+    name: str
+    units: dict[str, str]
+    parts: dict[str, dict[str, float]]
+    sparsity: dict[str, float]
+
+
+@dataclass
+class Findings:
+    """All that was found.
+
+    Attributes
+    ----------
+    folder : Path
+        Where.
+    cases : list of Case
+        Tests of every kind but proofs.
+    seeds : set of str
+        Seeds that files name.
+    coverage, code : Coverage, CodeCoverage
+        Merged of all files.
+    faults : dict of (str, str, int) to Fault
+        By datapath, top and number.
+    figures : list of Figure
+        Rows of benchmarks.
+    proofs : dict of str to Proof
+        By name.
+    areas : list of Area
+        In the order of the files.
+    read, passed_over : list of (str, str)
+        Files by their names in the folder, with what they were taken for, or why they were not read.
+    """
+
+    folder: Path
+    cases: list[Case] = field(default_factory=list)
+    seeds: set[str] = field(default_factory=set)
+    coverage: Coverage = field(default_factory=Coverage)
+    code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
+    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    areas: list[Area] = field(default_factory=list)
+    read: list[tuple[str, str]] = field(default_factory=list)
+    passed_over: list[tuple[str, str]] = field(default_factory=list)
+    _outcomes: dict[str, list[Case]] = field(default_factory=dict)
+
+    def add(self, path: Path) -> None:
+        """Take up a file, or pass it over and say why."""
+        name = str(path.relative_to(self.folder))
+        try:
+            kind = self._taken(path)
+        except FileError as error:
+            self.passed_over.append((name, str(error).replace(str(path), "it")))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            self.passed_over.append((name, "it is damaged"))
+        else:
+            (self.read if kind else self.passed_over).append((name, kind or "of no kind that is read"))
+
+    def _taken(self, path: Path) -> str:
+        """Take up a file and return what it is; nothing of one that is of no known kind."""
+        if CodeCoverage.is_one(path):
+            self.code = self.code.merge(CodeCoverage.read(path))
+            return "coverage that Verilator counted"
+        data = read_bytes(path, _LARGEST)
+        begin = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
+        if begin.startswith(b"<"):
+            return self._take_suites(read_suites(data, path))
+        if not begin.startswith((b"{", b"[")):
+            return ""
+        first, _, rest = data.partition(b"\n")
+        if rest.lstrip().startswith(b"[{") and b'"faults"' in first:
+            return self._take_faults(rest)
+        return self._take_json(parse_json(data, str(path)), path)
+
+    def _take_json(self, content: Any, path: Path) -> str:
+        if isinstance(content, list):
+            if not content or not all(isinstance(row, dict) and row.keys() >= _FIGURE for row in content):
+                return ""
+            self.figures += [Figure(_text(row["name"]), _text(row["unit"]), _number(row["value"])) for row in content]
+            return "figures of a benchmark"
+        for keys, take, kind in self._kinds():
+            if keys <= content.keys():
+                take(content, path)
+                return kind
+        return ""
+
+    def _kinds(self) -> Iterator[tuple[set[str], Callable[[dict[str, Any], Path], None], str]]:
+        """Yield the keys that an object of each kind has, what takes it up, and its name."""
+        yield {"kind", "groups"}, self._take_coverage, "functional coverage"
+        yield {"proofs", "proved", "failed"}, self._take_proofs, "proofs"
+        yield {"configuration", "unit", "units", "array"}, self._take_area, "area"
+        yield {"seed", "pairs", "total"}, self._take_campaign, "a campaign"
+        yield {"file", "passed", "failed", "skipped", "seconds", "seed"}, self._take_outcome, "results of a test file"
+
+    def _take_suites(self, suites: list[Suite]) -> str:
+        for suite in suites:
+            self.seeds.update(suite.seeds)
+            if suite.name != _PROOFS:
+                self.cases += suite.cases
+                continue
+            for case in suite.cases:
+                name = f"{case.group.removeprefix('sptc.prove.')}.{case.name}"
+                self._prove(Proof(name, "not proved" if case.failure else "proved", case.seconds, case.failure or ""))
+        return "JUnit XML"
+
+    def _take_coverage(self, content: dict[str, Any], path: Path) -> None:
+        self.coverage = self.coverage.merge(Coverage.read(path))
+
+    def _take_proofs(self, content: dict[str, Any], path: Path) -> None:
+        for proof in [_proof(row) for row in content["proofs"]]:
+            self._prove(proof)
+
+    def _prove(self, proof: Proof) -> None:
+        """Enter a proof; of two of one name, the one that failed stands."""
+        if proof.name not in self.proofs or not self.proofs[proof.name].problem:
+            self.proofs[proof.name] = proof
+
+    def _take_area(self, content: dict[str, Any], path: Path) -> None:
+        units = {_text(name): _text(unit) for name, unit in content["units"].items()}
+        array, warp = content["array"] or {}, content["warp"] or {}
+        parts = {
+            "unit": content["unit"],
+            "unit, full adders": content["unit_with_full_adders"],
+            "dense unit": content["dense_unit"],
+            "dense unit, full adders": content["dense_unit_with_full_adders"],
+            "array": array.get("sum"),
+            "warp": warp.get("sum"),
+        }
+        known = {
+            part: {name: _number(amounts[name]) for name in units if amounts.get(name) is not None}
+            for part, amounts in parts.items()
+            if amounts
+        }
+        sparsity = {_text(name): _number(value) for name, value in (content["sparsity_percent"] or {}).items()}
+        self.areas.append(Area(_text(content["configuration"]["name"]), units, known, sparsity))
+
+    def _take_campaign(self, content: dict[str, Any], path: Path) -> None:
+        """Take the seed; the results are in the JUnit XML."""
+        self.seeds.add(str(_number(content["seed"])))
+
+    def _take_outcome(self, content: dict[str, Any], path: Path) -> None:
+        group = _text(content["file"]).removesuffix(".py").replace("/", ".")
+        seconds, passed, seed = (_number(content[name]) for name in ("seconds", "passed", "seed"))
+        if not 0 <= passed <= _MOST_TESTS:
+            raise ValueError("no number of tests")
+        cases = [Case(group, f"test {number}", seconds / passed) for number in range(int(passed))]
+        cases += [Case(group, _text(name), failure="") for name in content["failed"]]
+        cases += [Case(group, name, skipped=_text(reason)) for name, reason in content["skipped"].items()]
+        self._outcomes[group] = cases
+        self.seeds.add(str(seed))
+
+    def settle(self) -> None:
+        """Take what outcomes of test files say beyond JUnit XML: all where there is none, and that a process failed."""
+        known = {case.group for case in self.cases}
+        broken = {case.group for case in self.cases if case.failure is not None}
+        for group, cases in self._outcomes.items():
+            if group not in broken:
+                self.cases += [case for case in cases if case.failure is not None or group not in known]
+
+    def _take_faults(self, lines: bytes) -> str:
+        """Take the outcomes behind the first line; a fault stands again when more is known of it."""
+        found = {}
+        for line in lines.splitlines():
+            if line.rstrip().endswith(b"]"):  # the last may be cut short
+                for row in json.loads(line):
+                    preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
+                    found[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
+        self.faults |= found
+        return "faults"
+
+
+def read_findings(folder: Path) -> Findings:
+    """Read a folder and those below it.
+
+    Parameters
+    ----------
+    folder : Path
+        What ``make regression`` leaves, or any with such files.
+
+    Raises
+    ------
+    FileError
+        It is no folder, cannot be listed, or holds nothing that a report could be made of.
+    """
+    found = Findings(folder)
+
+    def refuse(error: OSError) -> None:
+        if error.filename == str(folder):
+            raise FileError(f"{folder} cannot be read ({error.strerror})") from None
+        found.passed_over.append(
+            (str(Path(error.filename).relative_to(folder)), f"it cannot be read ({error.strerror})")
+        )
+
+    try:
+        paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
+    except ValueError as error:  # a name that no folder can have
+        raise FileError(f"{folder} cannot be read ({error})") from None
+    for path in sorted(paths):
+        found.add(path)
+    found.settle()
+    if not found.read:
+        raise FileError(f"{folder} holds no file that a report could be made of, of {len(paths)} that lie there")
+    return found
+
+
+def _proof(row: dict[str, Any]) -> Proof:
+    result = _text(row["result"])
+    values = [f"{name} = {value}" for cycle in row["counterexample"] for name, value in cycle.items()]
+    problem = "" if result == "proved" else "\n".join([_text(row["statement"]), *values])
+    return Proof(f"{_text(row['property'])} {_text(row['parameters'])}", result, _number(row["seconds"]), problem)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected text")
+    return value
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < float("inf"):
+        raise TypeError("expected a number")
+    return value
