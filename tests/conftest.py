@@ -1,5 +1,6 @@
 """Seeds for random tests: one a run, printed, with the command that repeats a failure; and files that many read."""
 
+import importlib
 import re
 import secrets
 import signal
@@ -17,18 +18,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
 import planting  # before anything of the package: it plants the fault that SPTC_PLANT names
 from numpy.typing import NDArray
-from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
-from sptc.isa.instructions import parse
-from sptc.isa.memory import encode_descriptor
-from sptc.isa.tcgen05 import instructions_of, parse_opcode
-from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
-from sptc.verify.register_file import RegisterFile
-from sptc.verify.tensor_memory_file import TensorMemoryFile
+
+# What is of the package is imported where it is used: tests/dependencies.py asks which fixtures a test depends on.
+
+
+#: Modules that the package loads by itself.
+_LOADED: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
     parser.addoption("--waves", type=Path, default=None, metavar="FOLDER", help="write the waves of the benches there")
+    parser.addoption("--rooms", default=None, metavar="ROOMS", help="fail if a module of another room was loaded")
     parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings from there")
 
 
@@ -38,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("quick", max_examples=25)
     hypothesis.settings.register_profile("regression", max_examples=150)
     hypothesis.settings.load_profile("quick" if "not regression" in config.getoption("markexpr") else "regression")
+    if config.getoption("--rooms") is not None:
+        importlib.import_module("sptc")
+        _LOADED.update(sys.modules)
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**31)
 
@@ -61,6 +65,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     planted = [f"planted: {planting.NAME}"] if planting.NAME else []
     return [f"random tests use --seed {config.getoption('--seed')}", *planted]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hold what was loaded, but for what the package itself loads, against what a test is said to depend on."""
+    if (said := session.config.getoption("--rooms")) is None:
+        return
+    from sptc.tests.dependencies import rooms_of_modules
+
+    if strangers := rooms_of_modules(sys.modules.keys() - _LOADED) - {*said.split(",")}:
+        print(f"\nrooms that tests/dependencies.py does not know of: {', '.join(sorted(strangers))}")
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +127,7 @@ def liberty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, RegisterFile]]:
+def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
     """Read the complete recordings, from which those that ship are drawn: each set, and its name.
 
     Archives hold SET|SELECTOR|DISTRIBUTION|OPERAND, and a table in a README.md says which instruction a SET is.
@@ -123,7 +138,10 @@ def recorded_sets(request: pytest.FixtureRequest) -> Iterator[tuple[str, Registe
     return _recorded_sets(folder)
 
 
-def _recorded_sets(folder: Path) -> Iterator[tuple[str, RegisterFile]]:
+def _recorded_sets(folder: Path) -> Iterator[tuple[str, Any]]:
+    from sptc.isa.instructions import parse
+    from sptc.verify.register_file import RegisterFile
+
     table = (folder / "README.md").read_text(encoding="utf-8")
     texts = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", table, re.MULTILINE))
     for path in sorted(folder.glob("*.npz")):
@@ -155,7 +173,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     return report
 
 
-def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **wanted: object) -> TensorMemoryFile:
+def _tensor_memory_file(text: str, rng: np.random.Generator, cases: int = 3, **wanted: object) -> Any:
+    from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+    from sptc.isa.memory import encode_descriptor
+    from sptc.isa.tcgen05 import instructions_of, parse_opcode
+    from sptc.isa.tensor_memory import layout_for, metadata_map, scale_map
+    from sptc.verify.tensor_memory_file import TensorMemoryFile
+
     opcode = parse_opcode(text)
     wanted = {"m": max(opcode.rows), "n": 64 if opcode.weight_stationary else 16, **wanted}
     i = next(

@@ -1,0 +1,148 @@
+"""What a test file depends on: rooms of the house, by what it and its helpers import, and a digest of all that.
+
+A room is taken whole, with every room that its files import, and with files that are no Python: so a test is run again
+when anything changes that it could reach. One that starts processes could reach them all.
+"""
+
+import ast
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from sptc.tests import test_house
+from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, module_name
+
+__all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
+
+TESTS = ROOT / "tests"
+#: Words of a test that starts a program of its own: it could import anything.
+_STARTS_PROGRAMS = ("subprocess", "sys.executable")
+#: Words of one that reads what stands in no room.
+_READS_FILES = ("README", "pyproject", "docs/", "fusesoc", "benchmarks", "action.yml", "Makefile")
+#: The room whose functions the root exports.
+_FRONT_DOOR = "api"
+#: What stands in no room: texts, scripts, benchmarks.
+_OUTSIDE = "outside"
+#: Folders of data, by the room whose files read them.
+_DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
+#: Every room, and what stands in none.
+EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
+imports_of = cache(test_house.imports_of)
+#: Files that decide what is installed, or how tests run.
+_ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencies.py", "errors.py", "__init__.py")
+
+
+def needs(file: Path) -> frozenset[str]:
+    """Return the rooms that a test file could reach, and what stands outside of any if it could reach that.
+
+    Parameters
+    ----------
+    file : Path
+        A test.
+    """
+    texts = [path.read_text(encoding="utf-8") for path in modules(file)]
+    if file.parent == TESTS or any(word in text for text in texts for word in _READS_FILES):
+        return EVERYTHING
+    if any(word in text for text in texts for word in _STARTS_PROGRAMS):
+        return EVERYTHING - {_OUTSIDE}
+    names = [name for path in modules(file) for name in imports_of(path)]
+    names += _of_fixtures(texts)
+    return frozenset({room for name in names if _is_ours(name) for room in _reached(_room(name))})
+
+
+def digest_of(file: Path) -> str:
+    """Return a digest of all that a test file could reach."""
+    found = hashlib.sha256()
+    for path in sorted({*modules(file), *_files(needs(file), file)}):
+        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        status = path.stat()
+        found.update(_content(path, status.st_mtime_ns, status.st_size))
+    return found.hexdigest()[:16]
+
+
+def modules(file: Path) -> list[Path]:
+    """Return a test file, the set-up of its folder, and the helpers among the tests that these import."""
+    found, waiting = set(), {file, *file.parent.glob("conftest.py")} - {TESTS / "conftest.py"}
+    while waiting:
+        path = waiting.pop()
+        found.add(path)
+        for name in imports_of(path):
+            parts = name.split(".")
+            if parts[:2] == ["sptc", "tests"]:
+                waiting |= {helper for helper in _helpers(parts[2:]) if helper not in found}
+    return sorted(found)
+
+
+def _helpers(parts: list[str]) -> Iterator[Path]:
+    """Yield the files of a module among the tests, whose last part may be one of its names."""
+    for place in (TESTS.joinpath(*parts), TESTS.joinpath(*parts[:-1])):
+        yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists())
+
+
+def _room(name: str) -> str:
+    """Return the room of a name: of what the root exports that where it comes from, of errors and the version none."""
+    room = charged(name)
+    if room in MAY_IMPORT and room:
+        return room
+    return "" if name.split(".")[1:2] in (["errors"], ["__version__"]) else _FRONT_DOOR
+
+
+def _is_ours(name: str) -> bool:
+    return name.split(".")[0] == "sptc" and not name.startswith("sptc.tests")
+
+
+def _of_fixtures(texts: Iterable[str]) -> list[str]:
+    """Return what is imported by the set-up of all tests, and by those of its fixtures that a test names."""
+    text = (TESTS / "conftest.py").read_text(encoding="utf-8")
+    kept = [
+        node
+        for node in ast.parse(text).body
+        if not isinstance(node, ast.FunctionDef) or any(node.name.lstrip("_") in of_test for of_test in texts)
+    ]
+    return [name for node in kept for name in imports(ast.unparse(node), "sptc.tests.conftest", is_package=False)]
+
+
+@cache
+def _reached(room: str) -> frozenset[str]:
+    """Return a room and all that its files import, and theirs."""
+    found, waiting = set(), {room}
+    while waiting:
+        room = waiting.pop()
+        found.add(room)
+        # Whoever imports an error or the version loads the package, but depends on nothing that it loads.
+        names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
+        waiting |= {_room(name) for name in names} - found
+    return frozenset(found)
+
+
+def _files(rooms: frozenset[str], file: Path) -> Iterator[Path]:
+    """Yield the files of rooms, and those beside a test that are no tests."""
+    yield from (ROOT / name for name in _ALWAYS)
+    yield from (path for path in _below(file.parent) if file.parent != TESTS and not path.name.startswith("test_"))
+    for room in rooms - {_OUTSIDE, ""}:
+        for name in (room, *_DATA.get(room, ())):
+            yield from _below(ROOT / name)
+    if _OUTSIDE in rooms:
+        yield from _below(ROOT)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield every file in a folder and its folders."""
+    for place, names, files in os.walk(folder):
+        names[:] = sorted(n for n in names if not n.startswith(".") and n not in ("build", "dist", "__pycache__"))
+        names[:] = [name for name in names if not name.endswith(".egg-info")]
+        yield from (Path(place) / name for name in sorted(files) if not name.startswith("."))
+
+
+@cache
+def _content(path: Path, changed: int, size: int) -> bytes:
+    """Return the digest of a file as it is since it was last changed."""
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def rooms_of_modules(names: Iterable[str]) -> frozenset[str]:
+    """Return the rooms of modules of the package, as of those that a process has imported; the root is none."""
+    files = {module_name(path) for room in MAY_IMPORT if room for path in files_of(room)}
+    return frozenset(charged(f"{name}.x") for name in names if name in files)

@@ -1,0 +1,60 @@
+"""What tests depend on: whatever they could reach, and no more than that where it is a long way."""
+
+import subprocess
+import sys
+
+import pytest
+from sptc.tests import dependencies
+from sptc.tests.dependencies import EVERYTHING, digest_of, needs, rooms_of_modules
+from sptc.tests.test_house import MAY_IMPORT, ROOT
+
+TESTS = ROOT / "tests"
+
+
+@pytest.mark.parametrize(
+    ("file", "rooms"),
+    [
+        ("formal/test_proofs.py", "formal infra isa rtl rtl/cells"),
+        ("infra/test_yosys.py", "infra"),
+        ("isa/test_numerics.py", "isa"),
+        ("tensors/test_sparsify.py", "golden infra isa tensors"),
+        # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
+        ("hostile/test_api.py", "api golden gpu infra isa native rtl rtl/cells sim/engine"),
+        ("rtl/test_select.py", "infra isa rtl rtl/cells sim/engine"),
+        ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
+    ],
+)
+def test_rooms(file: str, rooms: str) -> None:
+    assert needs(TESTS / file) - {""} == {*rooms.split()}
+
+
+def test_what_starts_programs_depends_on_all_rooms() -> None:
+    assert needs(TESTS / "hostile" / "test_kills.py") == EVERYTHING - {"outside"}
+    assert needs(TESTS / "test_house.py") == needs(TESTS / "cli" / "test_instructions.py") == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [("cli/main.py", True), ("README.md", True), ("infra/yosys.py", False), ("pyproject.toml", False)],
+)
+def test_a_digest_follows_what_is_needed(changed: str, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = TESTS / "infra" / "test_yosys.py", dependencies._content
+    before = digest_of(file)
+    assert digest_of(file) == before
+    monkeypatch.setattr(
+        dependencies, "_content", lambda path, *at: b"other" if path == ROOT / changed else read(path, *at)
+    )
+    assert (digest_of(file) == before) == same
+
+
+def test_rooms_that_were_loaded() -> None:
+    assert rooms_of_modules(["sptc", "sptc.isa.formats", "sptc.sim.engine.steps", "numpy"]) == {"isa", "sim/engine"}
+
+
+@pytest.mark.parametrize(("rooms", "said"), [("infra", ""), ("isa", "does not know of: infra")])
+def test_a_room_that_is_not_known_of_fails_a_run(rooms: str, said: str) -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rooms={rooms}"]
+    command = [*words, "tests/infra/test_journal.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert bool(done.returncode) == bool(said), done.stdout + done.stderr
+    assert said in done.stdout
