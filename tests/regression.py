@@ -52,7 +52,7 @@ class Outcome:
     seed : int
         Seed of its random tests.
     sources : str
-        Digest of all that it depends on.
+        What :func:`stamp` returned.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Outcome:
 
 def run(file: str, seed: int, options: list[str]) -> Outcome:
     """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
-    digest = digest_of(ROOT / file)
+    sources = stamp(file, options)
     name = file.replace("/", "-").removesuffix(".py")
     report, log, failed = (RESULTS / f"{name}.{kind}" for kind in ("xml", "log", "failed"))
     for path in (report, failed):
@@ -88,7 +88,7 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
         done = subprocess.run(
             [*command, "--seed", str(seed), *options, file], cwd=ROOT, stdout=output, stderr=output, check=False
         )
-    outcome = Outcome(file, 0, [], {}, time.monotonic() - begun, seed, digest)
+    outcome = Outcome(file, 0, [], {}, time.monotonic() - begun, seed, sources)
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         test = f"{case.get('classname')}::{case.get('name')}"
         if (skipped := case.find("skipped")) is not None:
@@ -99,7 +99,7 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
             outcome.passed += 1
     if (done.returncode not in (0, 5) or not report.exists()) and not outcome.failed:
         outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
-    if not outcome.failed and digest_of(ROOT / file) != digest:
+    if not outcome.failed and stamp(file, options) != sources:
         outcome.failed.append(f"{file}: what it depends on was changed while it ran")
     part = RESULTS / f"{name}.part"
     part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
@@ -107,12 +107,16 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
     return outcome
 
 
-def kept() -> Iterator[Outcome]:
+def stamp(file: str, options: list[str]) -> str:
+    """Return what decides the outcome of a test file, as one word."""
+    return " ".join([digest_of(ROOT / file), *options])
+
+
+def kept(options: list[str]) -> Iterator[Outcome]:
     """Yield what passed in an earlier run, of the files whose tests depend on nothing that has changed since."""
     for path in sorted(RESULTS.glob("*.json")):
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
-        file = ROOT / outcome.file
-        if file.exists() and digest_of(file) == outcome.sources:
+        if (ROOT / outcome.file).exists() and stamp(outcome.file, options) == outcome.sources:
             yield outcome
         else:
             path.unlink()
@@ -164,7 +168,7 @@ def main() -> int:
     if chosen.again:
         for path in RESULTS.glob("*.json"):
             path.unlink()
-    outcomes = [outcome for outcome in kept() if outcome.file in files]
+    outcomes = [outcome for outcome in kept(chosen.options) if outcome.file in files]
     seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
     left = [file for file in files if file not in {outcome.file for outcome in outcomes}]
     left.sort(key=lambda file: seconds.get(file, float("inf")), reverse=True)
