@@ -155,7 +155,11 @@ def load(path: str | Path) -> Archive:
         It is missing, unreadable or truncated.
     """
     path = Path(path)
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError:  # its name is longer than any file's
+        exists = False
+    if not exists:
         raise FileError(f"{path} does not exist")
     with opened(path, _REFUSAL) as file:
         if file.read(6) == _ARRAY_MAGIC:

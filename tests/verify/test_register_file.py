@@ -309,3 +309,8 @@ def test_a_damaged_file(landmark: bytes, offset: int, bits: int, tmp_path: Path,
     octets[octets.index(landmark) + offset] ^= bits
     (tmp_path / "damaged.npz").write_bytes(octets)
     assert "not a readable .npz register file" in refusal_of_closed(tmp_path / "damaged.npz")
+
+
+def test_a_name_that_no_file_can_have() -> None:
+    with pytest.raises(sptc.FileError, match="^x+ does not exist$"):
+        read("x" * 300)
