@@ -11,6 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import Error, FileError
+from ..formal.costs import LEFT_OUT, NOT_THERE, ONLY_OF_TINY, expected_seconds, is_quick
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import processes, seconds
@@ -35,11 +36,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "break it are printed and, with --trace, written as waves.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="properties or topics (default: all; see --list)")
-    parser.add_argument("--list", action="store_true", help="print what there is to prove, and prove nothing")
+    parser.add_argument("--list", action="store_true", help="print what there is to prove, and what it takes")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"only what takes seconds, and only of {' and '.join(_QUICK)} unless datapaths are named",
+        help=f"only what takes seconds, and only of {' and '.join(_QUICK)} unless datapaths are named; nothing of "
+        f"{', '.join(LEFT_OUT)}, of {', '.join(ONLY_OF_TINY)} only what is asked of tiny, "
+        f"and {', '.join(NOT_THERE)} are of neither; some 140 s of work",
     )
     parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument(
@@ -60,18 +63,17 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..formal.catalogue import chosen
     from ..formal.properties import Case, cases
-    from ..formal.report import Table, as_dict, counterexample, write_trace
+    from ..formal.report import Table, as_dict, counterexample, listed, listed_as_dict, write_trace
 
     properties = chosen(options.names)
     if options.list:
-        found = {item.name: item.statement for item in properties}
-        print(json.dumps(found, indent=1) if options.json else "\n".join(f"{n}\n    {s}" for n, s in found.items()))
+        print(json.dumps(listed_as_dict(properties), indent=1) if options.json else listed(properties))
         return 0
     check_reports(options)
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
     wanted: list[Case] = cases(properties, configs)
     if options.quick:
-        wanted = [case for case in wanted if not case.subject.slow]
+        wanted = [case for case in wanted if is_quick(case)]
     if not wanted:
         raise Error("there is nothing to prove: no such datapath has what these properties speak of")
     if options.trace:
@@ -120,7 +122,7 @@ def _settled(wanted: list[Any], jobs: int, limit: float) -> Generator[Any, None,
     """Yield the outcomes as they come, what takes longest begun first."""
     from ..formal.proof import settle
 
-    waiting = sorted(wanted, key=lambda case: not case.subject.slow)
+    waiting = sorted(wanted, key=expected_seconds, reverse=True)
     with local_pool(jobs) as pool, tqdm(total=len(wanted), unit="proof", disable=None, leave=False) as bar:
         while waiting or pool.busy:
             while waiting and pool.accepts:

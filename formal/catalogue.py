@@ -1,6 +1,6 @@
 """Every property, in the order that data meets the hardware."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 from ..errors import Error
@@ -44,7 +44,7 @@ PROPERTIES: tuple[Property, ...] = tuple(
 )
 
 
-def chosen(words: Sequence[str]) -> Iterable[Property]:
+def chosen(words: Sequence[str]) -> list[Property]:
     """Return the properties of some names or topics; all without any.
 
     Raises

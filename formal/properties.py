@@ -39,8 +39,6 @@ class Property:
         What decides it; for what has registers always reachability.
     cycles : callable
         Returns, given the parameters, in how many cycles what has registers must reach its covers.
-    slow : bool
-        It takes more than seconds.
     """
 
     name: str
@@ -49,7 +47,6 @@ class Property:
     parameters: Callable[[CoreConfig], Iterable[Parameters]]
     engine: Engine
     cycles: Callable[..., int]
-    slow: bool
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
         """Travel to other processes by name; what builds it brings its module along."""
@@ -124,14 +121,12 @@ class Topic(list[Property]):
         parameters: Callable[[CoreConfig], Iterable[Parameters]],
         engine: Engine = Engine.SOLVER,
         cycles: Callable[..., int] = lambda *_: 1,
-        *,
-        slow: bool = False,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Enter a function that builds a harness; its docstring is the statement."""
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
             statement = " ".join((build.__doc__ or "").split())
-            item = Property(f"{self.name}.{name}", statement, build, parameters, engine, cycles, slow)
+            item = Property(f"{self.name}.{name}", statement, build, parameters, engine, cycles)
             _ENTERED[item.name] = item
             self.append(item)
             return build

@@ -2,17 +2,19 @@
 
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vcd import VCDWriter
 
 from ..infra.files import whole_file
+from .costs import COSTS, MEASURED
 from .model import Trace
 from .proof import Outcome
-from .properties import Case, Engine
+from .properties import Case, Engine, Property
 
-__all__ = ["Table", "as_dict", "counterexample", "write_trace"]
+__all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "write_trace"]
 
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
@@ -99,6 +101,23 @@ def counterexample(outcome: Outcome) -> str:
         if len(outcome.values) - cycle <= _SHOWN_CYCLES:
             lines.append(f"  cycle {cycle}: {words}" if len(outcome.values) > 1 else f"  {words}")
     return "\n".join(lines)
+
+
+def listed(properties: Sequence[Property]) -> str:
+    """Return what there is to prove, and what it takes."""
+    lines = []
+    for item in properties:
+        cost = COSTS.get(item.name)
+        lines += [item.name, f"    {item.statement}", *([f"    {cost}"] if cost else [])]
+    return "\n".join([*lines, "", f"Seconds as measured {MEASURED}."])
+
+
+def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
+    """Return the same as plain values, by name."""
+    return {
+        item.name: {"statement": item.statement, "seconds": asdict(COSTS[item.name]) if item.name in COSTS else None}
+        for item in properties
+    }
 
 
 def write_trace(trace: Trace, path: Path) -> None:

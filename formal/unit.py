@@ -145,7 +145,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     Rounded(h, total, largest - config.alignment_bits, operands.output, accumulator, ~special).nearest()
 
 
-@UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)], slow=True)
+@UNIT.property("integers", lambda config: [(_reduced(config, "s8", "u8"),)])
 def _integer_step(h: Harness, config: CoreConfig) -> None:
     """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
 

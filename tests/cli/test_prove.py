@@ -116,7 +116,7 @@ def test_what_a_datapath_lacks_is_not_asked(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--list", "metadata", "warp.order") == 0
-    names = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    names = re.findall(r"^\w+\.\w+$", capsys.readouterr().out, re.MULTILINE)
     assert names == ["metadata.legal", "metadata.selects", "metadata.exchange", "metadata.chunk", "warp.order"]
     assert exit_status("--list", "--json") == 0
     assert json.loads(capsys.readouterr().out).keys() == {item.name for item in catalogue.PROPERTIES}

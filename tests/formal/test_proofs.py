@@ -15,6 +15,7 @@ LONG = (
     "fetch.panel",
     "tensor_memory.registers",
     "unit.floats",
+    "unit.integers",
     "validity.warp",
     "validity.wgmma",
     "warp.order",
@@ -32,9 +33,7 @@ SCALES = ("warp.operands", "4x4x32 B scale_a")
 QUICK = [
     case
     for case in cases(PROPERTIES, [PRESETS["tiny"]])
-    if not case.subject.slow
-    and case.subject.name not in LONG
-    and case.described in SAMPLED.get(case.subject.name, (case.described,))
+    if case.subject.name not in LONG and case.described in SAMPLED.get(case.subject.name, (case.described,))
 ] + [case for case in cases(PROPERTIES, [PRESETS["blackwell"]]) if (case.subject.name, case.described) == SCALES]
 PROVED = {(case.subject.name, case.parameters) for case in QUICK}
 SECONDS = 400.0
