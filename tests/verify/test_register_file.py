@@ -312,5 +312,5 @@ def test_a_damaged_file(landmark: bytes, offset: int, bits: int, tmp_path: Path,
 
 
 def test_a_name_that_no_file_can_have() -> None:
-    with pytest.raises(sptc.FileError, match="^x+ does not exist$"):
+    with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
         read("x" * 300)
