@@ -2,9 +2,9 @@
 
 :func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
-shared memory and registers. :func:`gemm` multiplies whole matrices. :func:`evidence` says whether the numerics of an
-instruction are measured or modelled. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input
-raises an :class:`Error`.
+shared memory and registers. :func:`gemm` multiplies whole matrices, and :func:`identify` says how a kernel summed one.
+:func:`evidence` says whether the numerics of an instruction are measured or modelled. :class:`WgmmaSequence` checks the
+order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
 
 from importlib import import_module
@@ -37,6 +37,7 @@ __all__ = [
     "WgmmaSequence",
     "evidence",
     "gemm",
+    "identify",
     "ldmatrix",
     "mma",
     "stmatrix",
@@ -47,12 +48,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .gemm.identify import identify as identify
     from .gemm.multiply import gemm as gemm
     from .tensors.compressed import Compressed as Compressed
 
 #: What is imported when it is first asked for: most who import the package multiply no matrices. The package `gemm` is
 #: called as the function that it holds.
-_LATER = {"gemm": (".gemm", ""), "Compressed": (".tensors.compressed", "Compressed")}
+_LATER = {
+    "gemm": (".gemm", ""),
+    "identify": (".gemm.identify", "identify"),
+    "Compressed": (".tensors.compressed", "Compressed"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from . import (
     gemm,
     gpu,
     hardware,
+    identify,
     instructions,
     native,
     prove,
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep.add_parser(commands)
     compress.add_parser(commands)
     gemm.add_parser(commands)
+    identify.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)
     timing.add_parser(commands)

@@ -24,7 +24,7 @@ from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes, encode
 from ..tensors.files import named_dtype
 
-__all__ = ["RESULTS", "Epilogue", "result_dtype", "rounded_values", "to_codes"]
+__all__ = ["RESULTS", "Epilogue", "check_shape", "result_dtype", "rounded_values", "to_codes"]
 
 #: numpy's or ml_dtypes' type of each result.
 RESULTS = {
@@ -71,6 +71,12 @@ class Epilogue:
         arrays = (self.scale_a, self.scale_b, self.c, self.bias)
         return all(array is None for array in arrays) and self.alpha == 1 and not self.relu
 
+    def check(self, shape: tuple[int, int]) -> None:
+        """Raise unless every array is of the shape of a product, or broadcasts to it."""
+        for name in ("scale_a", "scale_b", "c", "bias"):
+            if (array := getattr(self, name)) is not None:
+                check_shape(name, array, shape)
+
     def mapped(self, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> "Epilogue":
         """Return one whose arrays are changed."""
         scale_a, scale_b, c, bias = (
@@ -103,6 +109,22 @@ class Epilogue:
             if self.bias is not None:
                 found = found + self.bias
             return np.where(found < 0, np.float32(0), found) if self.relu else found
+
+
+def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
+    """Raise unless an array is of the shape of a product, or broadcasts to it.
+
+    Raises
+    ------
+    OperandError
+        It does not.
+    """
+    try:
+        fits = np.broadcast_shapes(array.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
 
 
 def _fused(x: NDArray[np.float32], y: np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:

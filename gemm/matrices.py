@@ -7,23 +7,26 @@ whose low bits the hardware drops). Everything else holds numbers, which are rou
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OperandError
+from ..errors import FileError, OperandError
 from ..golden.registers import CONTAINERS
 from ..golden.select import kept_rows
+from ..infra.reading import read_array
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..tensors.blocks import in_float64
+from ..tensors.checkpoints import read_compressed
 from ..tensors.compressed import Compressed, check_nibbles
-from ..tensors.files import named_dtype
+from ..tensors.files import named_dtype, open_tensors
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
 
-__all__ = ["Factors", "Sparse", "as_array", "dense_codes", "factors", "own_format", "sparse_codes"]
+__all__ = ["Factors", "Sparse", "as_array", "dense_codes", "factors", "own_format", "read_factor", "sparse_codes"]
 
 #: Format of each type of numpy and ``ml_dtypes`` that is one.
 _FORMAT_OF = {
@@ -320,3 +323,28 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
+
+
+def read_factor(path: Path) -> NDArray | Compressed:
+    """Read an array from a file, of any number of axes, or what ``sptc compress`` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npy`` file, whose elements may be raw bytes, or a file with one tensor.
+
+    Raises
+    ------
+    FileError
+        It cannot be read, or holds no such array.
+    """
+    if path.suffix == ".npy":
+        found = read_array(path, "is no whole .npy file")
+    else:
+        file = open_tensors(path)
+        if "software_format" in file.metadata:
+            return read_compressed(path, file.metadata["software_format"]).compressed
+        found = file.get(file.only())
+    if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
+        raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
+    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))

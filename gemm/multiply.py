@@ -14,7 +14,7 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from .choice import instructions_for
-from .epilogue import Epilogue, result_dtype
+from .epilogue import Epilogue, check_shape, result_dtype
 from .matrices import as_array, dense_codes, factors, own_format, sparse_codes
 from .sums import check_result, product
 from .ways import Way
@@ -224,10 +224,9 @@ def _one(
     sparse = sparse_codes(names[0], left, i, prune=prune, nan=nan)
     of_both = factors(sparse, dense_codes(names[1], right, i.b, nan), i)
     shape = of_both.shape[::-1] if way.swapped else of_both.shape
-    for name in ("c", "bias", "scale_a", "scale_b"):
-        _check_addend(name, getattr(epilogue, name), shape)
+    epilogue.check(shape)
     if start is not None:
-        _check_addend("c", start, shape)
+        check_shape("c", start, shape)
         start = np.broadcast_to(_accumulator(start, i), shape)
     if way.swapped:
         start = None if start is None else start.T
@@ -239,17 +238,6 @@ def _one(
 def _transposed(factor: Any) -> Any:
     """Return the transpose of a dense factor; a compressed one is compressed along K, whichever it is."""
     return factor if isinstance(factor, Compressed) else factor.T
-
-
-def _check_addend(name: str, array: NDArray | None, shape: tuple[int, int]) -> None:
-    if array is None:
-        return
-    try:
-        fits = np.broadcast_shapes(array.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
 
 
 def _accumulator(c: NDArray, i: Instruction) -> NDArray:
