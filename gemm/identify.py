@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..errors import OperandError
 from ..golden.registers import CONTAINERS
+from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed, SparsityError
@@ -18,7 +19,7 @@ from .candidates import Expressions, any_order, candidates
 from .choice import fastest, instructions_for
 from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
 from .matrices import Factors, Sparse, as_array, dense_codes, factors, sparse_codes
-from .multiply import chosen, epilogue_of
+from .multiply import along_m, chosen, epilogue_of
 from .possible import possible
 from .sums import Chains, blocks, check_result, sums
 from .ways import Way
@@ -261,20 +262,25 @@ def identify(
     if instruction:
         found: Sequence[Instruction] = (chosen(format, instruction, arch),)
     elif format:
-        found = instructions_for(format, arch, dense=dense)
+        chosen(format, None, arch, dense=dense)  # refuses what the target lacks
+        found = instructions_for(format, same_numerics(arch), dense=dense)
     else:
         raise OperandError("name the format of a and b, or an instruction")
+    arch = same_numerics(arch)
     plain = Way(instruction=str(found[0]), arch=arch, result=result)
     check_result(plain)
     left = a if isinstance(a, Compressed) else as_array("a", a)
     right = as_array("b", b)
-    if right.ndim == 1:
+    vector = right.ndim == 1
+    if vector:
         right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
     sparse, codes, swapped = _operands(left, right, found[0], prune, nan)
     shape = (codes.shape[1], len(sparse.codes)) if swapped else (len(sparse.codes), codes.shape[1])
     if wanted.shape != shape:
         raise OperandError(f"y of shape {wanted.shape} is not that of the product, {shape}")
     epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
+    if vector:
+        epilogue = epilogue.mapped(along_m)
     epilogue.check(shape)
     if swapped:
         plain, wanted, epilogue = replace(plain, swapped=True), wanted.T, epilogue.turned(shape)

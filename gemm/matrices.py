@@ -190,7 +190,8 @@ def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
                 f"{name} must hold integers from {low} to {high}, as {fmt.name} is, not {array[row, column]} in row "
                 f"{row}, column {column}"
             )
-    return array
+        return array.astype(np.int32)
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
 def _rounded(numbers: NDArray, fmt: Format, nan: str) -> NDArray:

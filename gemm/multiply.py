@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..api.backends import backend as backend_named
 from ..errors import OperandError
 from ..golden.registers import CONTAINERS
+from ..isa.architectures import require_target, same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
@@ -17,9 +18,12 @@ from .choice import instructions_for
 from .epilogue import Epilogue, check_shape, result_dtype
 from .matrices import as_array, dense_codes, factors, own_format, sparse_codes
 from .sums import check_result, product
-from .ways import Way
+from .ways import Way, instruction_named
 
-__all__ = ["chosen", "epilogue_of", "gemm"]
+__all__ = ["along_m", "chosen", "epilogue_of", "gemm"]
+
+#: Words of a way that leave it one chain along K.
+_PLAIN = (1, "in order", "ascending", 0, False)
 
 #: Words of a way that leave it one chain along K.
 _PLAIN = (1, "in order", "ascending", 0, False)
@@ -78,7 +82,7 @@ def gemm(
     way : Way, optional
         Instead of `instruction`, `arch` and the words of the way, as :func:`sptc.identify` found it.
     alpha, beta, bias, scale_a, scale_b, relu
-        As of :class:`~sptc.gemm.epilogue.Epilogue`; arrays broadcast to (M, N).
+        As of :class:`~sptc.gemm.epilogue.Epilogue`; arrays broadcast to (M, N), or with a vector are of shape (M,).
     prune : bool
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str
@@ -99,17 +103,12 @@ def gemm(
     right = b if isinstance(b, Compressed) else as_array("b", b)
     if way is None:
         fmt = format or (None if instruction else _format_of(left, right))
-        chosen_instruction = chosen(fmt, instruction, arch, accumulate=accumulate)
+        i = chosen(fmt, instruction, arch, accumulate=accumulate)
         way = Way(
-            instruction=str(chosen_instruction), arch=arch, split_k=split_k, order=order, k_order=k_order,
-            promote=promote, swapped=swapped, rounding=rounding,
-            result=result or ("s32" if chosen_instruction.d.is_integer else "f32"),
+            instruction=str(i), arch=same_numerics(arch), split_k=split_k, order=order, k_order=k_order,
+            promote=promote, swapped=swapped, result=result or ("s32" if i.d.is_integer else "f32"), rounding=rounding,
         )  # fmt: skip
-    elif (
-        instruction
-        or accumulate
-        or (split_k, order, k_order, promote, swapped) != (1, "in order", "ascending", 0, False)
-    ):
+    elif instruction or accumulate or (split_k, order, k_order, promote, swapped) != _PLAIN:
         raise OperandError("a way says how it is summed: give no other word for it")
     elif result and result != way.result:
         way = replace(way, result=result)
@@ -123,6 +122,8 @@ def gemm(
     epilogue = epilogue_of(
         alpha=alpha, beta=beta, c=None if beta is None else c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu
     )
+    if vector:
+        epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
     computes, found = backend_named(backend), []
     for one, other in _each(left, right, shape):
         found.append(_one(one, other, way, computes, epilogue, start, prune, nan))
@@ -136,8 +137,11 @@ def chosen(
     """Return the instruction that a caller asks for, by its text or by what it is for."""
     if instruction is None:
         assert fmt
-        return instructions_for(fmt, arch, dense=dense, accumulate=accumulate)[0]
-    i = Way(instruction=instruction, arch=arch).parsed
+        i = instructions_for(fmt, same_numerics(arch), dense=dense, accumulate=accumulate)[0]
+        require_target(i, arch)
+        return i
+    i = instruction_named(instruction, same_numerics(arch))
+    require_target(i, arch)
     if fmt and fmt not in (i.a.name, i.b.name):
         raise OperandError(f"{i} multiplies {i.a.name} with {i.b.name}, not {fmt}")
     if accumulate and accumulate != i.d.name:
@@ -173,11 +177,17 @@ def epilogue_of(
     return Epilogue(alpha=alpha, beta=1.0 if beta is None else beta, relu=relu, **arrays)
 
 
+def along_m(addend: NDArray) -> NDArray:
+    """Return what is added to a product with a vector, of which the only axis is along M."""
+    return addend[:, None] if addend.ndim == 1 else addend
+
+
 def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
-    if array.dtype.kind not in "fiuV":
+    if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    return array.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(np.float32)
 
 
 def _format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str:
@@ -192,7 +202,7 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
     """Return the shape of the batch."""
     shapes = [() if isinstance(array, Compressed) else array.shape[:-2] for array in (left, right)]
     for name, array in (("a", left), ("b", right)):
-        if len(array.shape) < 2:
+        if len(array.shape) < 2 or 0 in array.shape:
             raise OperandError(f"{name} must be a matrix, or a batch of them, not of shape {array.shape}")
     try:
         return np.broadcast_shapes(*shapes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError
+from ..errors import FileError, OperandError
 from ..infra.files import whole_file
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
@@ -27,6 +27,7 @@ _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: How factors are drawn: exponents spread by so many on either side, and the second half of K takes away what the first
 #: adds, so that little but the errors is left.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
+_MOST_ELEMENTS = 1 << 25
 #: Types of numpy that are a format's own.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
@@ -86,8 +87,11 @@ def probe(
     Raises
     ------
     InstructionError, OperandError
-        There is no such format, result or architecture.
+        There is no such format, result or architecture, or the shape is too large.
     """
+    rows, columns, k = shape
+    if max(rows, columns) * k > _MOST_ELEMENTS:
+        raise OperandError(f"a factor of a probe has at most {_MOST_ELEMENTS} elements, not {max(rows, columns) * k}")
     instructions = instructions_for(format, arch)
     plain = Way(instruction=str(instructions[0]), arch=arch, result=result)
     check_result(plain)

@@ -148,6 +148,8 @@ def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
     assert (found.exact, found.way.swapped, found.way.split_k) == (True, True, 2)
     np.testing.assert_array_equal(sptc.gemm(b.T, a.T, way=found.way), y.T)
     assert sptc.identify(a, b[:, 0], y[:, 0], format="f16", result="f32").way.split_k == 2
+    y = sptc.gemm(a, b[:, 0], bias=np.arange(24), split_k=2)
+    assert sptc.identify(a, b[:, 0], y, format="f16", result="f32", bias=np.arange(24)).way.split_k == 2
     known = {"alpha": 0.5, "bias": rng.standard_normal((24, 1)), "relu": True, "scale_b": rng.standard_normal(16)}
     y = sptc.gemm(a, b, promote=2, result="bf16", **known)
     found = sptc.identify(a, b, y, format="f16", result="bf16", **known)

@@ -75,12 +75,23 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
         np.testing.assert_array_equal(given, found)
 
 
+def test_targets_of_the_assembler() -> None:
+    found = sptc.gemm(HALVES, B, arch="sm_90a")
+    np.testing.assert_array_equal(found, sptc.gemm(HALVES, B))
+    assert sptc.identify(HALVES, B, found, format="f16", result="f32", arch="sm_90a").way.arch == "sm_90"
+    with pytest.raises(InstructionError, match=r"^sm_103a does not have tcgen05.mma.sp.kind::i8 "):
+        sptc.gemm(HALVES.astype(np.int8), B.astype(np.int8), arch="sm_103a", format="s8", accumulate="s32")
+
+
 def test_shapes(rng: Random) -> None:
     """Vectors, batches, K that fills no instruction, and the transposed product."""
     a, b = sparse(rng, 6, 44), rng.standard_normal((44, 5)).astype(np.float16)
     whole = sptc.gemm(a, b)
     np.testing.assert_allclose(whole, a.astype(float) @ b.astype(float), atol=1e-3)
     np.testing.assert_array_equal(sptc.gemm(a, b[:, 2]), whole[:, 2])
+    c = rng.standard_normal(6).astype(np.float32)
+    np.testing.assert_array_equal(sptc.gemm(a, b[:, 2], bias=c), whole[:, 2] + c)
+    np.testing.assert_array_equal(sptc.gemm(a, b[:, 2], c), sptc.gemm(a, b, c[:, None])[:, 2])
     batch = sptc.gemm(np.stack([a, a[::-1]])[:, None], np.stack([b, b[:, ::-1], b]))
     assert batch.shape == (2, 3, 6, 5)
     np.testing.assert_array_equal(batch[1, 1], whole[::-1, ::-1])
@@ -168,7 +179,8 @@ def test_integer_results(rng: Random) -> None:
     a[:, ::2] = 0
     exact = a.astype(np.int64) @ b
     assert sptc.gemm(a, b).dtype == np.int32
-    np.testing.assert_array_equal(sptc.gemm(a, b, split_k=1), exact)
+    for kind in (np.int64, np.int16, np.float64):  # of numbers as well
+        np.testing.assert_array_equal(sptc.gemm(a.astype(kind), b.astype(kind), format="s8"), exact)
     np.testing.assert_array_equal(sptc.gemm(a, b, result="s8"), exact.clip(-128, 127))
     scaled = sptc.gemm(a, b, result="s8", alpha=0.001)
     np.testing.assert_array_equal(scaled, np.rint(exact.astype(np.float32) * np.float32(0.001)))
@@ -235,6 +247,8 @@ NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
         ((HALVES, B), {"instruction": WGMMA, "accumulate": "f16"}, r"^wgmma.* accumulates in f32, not f16$"),
         ((HALVES, B), {"format": "f16", "accumulate": "s32"}, r"^sm_90 has no sparse instruction for f16 that accum"),
         (([1.0], B), {}, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
+        ((np.zeros((0, 4, 8), np.float16), B), {}, r"^a must be a matrix, or a batch of them, not of shape \(0, 4"),
+        ((HALVES, B), {"bias": np.array(["x", "y"])}, r"^bias must hold numbers, not <U1$"),
         ((HALVES[0], B), {}, r"^a must be a matrix, or a batch of them, not of shape \(8,\)$"),
         ((HALVES * 0.3, B), {"format": "s8"}, r"^a must hold integers from -128 to 127, as s8 is, not 0.3.* in row"),
         ((np.stack([HALVES] * 2), np.stack([B] * 3)), {}, r"^the batches of a \(2,\) and b \(3,\) do not broadcast$"),
