@@ -26,7 +26,17 @@ from ..tensors.files import named_dtype, open_tensors
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
 
-__all__ = ["Factors", "Sparse", "as_array", "dense_codes", "factors", "own_format", "read_factor", "sparse_codes"]
+__all__ = [
+    "FILLING",
+    "Factors",
+    "Sparse",
+    "as_array",
+    "dense_codes",
+    "factors",
+    "own_format",
+    "read_factor",
+    "sparse_codes",
+]
 
 #: Format of each type of numpy and ``ml_dtypes`` that is one.
 _FORMAT_OF = {
@@ -43,7 +53,7 @@ _FORMAT_OF = {
     "uint4": "u4",
 }
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
-_FILLING = 0b0100
+FILLING = 0b0100
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +330,7 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
 
     nibbles = None
     if a.nibbles is not None:
-        nibbles = np.full((len(a.codes), count * i.chunks), _FILLING, np.uint8)
+        nibbles = np.full((len(a.codes), count * i.chunks), FILLING, np.uint8)
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
