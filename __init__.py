@@ -2,9 +2,13 @@
 
 :func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
-shared memory and registers. :func:`evidence` says whether the numerics of an instruction are measured or modelled.
-:class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
+shared memory and registers. :func:`gemm` multiplies whole matrices, and :func:`identify` says how a kernel summed one.
+:func:`evidence` says whether the numerics of an instruction are measured or modelled. :class:`WgmmaSequence` checks the
+order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .api.matrix_moves import ldmatrix, stmatrix
 from .api.tcgen05 import tcgen05_mma
@@ -23,6 +27,7 @@ from .isa.life_cycle import WgmmaSequence
 
 __all__ = [
     "BackendError",
+    "Compressed",
     "Error",
     "FileError",
     "InstructionError",
@@ -31,6 +36,8 @@ __all__ = [
     "OrderError",
     "WgmmaSequence",
     "evidence",
+    "gemm",
+    "identify",
     "ldmatrix",
     "mma",
     "stmatrix",
@@ -39,3 +46,24 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .gemm.identify import identify as identify
+    from .gemm.multiply import gemm as gemm
+    from .tensors.compressed import Compressed as Compressed
+
+#: What is imported when it is first asked for: most who import the package multiply no matrices. The package `gemm` is
+#: called as the function that it holds.
+_LATER = {
+    "gemm": (".gemm", ""),
+    "identify": (".gemm.identify", "identify"),
+    "Compressed": (".tensors.compressed", "Compressed"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, member = _LATER[name]
+    found = import_module(module, __name__)
+    return getattr(found, member) if member else found

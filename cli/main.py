@@ -22,6 +22,7 @@ from . import (
     gpu,
     hardware,
     html_report,
+    identify,
     instructions,
     native,
     prove,
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep.add_parser(commands)
     compress.add_parser(commands)
     gemm.add_parser(commands)
+    identify.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)
     timing.add_parser(commands)

@@ -14,12 +14,11 @@ from ..isa.instructions import Instruction, parse
 from ..tensors.blocks import Progress
 from ..tensors.quantise import quantise
 from ..tensors.sparsify import sparsify
+from .matrices import FILLING
 from .product import Problem, Source
 
 __all__ = ["Choices", "ProductRequest", "generate", "prepare"]
 
-#: Metadata of chunks beyond K: legal under every rule, of every granularity.
-_FILLING = 0b0100
 #: Recipe for each format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
 
@@ -124,7 +123,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     )  # fmt: skip
     try:
         scale = _write(folder, "a", compressed.stored, i.a, i, choices, steps * i.stored_k, progress)
-        nibbles = np.full((len(of_a), steps * i.chunks), _FILLING, np.uint8)
+        nibbles = np.full((len(of_a), steps * i.chunks), FILLING, np.uint8)
         nibbles[:, : compressed.nibbles.shape[1]] = compressed.nibbles
         np.save(folder / "nibbles.npy", nibbles)
         of_columns = _write(folder, "b", of_b.T, i.b, i, choices, steps * i.k, progress)

@@ -33,12 +33,12 @@ MAY_IMPORT = {
     "gemm": "api golden isa tensors infra errors numpy",
     "cli": "verify formal synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl isa infra "
     "errors numpy tqdm matplotlib __version__",
-    "": "api isa errors cli",
+    "": "api isa errors cli gemm tensors",  # the last two when they are first asked for
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 450, 60, 8
-#: Functions of the contract, which have the operands of an instruction one by one.
-PUBLIC_FUNCTIONS = {"mma", "wgmma", "tcgen05_mma"}
+#: Functions of the contract, which have what is asked of them one by one, and where they stand.
+PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api", "gemm": "gemm", "identify": "gemm"}
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -186,7 +186,18 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     output = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, timeout=60)
     loaded = set(json.loads(output.stdout))
     assert {"sptc", "sptc.golden", "numpy"} <= loaded
-    heavy = {"amaranth", "cocotb", "torch", "tqdm", "filelock", "platformdirs", "sqlite3", "ml_dtypes", "sptc.cli"}
+    heavy = {
+        "amaranth",
+        "cocotb",
+        "torch",
+        "tqdm",
+        "filelock",
+        "platformdirs",
+        "sqlite3",
+        "ml_dtypes",
+        "sptc.cli",
+        "sptc.gemm",
+    }
     assert not loaded & {*heavy, "hypothesis", "pytest"}
 
 
@@ -214,7 +225,7 @@ def test_no_function_is_too_long_or_takes_too_much() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 place = f"{path.relative_to(ROOT).as_posix()}:{node.name}"
-                if node.name in PUBLIC_FUNCTIONS and path.parent.name == "api":
+                if PUBLIC_FUNCTIONS.get(node.name) == path.parent.name:
                     text = node.body[0]
                     lines -= (text.end_lineno or 0) - text.lineno + 1
                 elif _parameters(node) > MOST_PARAMETERS:

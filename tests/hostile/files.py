@@ -45,6 +45,8 @@ def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Cal
     values = rng.standard_normal((16, 32)).astype(np.float32)
     values.reshape(16, 8, 4)[..., 2:] = 0
     np.save(folder / "matrix.npy", values)
+    np.save(folder / "transpose.npy", values.T)
+    np.save(folder / "product.npy", values @ values.T)
     np.savez(folder / "matrices.npz", a=values, b=values.T)
     (folder / "matrix.safetensors").write_bytes(save({"weight": values, "bias": values[0]}))
     Coverage().write(folder / "coverage.json")

@@ -35,6 +35,8 @@ LINES = (
     "compress matrices.npz --tensor a --check --json",
     "gemm --a matrix.npy --b matrices.npz --b-tensor b --format f16 --backend golden --jobs 1 --output OUT.npy",
     "gemm --random 16 32 8 --format s8 --backend golden --seed 3 --jobs 1 --json",
+    "identify --a matrix.npy --b transpose.npy --y product.npy --format f16 --result f32 --bias product.npy --json",
+    "identify --probe OUT --format e4m3 --result bf16 --shape 8 8 256 --seed 3",
     "instructions --json",
     "presets",
     "prove metadata.legal --list",

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from . import Change, fault
 
 
@@ -25,3 +27,27 @@ def _(product: Any, change: Change) -> None:
         return -(-problem.rows // product.BLOCK_ROWS) * across
 
     change(product, "block_count", block_count)
+
+
+@fault("gemm.ways.descending", "gemm.ways")
+def _(ways: Any, change: Change) -> None:
+    """Of K descending, slices are taken from the last one, each of which still ascends."""
+    right = ways.Way.slices
+
+    def slices(self: Any, instructions: int) -> Any:
+        found = right(self, instructions)
+        return [[np.sort(chain) for chain in of_slice] for of_slice in found]
+
+    change(ways.Way, "slices", slices)
+
+
+@fault("gemm.sums.promotion", "gemm.sums")
+def _(sums: Any, change: Change) -> None:
+    """Promoted sums are rounded to the type of fp8 sums, with 13 fraction bits."""
+    right = sums._plus
+
+    def plus(one: Any, other: Any) -> Any:
+        total = right(one, other)
+        return total if total.dtype != np.float32 else (total.view(np.uint32) & ~np.uint32(1023)).view(np.float32)
+
+    change(sums, "_plus", plus)

@@ -40,7 +40,7 @@ def test_numbers() -> None:
         "golden": 8,
         "isa": 6,
         "verify": 3,
-        "gemm": 2,
+        "gemm": 4,
         "native": 21,
         "formal": 20,
         "sim": 33,

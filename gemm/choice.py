@@ -1,0 +1,95 @@
+"""Which instruction a library would use, and which back end computes fastest here."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from ..api.backends import Backend, backend
+from ..errors import BackendError, InstructionError, OperandError
+from ..isa.formats import FORMATS
+from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from ..isa.numerics import Method, numerics
+from ..isa.tcgen05 import every_opcode
+from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
+from ..isa.text import is_word_of
+
+__all__ = ["fastest", "instructions_for"]
+
+#: Accumulator types of floats and of integers, the usual one first.
+_ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
+
+
+@lru_cache(maxsize=64)
+def instructions_for(
+    fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
+) -> tuple[Instruction, ...]:
+    """Return the instructions of a format that give different bits, the one that a library would use first.
+
+    Rather computed by tensor cores than emulated, of the latest family, with the usual accumulator, and long in K.
+
+    Parameters
+    ----------
+    fmt : str
+        Format of both operands.
+    arch : str
+        Architecture.
+    dense : bool
+        Dense instructions instead of sparse ones.
+    accumulate : str, optional
+        Accumulator type; all by default.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        There is none, or no such format or architecture.
+    """
+    if not is_word_of(fmt, FORMATS):
+        raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
+    if not is_word_of(arch, ARCHITECTURES):
+        raise InstructionError(f"arch must be one of {', '.join(ARCHITECTURES)}, not {arch!r}")
+    integer = FORMATS[fmt].is_integer
+    accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]
+    every = [*every_instruction()]
+    every += [
+        i for opcode in every_opcode()
+        if not opcode.scale_size and not opcode.weight_stationary and opcode.cta_group == 1
+        for i in tcgen05_instructions_of(opcode)
+    ]  # fmt: skip
+    found = [
+        i for i in every
+        if arch in i.architectures and bool(i.sparse) != dense and not i.scale_size
+        if i.a.name == i.b.name == fmt and i.c is i.d and i.d.name in accepted
+    ]  # fmt: skip
+    if not found:
+        kind = "dense" if dense else "sparse"
+        into = f" that accumulates in {accumulate}" if accumulate else ""
+        raise InstructionError(f"{arch} has no {kind} instruction for {fmt}{into}")
+
+    def preferred(i: Instruction) -> tuple[bool, int, int, int, bool, bool, int, int]:
+        native = numerics(i, arch).method is not Method.EMULATED
+        families = ("mma", "wgmma", "tcgen05")
+        rank = -accepted.index(i.d.name), families.index(i.family)
+        return native, *rank, i.k, i.satfinite, i.sparse != "sp::ordered_metadata", -i.m, -i.n
+
+    different: dict[object, Instruction] = {}
+    for i in sorted(found, key=preferred, reverse=True):
+        parameters = replace(numerics(i, arch), source="")
+        different.setdefault((parameters, i.k, i.d.name, i.satfinite), i)
+    return tuple(different.values())
+
+
+def fastest(name: str | None, arch: str) -> Backend:
+    """Return a back end by its name; by default libsptc, or the golden model where that cannot be compiled.
+
+    Raises
+    ------
+    BackendError
+        There is none of that name, or it lacks something on this machine.
+    """
+    if name is not None:
+        return backend(name)
+    try:
+        native = backend("native")
+        native.make_ready(arch)
+    except BackendError:
+        return backend("golden")
+    return native

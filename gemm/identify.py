@@ -1,0 +1,366 @@
+"""``sptc.identify``: which way to sum gives every bit of a result that somebody else computed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.backends import Backend
+from ..errors import OperandError
+from ..golden.registers import CONTAINERS
+from ..isa.architectures import same_numerics
+from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..tensors.compressed import Compressed, SparsityError
+from .candidates import Expressions, any_order, candidates
+from .choice import fastest, instructions_for
+from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
+from .matrices import Factors, Sparse, as_array, dense_codes, factors, sparse_codes
+from .multiply import along_m, chosen, epilogue_of
+from .possible import possible
+from .sums import Chains, blocks, check_result, sums
+from .ways import Way
+
+__all__ = ["Identification", "Miss", "identify"]
+
+#: Multiplications of the sample on which every candidate is tried, and most rows and columns of it.
+_SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
+#: Ways that are compared in whole to say which is next to the one that was found, or nearest where none was; and those
+#: that are tried on the sample for that.
+_RIVALS, _TRIED_BESIDE = 4, 400
+#: Multiplications from which on a product is large: one rival must do.
+_LARGE = 1 << 33
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How a way differs.
+
+    Attributes
+    ----------
+    way : Way
+        Which.
+    differing : int
+        Outputs that differ.
+    row, column : int
+        The first of them.
+    wanted, got : int
+        Its code in the given result, and what the way gives.
+    """
+
+    way: Way
+    differing: int
+    row: int
+    column: int
+    wanted: int
+    got: int
+
+
+@dataclass(frozen=True)
+class Identification:
+    """What was found.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether a way gives every bit.
+    way : Way or None
+        The first that does.
+    compared : int
+        Outputs that were compared with it; of the nearest, if there is none.
+    nearest : Miss or None
+        The way nearest to the result of those that differ: how many outputs tell it from the way that was found, or
+        without one how close it comes. None if no other way that was tried differs.
+    equal : tuple of Way
+        Ways that would form other sums, but give the same bits of these operands.
+    possible : Way or None
+        Where no way is exact: slices that could have been added in some order, another for each output, as atomic
+        additions do. Its results are not determined, so that it is never exact.
+    tried : int
+        Ways that were tried.
+    """
+
+    exact: bool
+    way: Way | None
+    compared: int
+    nearest: Miss | None
+    equal: tuple[Way, ...]
+    possible: Way | None
+    tried: int
+
+    def record(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        near = self.nearest
+        if self.exact:
+            lines = [f"exact: all {self.compared} outputs", f"  {self.way}"]
+            if near:
+                lines.append(f"next best, which {near.differing} outputs tell from it:\n  {near.way}")
+            if self.equal:
+                lines += ["the same bits here, from other sums:", *(f"  {way}" for way in self.equal)]
+            elif not near:
+                lines.append("no other way that was tried gives other bits")
+            return "\n".join(lines)
+        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs"]
+        if self.possible:
+            lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
+        if near:
+            where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
+            lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
+        return "\n".join(lines)
+
+
+class _Search:
+    """Operands by instruction, the result, and how far ways are from it."""
+
+    def __init__(
+        self, left: Sparse, right: NDArray, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue
+    ) -> None:
+        self._left, self._right, self.wanted = left, right, wanted
+        self._computes, self._arch, self._epilogue = computes, arch, epilogue
+        self._factors: dict[str, Factors] = {}
+        self._sampled: dict[str, Chains] = {}
+        self._whole: dict[str, Chains] = {}
+        rows, columns = wanted.shape
+        count = min(columns, _SAMPLE_COLUMNS)
+        self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
+        count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * left.k)))
+        self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
+        self.size = wanted.size * left.k
+        self.counts: dict[Way, int] = {}
+
+    def of(self, way: Way) -> Factors:
+        """Return the operands of a way's instruction."""
+        if way.instruction not in self._factors:
+            self._factors[way.instruction] = factors(self._left, self._right, way.parsed)
+        return self._factors[way.instruction]
+
+    def instructions(self, instruction: str) -> int:
+        """Return how many of an instruction K takes."""
+        return self.of(Way(instruction=instruction, arch=self._arch)).count
+
+    def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
+        """Return the chains of some outputs; those of the sample, and of all if they are few, are kept."""
+        if isinstance(rows, np.ndarray):
+            kept = self._sampled
+        elif self.wanted[rows, columns].size == self.wanted.size:
+            kept = self._whole
+        else:
+            return Chains(self.of(way).take(rows, columns), self._arch, self._computes)
+        if way.instruction not in kept:
+            kept[way.instruction] = Chains(self.of(way).take(rows, columns), self._arch, self._computes)
+        return kept[way.instruction]
+
+    def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
+        """Return some outputs of a way."""
+        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
+        return to_codes(of_block.apply(sums(way, self.chains(way, rows, columns))), way.result, way.rounding)
+
+    def sample(self, way: Way) -> int:
+        """Count the outputs of the sample in which a way differs."""
+        if way not in self.counts:
+            found = self.codes(way, self._rows, self._columns)
+            self.counts[way] = int((found != self.wanted[self._rows][:, self._columns]).sum())
+        return self.counts[way]
+
+    def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
+        """Yield the blocks in which all outputs are compared."""
+        return blocks(self.wanted.shape, sum(len(of_slice) for of_slice in way.slices(self.of(way).count)))
+
+    def equals(self, way: Way) -> bool:
+        """Return whether a way gives every output."""
+        return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
+
+    def miss(self, way: Way) -> Miss | None:
+        """Compare every output of a way; None if all are equal."""
+        total, first = 0, None
+        for rows, columns in self.parts(way):
+            found, wanted = self.codes(way, rows, columns), self.wanted[rows, columns]
+            differing = np.argwhere(found != wanted)
+            total += len(differing)
+            for row, column in differing[:1]:
+                place = int(rows.start + row), int(columns.start + column)
+                if first is None or place < first[:2]:
+                    first = (*place, int(wanted[row, column]), int(found[row, column]))
+        return Miss(way, total, *first) if first else None
+
+    def is_possible(self, way: Way) -> bool:
+        """Return whether each output is one that slices in some order give."""
+
+        def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
+            wanted = self.wanted[rows][:, columns]
+            of_block = self._epilogue.take(self.wanted.shape, rows, columns)
+            return possible(way, self.chains(way, rows, columns), of_block, wanted)
+
+        return some(self._rows, self._columns) and all(some(*part) for part in self.parts(way))
+
+
+def identify(
+    a: Any,
+    b: Any,
+    y: Any,
+    *,
+    format: str | None = None,  # noqa: A002 - the word of the command line
+    result: str,
+    arch: str = "sm_90",
+    instruction: str | None = None,
+    backend: str | None = None,
+    dense: bool = False,
+    prune: bool = False,
+    nan: str = "error",
+    alpha: float = 1.0,
+    beta: float | None = None,
+    c: Any = None,
+    bias: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    relu: bool = False,
+) -> Identification:
+    """Search for the way to sum that gives every bit of a result.
+
+    Parameters
+    ----------
+    a : array, tensor or Compressed, shape (M, K)
+        Structured-sparse, as for :func:`sptc.gemm`. If it is not, but B is along K, the factors count as exchanged.
+    b : array or tensor, shape (K, N) or (K,)
+        The dense factor.
+    y : array or tensor, shape (M, N) or (M,)
+        The result to explain: numbers of its type, or their codes.
+    format : str, optional
+        Format of both factors; may be left out where `instruction` is given.
+    result : str
+        Type of `y`, a key of :data:`sptc.gemm.epilogue.RESULTS`.
+    arch : str
+        Architecture on which it was computed.
+    instruction : str, optional
+        The only instruction to try; by default every one of the format that gives other bits.
+    backend : str, optional
+        Who computes; by default libsptc, or the golden model where that cannot be compiled.
+    dense : bool
+        The factors are dense, and so are the instructions.
+    prune, nan
+        As for :func:`sptc.gemm`.
+    alpha, beta, c, bias, scale_a, scale_b, relu
+        What the kernel did to the sums, as of :class:`~sptc.gemm.epilogue.Epilogue`.
+
+    Returns
+    -------
+    Identification
+        The way, and how many outputs tell it from the next best; or the nearest miss.
+
+    Raises
+    ------
+    Error
+        One sentence on what is wrong with the input.
+    """
+    wanted = _result_codes(as_array("y", y), result)
+    if instruction:
+        found: Sequence[Instruction] = (chosen(format, instruction, arch),)
+    elif format:
+        chosen(format, None, arch, dense=dense)  # refuses what the target lacks
+        found = instructions_for(format, same_numerics(arch), dense=dense)
+    else:
+        raise OperandError("name the format of a and b, or an instruction")
+    arch = same_numerics(arch)
+    plain = Way(instruction=str(found[0]), arch=arch, result=result)
+    check_result(plain)
+    left = a if isinstance(a, Compressed) else as_array("a", a)
+    right = as_array("b", b)
+    vector = right.ndim == 1
+    if vector:
+        right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
+    sparse, codes, swapped = _operands(left, right, found[0], prune, nan)
+    shape = (codes.shape[1], len(sparse.codes)) if swapped else (len(sparse.codes), codes.shape[1])
+    if wanted.shape != shape:
+        raise OperandError(f"y of shape {wanted.shape} is not that of the product, {shape}")
+    epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
+    if vector:
+        epilogue = epilogue.mapped(along_m)
+    epilogue.check(shape)
+    if swapped:
+        plain, wanted, epilogue = replace(plain, swapped=True), wanted.T, epilogue.turned(shape)
+    computes = fastest(backend, arch)
+    search = _Search(sparse, codes, np.ascontiguousarray(wanted), computes, arch, epilogue)
+    return _turned(_searched(search, found, plain))
+
+
+def _operands(
+    left: NDArray | Compressed, right: NDArray, i: Instruction, prune: bool, nan: str
+) -> tuple[Sparse, NDArray, bool]:
+    """Return the sparse factor, the dense one, and whether they are exchanged."""
+    for name, array in (("a", left), ("b", right)):
+        if isinstance(array, np.ndarray) and array.ndim != 2:
+            raise OperandError(f"{name} must be one matrix, not of shape {array.shape}")
+    if left.shape[1] != len(right):
+        raise OperandError(f"A has {left.shape[1]} columns and B {len(right)} rows: they have no common K")
+    try:
+        return sparse_codes("a", left, i, prune=prune, nan=nan), dense_codes("b", right, i.b, nan), False
+    except SparsityError as error:
+        try:
+            exchanged = sparse_codes("b", right.T, i, nan=nan)
+        except SparsityError:
+            raise error from None
+    assert isinstance(left, np.ndarray)
+    return exchanged, dense_codes("a", left, i.b, nan).T, True
+
+
+def _result_codes(y: NDArray, result: str) -> NDArray:
+    """Return the codes of a result."""
+    own, container = result_dtype(result), CONTAINERS[FORMATS[result].bits]
+    raw = y.dtype.kind in "iuV" and y.dtype.type.__module__ != "ml_dtypes" and y.dtype.itemsize == own.itemsize
+    if not (y.dtype == own or raw) or y.ndim not in (1, 2) or not y.size:
+        raise OperandError(
+            f"y must be a matrix of {result}, as {RESULTS[result]} or codes in {container}, not {y.dtype} of shape "
+            f"{y.shape}"
+        )
+    return np.ascontiguousarray(y).view(container)
+
+
+def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way) -> Identification:
+    """Try the candidates until one gives every output; then tell it from others, or say which is nearest."""
+    expressions, compared = Expressions(search.instructions), search.wanted.size
+    every = candidates(instructions, plain, expressions)
+    for way in every:
+        if not search.sample(way) and search.equals(way):
+            tried = len(search.counts)
+            for other in islice(every, _TRIED_BESIDE):
+                search.sample(other)
+            nearest, equal = _nearest(search, way)
+            return Identification(True, way, compared, nearest, equal, None, tried)
+    tried, found = len(search.counts), None
+    if not instructions[0].d.is_integer:
+        for way in any_order(instructions, plain, expressions):
+            tried += 1
+            if search.is_possible(way):
+                found = way
+                break
+    return Identification(False, None, compared, _nearest(search, None)[0], (), found, tried)
+
+
+def _nearest(search: _Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
+    """Compare the ways with the fewest differences in the sample in whole: the nearest that differs, and the equal."""
+    near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
+    misses, equal = [], []
+    most = _RIVALS if search.size < _LARGE else 1
+    for way in near:
+        miss = search.miss(way)
+        if miss:
+            misses.append(miss)
+        else:
+            equal.append(way)
+        if len(misses) == most or len(misses) + len(equal) == 4 * most:
+            break
+    return min(misses, key=lambda miss: miss.differing, default=None), tuple(equal)
+
+
+def _turned(found: Identification) -> Identification:
+    """Return what was found of the transpose as it is of the result."""
+    near = found.nearest
+    if near is None or not near.way.swapped:
+        return found
+    return replace(found, nearest=replace(near, row=near.column, column=near.row))

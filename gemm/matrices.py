@@ -1,0 +1,361 @@
+"""Matrices of Python to operands: arrays of numpy, tensors of PyTorch and compressed matrices to codes and metadata.
+
+What an array holds follows from its type. An integer array of the width of the format's container holds codes, as does
+one of raw bytes; so does one of the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32,
+whose low bits the hardware drops). Everything else holds numbers, which are rounded to the format, to nearest even.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError, OperandError
+from ..golden.registers import CONTAINERS
+from ..golden.select import kept_rows
+from ..infra.reading import read_array
+from ..isa.formats import Format, Specials
+from ..isa.instructions import Instruction
+from ..tensors.blocks import in_float64
+from ..tensors.checkpoints import read_compressed
+from ..tensors.compressed import Compressed, check_nibbles
+from ..tensors.files import named_dtype, open_tensors
+from ..tensors.quantise import NAN_POLICIES, quantise
+from ..tensors.sparsify import sparsify
+
+__all__ = [
+    "FILLING",
+    "Factors",
+    "Sparse",
+    "as_array",
+    "dense_codes",
+    "factors",
+    "own_format",
+    "read_factor",
+    "sparse_codes",
+]
+
+#: Format of each type of numpy and ``ml_dtypes`` that is one.
+_FORMAT_OF = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "float6_e3m2fn": "e3m2",
+    "float6_e2m3fn": "e2m3",
+    "float4_e2m1fn": "e2m1",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
+}
+#: Metadata of chunks beyond K: legal under every rule, of every granularity.
+FILLING = 0b0100
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """The left operand in codes.
+
+    Attributes
+    ----------
+    codes : ndarray of uint8, uint16 or uint32, shape (M, stored K)
+        Stored elements; all of a dense matrix.
+    nibbles : ndarray of uint8, shape (M, chunks), or None
+        Metadata; None of a dense matrix.
+    k : int
+        Logical columns.
+    """
+
+    codes: NDArray
+    nibbles: NDArray[np.uint8] | None
+    k: int
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Both operands as an instruction takes them, filled with zeros to whole instructions.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Which.
+    a, b : ndarray, shape (M, stored K) and (K, N)
+        Codes in containers.
+    nibbles : ndarray of uint8, shape (M, chunks), or None
+        Metadata.
+    """
+
+    instruction: Instruction
+    a: NDArray
+    b: NDArray
+    nibbles: NDArray[np.uint8] | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the product."""
+        return len(self.a), self.b.shape[1]
+
+    @property
+    def count(self) -> int:
+        """Instructions along K."""
+        return len(self.b) // self.instruction.k
+
+    def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
+        """Return those of some rows and columns of the product."""
+        nibbles = None if self.nibbles is None else self.nibbles[rows]
+        return Factors(self.instruction, self.a[rows], self.b[:, columns], nibbles)
+
+
+def as_array(name: str, value: Any) -> NDArray:
+    """Return an array of numpy: itself, or what a tensor of PyTorch holds, which may be on a GPU.
+
+    Raises
+    ------
+    OperandError
+        It is neither.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if not (hasattr(value, "detach") and type(value).__module__.partition(".")[0] == "torch"):
+        raise OperandError(f"{name} must be an array of numpy or a tensor of PyTorch, not {type(value).__name__}")
+    if any("SemiStructured" in kind.__name__ for kind in type(value).__mro__) or str(value.layout) != "torch.strided":
+        value = value.to_dense()
+    tensor = value.detach().cpu().contiguous()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # which PyTorch does not hand to numpy
+        torch: Any = sys.modules["torch"]  # loaded, since a tensor of it is here
+        held = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8)
+        return held.numpy().view(named_dtype(dtype))
+    try:
+        found: NDArray = tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise OperandError(f"{name} is a tensor of {dtype} that numpy cannot hold ({error})") from None
+    return found
+
+
+def own_format(array: NDArray) -> str | None:
+    """Return the format that is an array's type; None of one that leaves it open."""
+    return _FORMAT_OF.get(array.dtype.name)
+
+
+def _codes(array: NDArray, fmt: Format) -> NDArray | None:
+    """Return the codes that an array holds; None if it holds numbers."""
+    size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
+    if array.dtype.name in _FORMAT_OF and _FORMAT_OF[array.dtype.name] == fmt.name:
+        held = True
+    elif fmt.is_integer:  # of which a signed array holds numbers, and an unsigned one codes
+        held = array.dtype == np.uint8
+    else:
+        held = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
+        held |= array.dtype == np.float32 and fmt.ignored_low_bits > 0
+    if not held or array.dtype.itemsize != size:
+        return None
+    codes = np.ascontiguousarray(array).view(f"u{size}")
+    return codes & codes.dtype.type((1 << fmt.container_bits) - 1)
+
+
+def _is_extension(dtype: np.dtype) -> bool:
+    return dtype.type.__module__ == "ml_dtypes"
+
+
+def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
+    """Apply the policy for NaN to codes."""
+    if fmt.specials is Specials.NONE or nan == "keep":
+        return codes
+    magnitudes = codes & codes.dtype.type((1 << fmt.container_bits - 1) - 1)
+    top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
+    largest = top if fmt.specials is Specials.IEEE else (top | (1 << fmt.fraction_bits) - 1) - 1
+    missing = magnitudes > largest << fmt.ignored_low_bits
+    return _replaced(name, codes, missing, nan)
+
+
+def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -> NDArray:
+    """Return an array with 0 for every NaN, or refuse them."""
+    if not missing.any():
+        return array
+    if nan == "error":
+        row, column = (int(index) for index in np.argwhere(missing)[0])
+        raise OperandError(f"{name} holds {int(missing.sum())} NaN, the first in row {row}, column {column}")
+    return np.where(missing, array.dtype.type(0), array)
+
+
+def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
+    """Return an array of numbers, checked."""
+    if _is_extension(array.dtype):
+        array = in_float64(array)
+    if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+        array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
+    elif array.dtype.kind not in "iu":
+        raise OperandError(f"{name} must hold codes or numbers of {fmt.name}, not {array.dtype}")
+    if fmt.is_integer:
+        low, high = -(1 << fmt.bits - 1) if fmt.signed else 0, (1 << fmt.bits - fmt.signed) - 1
+        wrong = ~((array >= low) & (array <= high)) | (np.trunc(array) != array)
+        if wrong.any():
+            row, column = (int(index) for index in np.argwhere(wrong)[0])
+            raise OperandError(
+                f"{name} must hold integers from {low} to {high}, as {fmt.name} is, not {array[row, column]} in row "
+                f"{row}, column {column}"
+            )
+        return array.astype(np.int32)
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+
+
+def _rounded(numbers: NDArray, fmt: Format, nan: str) -> NDArray:
+    if fmt.is_integer:
+        return (numbers.astype(np.int64) & ((1 << fmt.bits) - 1)).astype(np.uint8)
+    return quantise(numbers, fmt, nan=nan).codes
+
+
+def _matrix(name: str, array: NDArray, nan: str) -> None:
+    if array.ndim != 2 or not array.size:
+        raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
+    if nan not in NAN_POLICIES:
+        raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
+
+
+def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
+    """Return the codes of a matrix.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    array : ndarray, shape (rows, columns)
+        Codes or numbers.
+    fmt : Format
+        Format.
+    nan : str
+        One of :data:`sptc.tensors.quantise.NAN_POLICIES`.
+
+    Raises
+    ------
+    OperandError
+        A wrong shape or type, a NaN that the policy refuses, a number that is no integer of the format.
+    """
+    _matrix(name, array, nan)
+    codes = _codes(array, fmt)
+    if codes is not None:
+        return _without_nan(name, codes, fmt, nan)
+    return _rounded(_numbers(name, array, fmt, nan), fmt, nan)
+
+
+def sparse_codes(
+    name: str, value: NDArray | Compressed, i: Instruction, *, prune: bool = False, nan: str = "error"
+) -> Sparse:
+    """Return the codes and the metadata of the left operand.
+
+    Parameters
+    ----------
+    name, nan
+        As for :func:`dense_codes`.
+    value : ndarray or Compressed
+        The matrix.
+    i : Instruction
+        Whose structure of the sparsity it is to have; of a dense instruction none.
+    prune : bool
+        Prune it to its largest magnitudes, as :func:`sptc.tensors.sparsify.sparsify` does.
+
+    Raises
+    ------
+    OperandError, SparsityError, NibbleError
+        As there and for :func:`dense_codes`; it is compressed for another structure.
+    """
+    granularity = i.granularity
+    if isinstance(value, Compressed):
+        if granularity is None or value.granularity != granularity:
+            wanted = granularity.name if granularity else "no compressed matrix"
+            raise OperandError(f"{i} takes {wanted}, not a matrix compressed to {value.granularity.name}")
+        assert i.rule
+        check_nibbles(value, i.rule.name)
+        return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])
+    if granularity is None:
+        return Sparse(dense_codes(name, value, i.a, nan), None, value.shape[1])
+    _matrix(name, value, nan)
+    codes, k = _codes(value, i.a), value.shape[1]
+    if codes is None:
+        compared = _numbers(name, value, i.a, nan)
+    else:
+        codes = _without_nan(name, codes, i.a, nan)
+        compared = _magnitudes(codes, i.a)
+    missing = -k % granularity.logical
+    if missing:
+        compared = np.pad(compared, ((0, 0), (0, missing)))
+    compressed = sparsify(compared, granularity, prune=prune)
+    if codes is None:
+        return Sparse(_rounded(compressed.stored, i.a, nan), compressed.nibbles, k)
+    codes = np.pad(codes, ((0, 0), (0, missing))) if missing else codes
+    stored = np.take_along_axis(codes, kept_rows(compressed.nibbles, granularity), 1)
+    return Sparse(stored, compressed.nibbles, k)
+
+
+def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
+    """Return integers in the order of the magnitudes of codes, zero where those are."""
+    if fmt.is_integer:
+        numbers = codes.astype(np.int64)
+        return np.abs(numbers - ((numbers >> fmt.bits - 1 & fmt.signed) << fmt.bits)).astype(np.int32)
+    dropped = codes >> codes.dtype.type(fmt.ignored_low_bits)
+    return (dropped & codes.dtype.type((1 << fmt.bits - 1) - 1)).astype(np.int32)
+
+
+def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
+    """Return the operands of an instruction.
+
+    Parameters
+    ----------
+    a : Sparse
+        The left one.
+    b : ndarray, shape (K, N)
+        Codes of the right one.
+    i : Instruction
+        Which; of the formats and the structure of the codes.
+
+    Raises
+    ------
+    OperandError
+        They have no common K.
+    """
+    if a.k != len(b):
+        raise OperandError(f"A has {a.k} columns and B {len(b)} rows: they have no common K")
+    count = -(-a.k // i.k)
+    container = CONTAINERS[max(8, i.container_bits)]
+
+    def filled(codes: NDArray, width: int, fmt: Format) -> NDArray:
+        whole = np.zeros((len(codes), width), container)
+        whole[:, : codes.shape[1]] = codes.astype(container) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+        return whole
+
+    nibbles = None
+    if a.nibbles is not None:
+        nibbles = np.full((len(a.codes), count * i.chunks), FILLING, np.uint8)
+        nibbles[:, : a.nibbles.shape[1]] = a.nibbles
+    right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
+    return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
+
+
+def read_factor(path: Path) -> NDArray | Compressed:
+    """Read an array from a file, of any number of axes, or what ``sptc compress`` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npy`` file, whose elements may be raw bytes, or a file with one tensor.
+
+    Raises
+    ------
+    FileError
+        It cannot be read, or holds no such array.
+    """
+    if path.suffix == ".npy":
+        found = read_array(path, "is no whole .npy file")
+    else:
+        file = open_tensors(path)
+        if "software_format" in file.metadata:
+            return read_compressed(path, file.metadata["software_format"]).compressed
+        found = file.get(file.only())
+    if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
+        raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
+    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))

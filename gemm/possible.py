@@ -1,0 +1,76 @@
+"""Whether a result is one of those that atomic additions can give: slices of K, added in some order for each output."""
+
+from functools import partial, reduce
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .epilogue import Epilogue, to_codes
+from .sums import Chains, added, slices
+from .ways import Way
+
+__all__ = ["possible"]
+
+#: Outputs whose sums are listed at once.
+_OUTPUTS = 2048
+
+
+def possible(way: Way, chains: Chains, epilogue: Epilogue, wanted: NDArray) -> bool:
+    """Return whether every output is what the slices of a way give in some order.
+
+    Parameters
+    ----------
+    way : Way
+        Whose slices are added in any order.
+    chains : Chains
+        Operands.
+    epilogue : Epilogue
+        What is done to the sums.
+    wanted : ndarray of uint8, uint16 or uint32
+        Codes of the result.
+    """
+    parts = slices(way, chains)
+    in_order = to_codes(epilogue.apply(reduce(partial(added, way), parts)), way.result, way.rounding)
+    places = np.argwhere(in_order != wanted)  # what one order explains needs no other
+    for start in range(0, len(places), _OUTPUTS):
+        where = tuple(places[start : start + _OUTPUTS].T)
+        sums = _every_sum(way, [part[where] for part in parts])
+        codes = to_codes(epilogue.mapped(partial(_of, wanted.shape, where)).apply(sums), way.result, way.rounding)
+        if not ((codes == wanted[where][:, None]) & ~np.isnan(sums)).any(1).all():
+            return False
+    return True
+
+
+def _of(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.broadcast_to(array, shape)[where][:, None]
+
+
+def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
+    """Return the sums that all orders give, shape (outputs, sums), with NaN where an output has fewer than others.
+
+    Rounding leaves few different sums of the same slices, so those of each set of slices are listed once, whatever
+    order led to them.
+    """
+    every = range(len(parts))
+    sums: dict[tuple[int, ...], NDArray] = {(number,): parts[number][:, None] for number in every}
+    for size in range(2, len(parts) + 1):
+        sums = {
+            chosen: _distinct(
+                np.concatenate([added(way, sums[_without(chosen, last)], parts[last][:, None]) for last in chosen], 1)
+            )
+            for chosen in combinations(every, size)
+        }
+    return sums[tuple(every)]
+
+
+def _without(chosen: tuple[int, ...], last: int) -> tuple[int, ...]:
+    return tuple(number for number in chosen if number != last)
+
+
+def _distinct(values: NDArray) -> NDArray:
+    """Return the different values of each row, and NaN behind them."""
+    ordered = np.sort(values, axis=1)
+    ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = np.nan
+    ordered = np.sort(ordered, axis=1)
+    return ordered[:, : max(1, int((~np.isnan(ordered)).sum(1).max()))]

@@ -1,0 +1,166 @@
+"""Factors on which the ways to sum differ most: fed to a kernel, they make a few of its outputs tell how it sums."""
+
+from dataclasses import dataclass
+from itertools import combinations, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError, OperandError
+from ..infra.files import whole_file
+from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..tensors.sparsify import expand, sparsify
+from .candidates import Expressions, candidates
+from .choice import fastest, instructions_for
+from .epilogue import to_codes
+from .matrices import dense_codes, factors, sparse_codes
+from .sums import Chains, check_result, sums
+from .ways import Way
+
+__all__ = ["Probe", "probe", "write_probe"]
+
+#: Ways that are held against each other, and outputs on which they are.
+_WAYS, _ROWS, _COLUMNS = 40, 8, 32
+#: How factors are drawn: exponents spread by so many on either side, and the second half of K takes away what the first
+#: adds, so that little but the errors is left.
+_DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
+_MOST_ELEMENTS = 1 << 25
+#: Types of numpy that are a format's own.
+_TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Factors, and how well they tell ways apart.
+
+    Attributes
+    ----------
+    a, b : ndarray, shape (M, K) and (K, N)
+        Codes; A is structured-sparse.
+    dtype : str
+        Type of numpy as which the codes are numbers, or that of codes where numpy has none.
+    ways, different : int
+        Ways that were held against each other, and how many different results they have.
+    least : int
+        Outputs, of `outputs`, that tell apart the two ways that are nearest to each other among those that differ.
+    outputs : int
+        Outputs that were compared.
+    """
+
+    a: NDArray
+    b: NDArray
+    dtype: str
+    ways: int
+    different: int
+    least: int
+    outputs: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.ways} ways have {self.different} different results; the nearest two that differ are told apart by "
+            f"{self.least} of {self.outputs} outputs"
+        )
+
+
+def probe(
+    shape: tuple[int, int, int],
+    *,
+    format: str,  # noqa: A002 - the word of the command line
+    result: str,
+    arch: str = "sm_90",
+    seed: int = 0,
+) -> Probe:
+    """Draw factors in several manners and return those that tell most ways apart.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        M, N and K.
+    format, result, arch : str
+        As for :func:`sptc.identify`.
+    seed : int
+        Decides the factors.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        There is no such format, result or architecture, or the shape is too large.
+    """
+    rows, columns, k = shape
+    if max(rows, columns) * k > _MOST_ELEMENTS:
+        raise OperandError(f"a factor of a probe has at most {_MOST_ELEMENTS} elements, not {max(rows, columns) * k}")
+    instructions = instructions_for(format, arch)
+    plain = Way(instruction=str(instructions[0]), arch=arch, result=result)
+    check_result(plain)
+    dtype = _TYPES.get(format, "uint16" if FORMATS[format].bits == 16 else "uint8")
+    rng, computes, found = np.random.default_rng(seed), fastest(None, arch), []
+    for spread, cancels in _DRAWS:
+        a, b = _drawn(rng, shape, instructions[0], spread, cancels)
+        sparse = sparse_codes("a", a, instructions[0])
+        part = slice(0, _ROWS), slice(0, _COLUMNS)
+        operands = {str(i): factors(sparse, b, i).take(*part) for i in instructions}
+        chains = {name: Chains(of_name, arch, computes) for name, of_name in operands.items()}
+        expressions = Expressions({name: of_name.count for name, of_name in operands.items()}.__getitem__)
+        ways = [*islice(candidates(instructions, plain, expressions), _WAYS)]
+        codes = [to_codes(sums(way, chains[way.instruction]), result, way.rounding) for way in ways]
+        apart = [int((one != other).sum()) for one, other in combinations(codes, 2)]
+        different = len({of_way.tobytes() for of_way in codes})
+        least = min((number for number in apart if number), default=0)
+        found.append(Probe(a, b, dtype, len(ways), different, least, codes[0].size))
+    return max(found, key=lambda one: (one.different, one.least))
+
+
+def _drawn(
+    rng: np.random.Generator, shape: tuple[int, int, int], i: Instruction, spread: int, cancels: bool
+) -> tuple[NDArray, NDArray]:
+    """Return codes of a structured-sparse and a dense matrix."""
+    rows, columns, k = shape
+    assert i.granularity
+    width = i.granularity.logical
+    if FORMATS[i.a.name].is_integer:
+        top = int(i.a.maximum)
+        a, b = (
+            rng.integers(-top * i.a.signed, top + 1, (rows, k)),
+            rng.integers(-top * i.b.signed, top + 1, (k, columns)),
+        )
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    else:
+        a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
+        b = rng.standard_normal((k, columns)) * 2.0 ** rng.integers(-spread, spread + 1, (k, columns))
+    half = k // 2 // width
+    if cancels and i.a.signed and half:
+        order = (rng.permutation(half)[:, None] * width + np.arange(width)).ravel()
+        second = slice(half * width, 2 * half * width)
+        a[:, second], b[second] = -a[:, order], b[order]
+    whole = np.pad(a, ((0, 0), (0, -k % width)))
+    a = expand(sparsify(whole, i.granularity, prune=True))[:, :k]
+    return dense_codes("a", a, i.a), dense_codes("b", b, i.b)
+
+
+def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
+    """Write ``a.npy`` and ``b.npy``, and return what is said of them, as JSON values.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if there is none.
+    drawn : Probe
+        Which; codes are written as numbers where numpy has their type.
+
+    Raises
+    ------
+    FileError
+        They cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder} cannot be written ({error.strerror})") from None
+    for name, codes in (("a", drawn.a), ("b", drawn.b)):
+        with whole_file(folder / f"{name}.npy") as file:
+            np.lib.format.write_array(file, codes.view(drawn.dtype), allow_pickle=False)
+    said = {"a": str(folder / "a.npy"), "b": str(folder / "b.npy"), "dtype": drawn.dtype}
+    return said | {name: getattr(drawn, name) for name in ("ways", "different", "least", "outputs")}

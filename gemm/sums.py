@@ -1,0 +1,210 @@
+"""Products by a way to sum: chains of instructions on a back end, added under IEEE rules.
+
+Chains of one length are the batch of one call, so that many short ones cost no more than one long one. Outputs are
+taken by blocks, which bound what is held beside operands and result.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.backends import Backend
+from ..errors import OperandError
+from ..golden.accumulator import decode_accumulator
+from ..golden.registers import CONTAINERS
+from ..isa.formats import FORMATS
+from ..isa.operands import MatrixOperands
+from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
+from .matrices import Factors
+from .ways import Way, combine
+
+__all__ = ["Chains", "blocks", "check_result", "product", "sums"]
+
+#: Results of chains that are held at once, and what one block has of rows and columns at most.
+_HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
+#: Bytes of results of chains that are kept for other ways.
+_KEPT_BYTES = 1 << 28
+
+_Chain = NDArray[np.intp]
+
+
+class Chains:
+    """Results of chains of some operands, kept for other ways that have the same.
+
+    Parameters
+    ----------
+    factors : Factors
+        Operands; of a few outputs.
+    arch : str
+        Architecture whose numerics apply.
+    computes : Backend
+        What computes.
+    c : ndarray of uint16 or uint32, shape (M, N), optional
+        Accumulator from which the first chain of the first slice begins; zero by default.
+    """
+
+    def __init__(self, factors: Factors, arch: str, computes: Backend, c: NDArray | None = None) -> None:
+        self.factors, self._arch, self._computes, self._c = factors, arch, computes, c
+        self._kept: dict[bytes, NDArray] = {}
+        self._bytes = 0
+
+    def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
+        """Return the results of chains, float32 or int32, shape (chains, M, N).
+
+        Parameters
+        ----------
+        chains : list of ndarray
+            Numbers of the instructions of each, as of :meth:`~sptc.gemm.ways.Way.slices`.
+        first : bool
+            The first begins from C.
+        """
+        names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
+        missing = [number for number, name in enumerate(names) if name not in self._kept]
+        lengths = sorted({len(chains[number]) for number in missing})
+        found: dict[bytes, NDArray] = {}
+        for length in lengths:
+            alike = [number for number in missing if len(chains[number]) == length]
+            result = self._computed([chains[number] for number in alike], first and alike[0] == 0)
+            found |= {names[number]: of_chain for number, of_chain in zip(alike, result, strict=True)}
+        every = [found[name] if name in found else self._kept[name] for name in names]
+        self._keep(found)
+        return np.stack(every)
+
+    def _keep(self, found: dict[bytes, NDArray]) -> None:
+        size = sum(result.nbytes for result in found.values())
+        if self._bytes + size > _KEPT_BYTES:
+            self._kept.clear()
+            self._bytes = 0
+        if size <= _KEPT_BYTES:
+            self._kept |= found
+            self._bytes += size
+
+    def _computed(self, chains: list[_Chain], first: bool) -> NDArray:
+        factors, i = self.factors, self.factors.instruction
+        rows, columns = factors.shape
+        where = np.stack(chains)
+        number, length = where.shape
+
+        def of_rows(array: NDArray, width: int) -> NDArray:
+            taken = array.reshape(rows, factors.count, width)[:, where.ravel()]
+            return np.ascontiguousarray(taken.reshape(rows, number, length * width).swapaxes(0, 1))
+
+        b = factors.b.reshape(factors.count, i.k, columns)[where.ravel()].reshape(number, length * i.k, columns)
+        c = np.zeros((number, rows, columns), CONTAINERS[i.d.bits])
+        if first and self._c is not None:
+            c[0] = self._c
+        nibbles = None if factors.nibbles is None else of_rows(factors.nibbles, i.chunks)
+        d = self._computes.multiply(i, self._arch, MatrixOperands(of_rows(factors.a, i.stored_k), b, c, nibbles))
+        return d.view(np.int32) if i.d.is_integer else decode_accumulator(d)
+
+
+def sums(way: Way, chains: Chains) -> NDArray:
+    """Return the sums of a way, float32 or int32, before any epilogue.
+
+    Parameters
+    ----------
+    way : Way
+        Which; its instruction is that of the chains.
+    chains : Chains
+        Operands.
+    """
+    parts = slices(way, chains)
+    return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
+
+
+def slices(way: Way, chains: Chains) -> list[NDArray]:
+    """Return what each slice of K gives, as it is added."""
+    found = []
+    for number, of_slice in enumerate(way.slices(chains.factors.count)):
+        results = chains.results(of_slice, first=number == 0)
+        total = results[0]
+        for other in results[1:]:
+            total = _plus(total, other)
+        found.append(total)
+    if len(found) > 1:
+        for name in (way.workspace, way.running):
+            found = [rounded_values(part, name) for part in found] if name else found
+    return found
+
+
+def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
+    """Return the sum of two slices, or of sums of them."""
+    total = _plus(one, other)
+    return rounded_values(total, way.running) if way.running else total
+
+
+def _plus(one: NDArray, other: NDArray) -> NDArray:
+    """Add float32 under IEEE rules, RNE; int32 wraps."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        total: NDArray = one + other
+        return total
+
+
+def check_result(way: Way) -> None:
+    """Refuse a way whose types do not fit each other.
+
+    Raises
+    ------
+    OperandError
+        Which, and what is accepted.
+    """
+    integer = way.parsed.d.is_integer
+    accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
+    if way.result not in accepted:
+        raise OperandError(f"the result of {way.instruction} must be {' or '.join(accepted)}, not {way.result!r}")
+    for name in ("workspace", "running"):
+        if getattr(way, name) not in ("", "f32", "f16", "bf16") or (integer and getattr(way, name)):
+            raise OperandError(f"{name} must be f32, f16 or bf16, of floats, not {getattr(way, name)!r}")
+
+
+def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of blocks of outputs, of each of which so many results of chains can be held."""
+    columns = min(_COLUMNS, shape[1])
+    rows = max(1, min(_ROWS, _HELD // (columns * chains)))
+    for row in range(0, shape[0], rows):
+        for column in range(0, shape[1], columns):
+            yield slice(row, min(row + rows, shape[0])), slice(column, min(column + columns, shape[1]))
+
+
+def product(
+    way: Way, factors: Factors, computes: Backend, epilogue: Epilogue | None = None, start: NDArray | None = None
+) -> NDArray:
+    """Return a whole product.
+
+    Parameters
+    ----------
+    way : Way
+        How it is summed.
+    factors : Factors
+        Operands of the way's instruction.
+    computes : Backend
+        What computes the chains.
+    epilogue : Epilogue, optional
+        What is done to the sums.
+    start : ndarray of uint16 or uint32, shape (M, N), optional
+        Accumulator of the first chain.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (M, N)
+        Codes of the way's result.
+
+    Raises
+    ------
+    OperandError
+        As of :func:`check_result` and :meth:`~sptc.gemm.ways.Way.slices`.
+    BackendError
+        As of the back end.
+    """
+    check_result(way)
+    shape, epilogue = factors.shape, epilogue or Epilogue()
+    result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
+    count = sum(len(of_slice) for of_slice in way.slices(factors.count))
+    for rows, columns in blocks(shape, count):
+        c = None if start is None else start[rows, columns]
+        chains = Chains(factors.take(rows, columns), way.arch, computes, c)
+        done = epilogue.take(shape, rows, columns).apply(sums(way, chains))
+        result[rows, columns] = to_codes(done, way.result, way.rounding)
+    return result

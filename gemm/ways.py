@@ -1,0 +1,226 @@
+"""Ways to sum: everything that decides the bits of a matrix product, beside its operands.
+
+An output is a sum of chains along K. A chain is what a tensor core forms: instruction after instruction, each result
+the accumulator of the next. Between chains there are additions of f32 under IEEE rules, round to nearest even (RNE):
+
+    K        | instr 0 | instr 1 | instr 2 | instr 3 | instr 4 | instr 5 | instr 6 | instr 7 |
+    slices   |                 slice 0               |                 slice 1               |   split_k = 2
+    chains   |     chain 0.0     |     chain 0.1     |     chain 1.0     |     chain 1.1     |   promote = 2
+    result     (chain 0.0 + chain 0.1) + (chain 1.0 + chain 1.1)                                 in order
+
+At the end the sum is rounded to the type of the result. See :mod:`sptc.gemm.epilogue` for what may stand between.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError, OperandError, shown
+from ..isa.instructions import Instruction, parse, require_architecture
+from ..isa.tcgen05 import every_opcode
+from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
+from ..isa.text import is_word_of
+
+__all__ = ["CUTS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
+
+#: In which order the results of slices are added: one after the other from the first or the last; neighbours in pairs,
+#: then neighbouring sums; the first half to the second, then again; or as atomic additions happen to come.
+ORDERS = ("in order", "reverse", "tree", "halves", "any")
+#: In which order a slice takes its instructions.
+K_ORDERS = ("ascending", "descending")
+#: How K tiles are dealt to slices: as many to each, rounded up, and what is left to the last; numbers that differ by
+#: one at most, the larger first; or one tile to each slice in turn.
+CUTS = ("rounded up", "balanced", "in turn")
+
+Term = TypeVar("Term")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to sum.
+
+    Attributes
+    ----------
+    instruction : str
+        What forms the chains, as PTX spells it; its accumulator type is that of the chains. Neither m nor n decides a
+        bit.
+    arch : str
+        Architecture whose numerics apply.
+    split_k : int or tuple of int
+        Slices of K; or how many K tiles each of them takes.
+    order : str
+        In which order the results of slices are added, one of :data:`ORDERS`.
+    k_order : str
+        In which order a slice takes its instructions, one of :data:`K_ORDERS`.
+    promote : int
+        Instructions of a chain, after which its result is added to f32 registers and another begins from zero; 0 for
+        one chain a slice.
+    tile : int
+        Instructions of a K tile; slices are cut between tiles.
+    cut : str
+        How K tiles are dealt to slices, one of :data:`CUTS`.
+    workspace : str
+        Type to which the result of each slice is rounded (RNE) before it is added; empty for none.
+    running : str
+        Type to which each sum of slices is rounded (RNE), as where it is kept in the output; empty for f32.
+    swapped : bool
+        The product is computed as the transpose of B transposed times A transposed: the sparse operand is B.
+    result : str
+        Type of the result.
+    rounding : str
+        Rounding to it, ``RNE`` or toward zero, ``RZ``.
+    """
+
+    instruction: str
+    arch: str = "sm_90"
+    split_k: int | tuple[int, ...] = 1
+    order: str = "in order"
+    k_order: str = "ascending"
+    promote: int = 0
+    tile: int = 1
+    cut: str = "rounded up"
+    workspace: str = ""
+    running: str = ""
+    swapped: bool = False
+    result: str = "f32"
+    rounding: str = "RNE"
+
+    def __post_init__(self) -> None:
+        for name, accepted in (("order", ORDERS), ("k_order", K_ORDERS), ("cut", CUTS), ("rounding", ("RNE", "RZ"))):
+            value = getattr(self, name)
+            if not is_word_of(value, accepted):
+                raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
+        counts = self.split_k if isinstance(self.split_k, tuple) else (self.split_k,)
+        numbers = (("split_k", 1, counts or (0,)), ("promote", 0, (self.promote,)), ("tile", 1, (self.tile,)))
+        for name, least, values in numbers:
+            if any(isinstance(value, bool) or not isinstance(value, int) or value < least for value in values):
+                raise OperandError(f"{name} must be an integer of {least} or more, not {shown(getattr(self, name))}")
+
+    @property
+    def parsed(self) -> Instruction:
+        """The instruction."""
+        return instruction_named(self.instruction, self.arch)
+
+    def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
+        """Return the chains of every slice, each the numbers of its instructions in their order.
+
+        Raises
+        ------
+        OperandError
+            There are more slices than K tiles, or slices of given lengths do not make up K.
+        """
+        tiles, found = -(-instructions // self.tile), []
+        for of_tiles in self._dealt(tiles):
+            taken = (of_tiles[:, None] * self.tile + np.arange(self.tile)).ravel()
+            taken = taken[taken < instructions]
+            if self.k_order == "descending":
+                taken = taken[::-1]
+            length = self.promote or len(taken)
+            found.append([taken[start : start + length] for start in range(0, len(taken), length)])
+        return found
+
+    def _dealt(self, tiles: int) -> list[NDArray[np.intp]]:
+        """Return the K tiles of every slice."""
+        every = np.arange(tiles)
+        if isinstance(self.split_k, tuple):
+            if sum(self.split_k) != tiles:
+                raise OperandError(f"slices of {self.split_k} K tiles do not make up K, which has {tiles}")
+            return np.split(every, [*accumulate(self.split_k[:-1])])
+        if self.split_k > tiles:
+            raise OperandError(f"K has {tiles} tiles of {self.tile} instructions, too few for {self.split_k} slices")
+        if self.cut == "in turn":
+            return [every[first :: self.split_k] for first in range(self.split_k)]
+        if self.cut == "balanced":
+            return np.array_split(every, self.split_k)
+        return np.split(every, range(-(-tiles // self.split_k), tiles, -(-tiles // self.split_k)))
+
+    def __str__(self) -> str:
+        parts = [f"{self.instruction} on {self.arch}"]
+        if self.swapped:
+            parts.append("A and B exchanged")
+        tile = "" if self.tile == 1 else f" tiles of {self.tile} instructions,"
+        if isinstance(self.split_k, tuple):
+            parts.append(f"slices of {', '.join(map(str, self.split_k))} K tiles,{tile} {_ADDED[self.order]}")
+        elif self.split_k > 1:
+            cut = "" if self.cut == "rounded up" else f" {self.cut},"
+            parts.append(f"{self.split_k} slices of K,{tile}{cut} {_ADDED[self.order]}")
+        else:
+            parts.append("one chain along K" if not self.promote else "K in one slice")
+        if self.promote:
+            parts.append(f"partial sums promoted to f32 every {self.promote} instructions")
+        if self.k_order == "descending":
+            parts.append("K descending")
+        parts += [f"slices rounded to {self.workspace}"] if self.workspace else []
+        parts += [f"running sum in {self.running}"] if self.running else []
+        return f"{'; '.join(parts)}; result {self.result} ({self.rounding})"
+
+
+_ADDED = {
+    "in order": "added in order",
+    "reverse": "added in reverse order",
+    "tree": "added in a tree of neighbours",
+    "halves": "added in a tree of halves",
+    "any": "added in any order",
+}
+
+
+def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
+    """Add terms in an order of :data:`ORDERS` that is one.
+
+    Parameters
+    ----------
+    terms : sequence
+        At least one.
+    order : str
+        The order.
+    add : callable
+        Adds two.
+    """
+    parts = list(terms)
+    if order in ("in order", "reverse"):
+        return reduce(add, parts if order == "in order" else parts[::-1])
+    if order == "any":
+        raise OperandError("slices that are added in any order have many results; name an order")
+    while len(parts) > 1:
+        half, odd = divmod(len(parts), 2)
+        if order == "tree":
+            ones, others, rest = parts[: 2 * half : 2], parts[1::2], parts[2 * half :]
+        else:
+            ones, others, rest = parts[:half], parts[half + odd :], parts[half : half + odd]
+        parts = [*map(add, ones, others), *rest]
+    return parts[0]
+
+
+@lru_cache(maxsize=256)
+def instruction_named(text: str, arch: str) -> Instruction:
+    """Return the instruction that a text spells, of any family, if `arch` has it.
+
+    Raises
+    ------
+    InstructionError
+        It does not parse, or `arch` does not have it.
+    """
+    if isinstance(text, str) and text.startswith("tcgen05"):
+        found = _of_tensor_memory().get(text.replace(".cta_group::1", "").replace(".cta_group::2", ""))
+        if found is None:
+            raise InstructionError(
+                f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
+                "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
+            )
+    else:
+        found = parse(text)
+    require_architecture(found, arch)
+    if found.scale_size:
+        raise InstructionError(f"{found} has block scales; `sptc gemm` multiplies with those")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _of_tensor_memory() -> dict[str, Instruction]:
+    opcodes = [opcode for opcode in every_opcode() if not opcode.scale_size and not opcode.weight_stationary]
+    return {str(i): i for opcode in opcodes for i in tcgen05_instructions_of(opcode)}

@@ -1,0 +1,137 @@
+"""``sptc identify``: what it prints, its exit status, and one line for whatever is wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.cli import main
+
+Random = np.random.Generator
+
+
+@pytest.fixture
+def product(tmp_path: Path, rng: Random) -> dict[str, Path]:
+    """Write a product of e4m3, summed in two slices, as codes."""
+    a = rng.standard_normal((32, 512)).astype(np.float32)
+    a[:, rng.integers(0, 2, 256) + np.arange(0, 512, 2)] = 0
+    b = rng.standard_normal((512, 16)).astype(np.float32)
+    import ml_dtypes
+
+    arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
+    arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    return {name: tmp_path / f"{name}.npy" for name in arrays}
+
+
+def identify(files: dict[str, Path], *words: object) -> int:
+    named = [word for name, path in files.items() for word in (f"--{name}", path)]
+    return main(["identify", *map(str, [*named, "--format", "e4m3", "--result", "f32", *words])])
+
+
+def test_the_way_is_found(product: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert identify(product, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["exact"], said["compared"], said["way"]["split_k"], said["way"]["order"]) == (True, 512, 2, "in order")
+    assert said["nearest"]["differing"] > 0
+    np.save(product["y"], np.load(product["y"]).view(np.uint32))
+    assert identify(product) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "exact: all 512 outputs\n  wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3 on sm_90; 2 sl"
+    )
+    assert "next best, which " in text
+
+
+def test_a_search_without_a_match(product: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    y = np.load(product["y"]).view(np.uint32)
+    y[3, 4] ^= 1 << 30
+    np.save(product["y"], y)
+    assert identify(product) == 1
+    text = capsys.readouterr().out
+    assert "ways that were tried gives all 512 outputs" in text
+    assert f"nearest, 1 outputs differ, the first in row 3, column 4: 0x{y[3, 4]:x} wanted" in text
+    assert identify(product, "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["exact"], said["way"], said["nearest"]["row"], said["nearest"]["column"]) == (False, None, 3, 4)
+
+
+def test_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "identify",
+        "--probe",
+        str(tmp_path / "p"),
+        "--format",
+        "f16",
+        "--result",
+        "f16",
+        "--shape",
+        "16",
+        "32",
+        "512",
+    ]
+    assert main(words) == 0
+    assert "different results; the nearest two that differ are told apart by " in capsys.readouterr().out
+    a, b = np.load(tmp_path / "p" / "a.npy"), np.load(tmp_path / "p" / "b.npy")
+    assert (a.shape, b.shape, a.dtype) == ((16, 512), (512, 32), np.float16)
+    np.save(tmp_path / "y.npy", sptc.gemm(a, b, split_k=4, order="tree", result="f16"))
+    files = {"a": tmp_path / "p" / "a.npy", "b": tmp_path / "p" / "b.npy", "y": tmp_path / "y.npy"}
+    named = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    assert main(["identify", *named, "--format", "f16", "--result", "f16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["way"]["order"] == "tree"
+    assert main([*words, "--json", "--seed", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["dtype"] == "float16"
+    assert (np.load(tmp_path / "p" / "a.npy") != a).any()
+
+
+def test_what_sptc_compress_wrote(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And a vector, and a bias from a file."""
+    a, b = np.load(product["a"]), np.load(product["b"])
+    import ml_dtypes
+
+    numbers = a.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    np.save(tmp_path / "numbers.npy", numbers)
+    packed = tmp_path / "packed.safetensors"
+    assert main(["compress", str(tmp_path / "numbers.npy"), "--format", "e4m3", "--output", str(packed)]) == 0
+    capsys.readouterr()
+    bias = np.arange(32, dtype=np.float32)[:, None]
+    np.save(product["b"], b[:, 0])
+    np.save(tmp_path / "bias.npy", bias)
+    np.save(product["y"], sptc.gemm(a, b[:, :1], format="e4m3", bias=bias)[:, 0])
+    assert identify({**product, "a": packed}, "--bias", tmp_path / "bias.npy", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["compared"] == 32
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--y", "missing.npy"], r"missing.npy cannot be read (No such file or directory)"),
+        (["--a", "{b}"], "A has 16 columns and B 512 rows: they have no common K"),
+        (["--a", "{dense}"], "not 2:4 sparse: 4096 of 4096 chunks have more than 2 of 4 elements"),
+        (["--y", "{b}"], "y must be a matrix of f32, as float32 or codes in uint32, not uint8 of shape (512, 16)"),
+        (["--y", "{text}"], "must hold floats, integers or codes, not <U1 of shape (2,)"),
+        (["--seed", "3"], "--shape and --seed need --probe"),
+        (["--probe", "p"], "--probe draws A and B, and takes no --a, --b and --y"),
+    ],
+)
+def test_bad_input(
+    product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    np.save(tmp_path / "text.npy", np.array(["x", "y"]))
+    np.save(tmp_path / "dense.npy", np.full((32, 512), 0x38, np.uint8))
+    places = {name: str(tmp_path / f"{name}.npy") for name in ("b", "dense", "text")}
+    assert identify(product, *(word.format(**places) for word in words)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("sptc identify: ")
+    assert message in output.err
+    assert output.err.count("\n") == 1
+
+
+def test_words_that_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identify", "--format", "f16", "--result", "f16"]) == 2
+    assert "give A, B and what was computed of them with --a, --b and --y" in capsys.readouterr().err
+    assert main(["identify", "--probe", "p", "--result", "f16"]) == 2
+    assert "--probe needs --format" in capsys.readouterr().err

@@ -1,0 +1,265 @@
+"""``sptc.identify``: the way that gives every bit is found, and nothing is called exact that is not."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from sptc.errors import Error
+from sptc.gemm.candidates import Expressions, candidates
+from sptc.gemm.choice import instructions_for
+from sptc.gemm.probe import probe, write_probe
+from sptc.gemm.ways import Way
+from sptc.tests.planted import faults
+
+Random = np.random.Generator
+LIBRARIES = Path(__file__).parents[2] / "recordings" / "libraries" / "cusparselt.npz"
+TYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "tf32": np.float32,
+}
+
+
+def drawn(rng: Random, fmt: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    rows, columns, k = shape
+    a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-2, 3, (rows, k))
+    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
+    return a.astype(TYPES[fmt]), rng.standard_normal((k, columns)).astype(TYPES[fmt])
+
+
+def codes(y: np.ndarray) -> np.ndarray:
+    return y.view(f"u{y.dtype.itemsize}")
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "split"),
+    [("f16.128x64x256", "f16", 1), ("f16.64x96x8192", "f16", 8), ("s8.128x64x256", "s32", 1)],
+)
+def test_what_a_closed_library_computed(name: str, result: str, split: int) -> None:
+    with np.load(LIBRARIES) as archive:
+        a, b, y = (archive[f"{name}.{operand}"] for operand in "aby")
+    found = sptc.identify(a, b, y, format=name.partition(".")[0], result=result)
+    assert found.exact
+    assert found.compared == y.size
+    assert found.way == Way(instruction=found.way.instruction, split_k=split, result=result)
+    assert found.way.instruction.startswith("wgmma.mma_async.sp.")
+    if result == "f16":
+        assert found.nearest.differing > 0
+        assert (sptc.gemm(a, b, way=found.nearest.way, backend="native") != y).sum() == found.nearest.differing
+    else:  # of integers nothing else can be told
+        assert found.nearest is None
+        assert found.equal
+
+
+def words_of(rng: Random, result: str) -> dict[str, Any]:
+    """Draw a way; not all of its words are among those that are searched together."""
+    words: dict[str, Any] = rng.choice(
+        [
+            {},
+            {"split_k": int(rng.integers(2, 9))},
+            {"split_k": 4, "promote": 2},
+            {"promote": int(2 ** rng.integers(0, 4))},
+        ]
+    )
+    order = str(rng.choice(["in order", "reverse", "tree", "halves"]))
+    if words.keys() == {"split_k"} and rng.integers(0, 2):
+        words = {**words, "order": order}
+    if not words and rng.integers(0, 2):
+        words = {"k_order": "descending"}
+    if words.keys() == {"split_k"} and result in ("f16", "bf16") and rng.integers(0, 2):
+        words = {**words, str(rng.choice(["workspace", "running"])): result}
+    return words
+
+
+@pytest.mark.quick_cases(8)
+@pytest.mark.parametrize("number", range(200))
+def test_no_false_friend(rng: Random, number: int) -> None:
+    """A planted way, or one that is equal in every bit, is found; of a result with a flipped bit none is."""
+    fmt = str(rng.choice([*TYPES]))
+    result = str(rng.choice(["f32", "f16", "bf16", "e4m3"]))
+    instructions = instructions_for(fmt, "sm_90", accumulate="f32")
+    i = instructions[int(rng.integers(0, len(instructions)))]
+    a, b = drawn(rng, fmt, (int(rng.integers(8, 40)), int(rng.integers(4, 24)), 16 * i.k))
+    way = Way(instruction=str(i), result=result, **words_of(rng, result))
+    y = sptc.gemm(a, b, way=way, backend="native")
+    found = sptc.identify(a, b, y, format=fmt, result=result)
+    assert found.exact, way
+    np.testing.assert_array_equal(codes(sptc.gemm(a, b, way=found.way)), codes(y))
+    if found.nearest:
+        other = sptc.gemm(a, b, way=found.nearest.way, backend="native")
+        assert (codes(other) != codes(y)).sum() == found.nearest.differing
+    place = tuple(int(rng.integers(0, size)) for size in y.shape)
+    wrong = codes(y).copy()
+    wrong[place] ^= wrong.dtype.type(1 << int(rng.integers(0, 8 * y.dtype.itemsize)))
+    missed = sptc.identify(a, b, wrong, format=fmt, result=result)
+    if missed.exact:  # which is no mistake where the bit is what tells two ways apart
+        np.testing.assert_array_equal(codes(sptc.gemm(a, b, way=missed.way)), wrong)
+    else:
+        near = missed.nearest
+        assert near.differing == 1 or near.way != way
+        if near.differing == 1:
+            assert (near.row, near.column, near.wanted) == (*place, int(wrong[place]))
+            assert near.got == int(codes(y)[place])
+
+
+def test_a_flipped_bit_is_seen_wherever_it_is(rng: Random) -> None:
+    a, b = drawn(rng, "f16", (40, 200, 128))
+    y = sptc.gemm(a, b, backend="native")
+    for place in ((0, 0), (39, 199), (17, 101)):
+        wrong = codes(y).copy()
+        wrong[place] ^= 0x80000000
+        found = sptc.identify(
+            a, b, wrong, format="f16", result="f32", instruction=str(instructions_for("f16", "sm_90")[0])
+        )
+        assert (found.exact, found.way, found.possible) == (False, None, None)
+        assert (found.nearest.differing, found.nearest.row, found.nearest.column) == (1, *place)
+
+
+def test_slices_in_any_order(rng: Random) -> None:
+    """Each output has an order of its own: no way gives them, but they are possible; one ulp beyond they are not."""
+    a, b = drawn(rng, "f16", (20, 30, 256))
+    parts = np.stack([sptc.gemm(a[:, k : k + 64], b[k : k + 64]) for k in range(0, 256, 64)], -1)
+    order = rng.permuted(np.broadcast_to(np.arange(4), parts.shape), axis=2)
+    first, *others = np.moveaxis(np.take_along_axis(parts, order, 2), 2, 0)
+    for other in others:
+        first = first + other
+    found = sptc.identify(a, b, first, format="f16", result="f32")
+    assert (found.exact, found.way) == (False, None)
+    assert (found.possible.split_k, found.possible.order) == (4, "any")
+    wrong = first.copy()
+    wrong[3, 3] *= np.float32(1.001)
+    assert sptc.identify(a, b, wrong, format="f16", result="f32").possible is None
+    with pytest.raises(Error, match="have many results; name an order"):
+        sptc.gemm(a, b, way=found.possible)
+
+
+def test_exchanged_factors_vectors_and_epilogues(rng: Random) -> None:
+    a, b = drawn(rng, "f16", (24, 16, 256))
+    y = sptc.gemm(a, b, split_k=2)
+    found = sptc.identify(b.T, a.T, y.T, format="f16", result="f32")
+    assert (found.exact, found.way.swapped, found.way.split_k) == (True, True, 2)
+    np.testing.assert_array_equal(sptc.gemm(b.T, a.T, way=found.way), y.T)
+    assert sptc.identify(a, b[:, 0], y[:, 0], format="f16", result="f32").way.split_k == 2
+    y = sptc.gemm(a, b[:, 0], bias=np.arange(24), split_k=2)
+    assert sptc.identify(a, b[:, 0], y, format="f16", result="f32", bias=np.arange(24)).way.split_k == 2
+    known = {"alpha": 0.5, "bias": rng.standard_normal((24, 1)), "relu": True, "scale_b": rng.standard_normal(16)}
+    y = sptc.gemm(a, b, promote=2, result="bf16", **known)
+    found = sptc.identify(a, b, y, format="f16", result="bf16", **known)
+    assert found.exact
+    turned = {**known, "bias": known["bias"].T, "scale_b": known["scale_b"][:, None]}
+    assert sptc.identify(b.T, a.T, y.T, format="f16", result="bf16", **turned).exact
+    wrong = codes(y).copy()
+    wrong[5, 2] ^= 0x4000
+    near = sptc.identify(b.T, a.T, wrong.T, format="f16", result="bf16", **turned).nearest
+    assert (near.row, near.column) == (2, 5)
+
+
+def test_dense_factors(rng: Random) -> None:
+    """As cuBLAS promotes partial sums of fp8 on Hopper."""
+    a, b = (rng.standard_normal(shape).astype(TYPES["e4m3"]) for shape in ((16, 1024), (1024, 24)))
+    dense = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
+    y = sptc.gemm(a, b, instruction=dense, promote=4, result="bf16")
+    found = sptc.identify(a, b, y, format="e4m3", result="bf16", dense=True)
+    assert found.exact
+    assert found.way.instruction == dense
+    np.testing.assert_array_equal(sptc.gemm(a, b, way=found.way), y)
+
+
+def test_unequal_slices(rng: Random) -> None:
+    a, b = drawn(rng, "tf32", (16, 16, 16 * 11))
+    y = sptc.gemm(a, b, split_k=(3, 8), format="tf32")
+    found = sptc.identify(a, b, y, format="tf32", result="f32")
+    assert (found.exact, found.way.split_k) == (True, (3, 8))
+
+
+def test_each_candidate_forms_another_sum() -> None:
+    i = instructions_for("f16", "sm_90")[0]
+    plain = Way(instruction=str(i), result="f16")
+    ways = [*candidates([i], plain, Expressions(lambda _: 24))]
+    assert len(set(ways)) == len(ways) > 250
+    assert ways[0] == plain
+    for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
+        assert replace(plain, **same) not in ways  # since another that was yielded before has the same bits
+    assert {"tree", "halves", "reverse", "in order"} == {way.order for way in ways}
+
+
+def test_a_probe_tells_ways_apart(tmp_path: Path) -> None:
+    """Of bf16 results a few outputs do, where of normal factors hardly any does; the seed decides it."""
+    drawn_probe = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
+    again = probe((32, 32, 2048), format="bf16", result="bf16", seed=3)
+    np.testing.assert_array_equal(drawn_probe.a, again.a)
+    assert drawn_probe.different > 30
+    assert drawn_probe.least > drawn_probe.outputs / 4
+    said = write_probe(tmp_path / "probe", drawn_probe)
+    a, b = np.load(said["a"]), np.load(said["b"])
+    y = sptc.gemm(a, b, format="bf16", result="bf16", split_k=7, backend="native")
+    found = sptc.identify(a[:4], b, y[:4], format="bf16", result="bf16")
+    assert (found.exact, found.way.split_k, found.equal) == (True, 7, ())
+
+
+def test_torch_tensors(rng: Random) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.from_numpy(array) for array in drawn(rng, "f16", (16, 16, 256)))
+    y = torch.from_numpy(sptc.gemm(a, b, split_k=4)).to(torch.bfloat16)
+    found = sptc.identify(a, b, y, format="f16", result="bf16")
+    assert found.exact
+    assert "all 256 outputs" in str(found)
+
+
+A = np.tile(np.float16([1, 0]), (4, 32))
+B, Y = np.ones((64, 2), np.float16), np.full((4, 2), 32, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("operands", "words", "message"),
+    [
+        ((np.ones_like(A), B, Y), {}, r"^not 2:4 sparse: 64 of 64 chunks"),
+        ((A, B[:32], Y), {}, r"^A has 64 columns and B 32 rows: they have no common K$"),
+        ((A, B, Y[:3]), {}, r"^y of shape \(3, 2\) is not that of the product, \(4, 2\)$"),
+        (
+            (A, B, Y.astype("f2")),
+            {},
+            r"^y must be a matrix of f32, as float32 or codes in uint32, not float16 of shape",
+        ),
+        ((A, B, Y), {"result": "f64"}, r"^the result must be one of f32, "),
+        ((A, B, Y), {"format": None}, r"^name the format of a and b, or an instruction$"),
+        ((A, B * np.float16(np.nan), Y), {}, r"^b holds 128 NaN, the first in row 0, column 0$"),
+        ((A[None], B, Y), {}, r"^a must be one matrix, not of shape \(1, 4, 64\)$"),
+        ((A, B, Y), {"beta": 1.0}, r"^beta is a factor of c, which is missing$"),
+        ((A, B, Y), {"bias": np.ones(7)}, r"^bias of shape \(7,\) does not broadcast to the product's, \(4, 2\)$"),
+    ],
+)
+def test_what_is_refused(operands: tuple[Any, ...], words: dict[str, Any], message: str) -> None:
+    with pytest.raises(Error, match=message):
+        sptc.identify(*operands, **{"format": "f16", "result": "f32", **words})
+
+
+def test_a_record_is_json(rng: Random) -> None:
+    found = sptc.identify(A, B, Y, format="f16", result="f32")
+    record = json.loads(json.dumps(found.record()))
+    assert record["exact"]
+    assert {"instruction", "split_k", "order", "result"} <= record["way"].keys()
+    assert (record["compared"], record["nearest"]) == (8, None)
+
+
+@pytest.mark.parametrize("name", ["gemm.ways.descending", "gemm.sums.promotion"])
+def test_a_planted_mistake_is_seen(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the right package computed, the wrong one does not identify as the way that it was."""
+    from importlib import import_module
+
+    words: dict[str, Any] = {"k_order": "descending"} if name.endswith("descending") else {"promote": 2}
+    a, b = drawn(rng, "f16", (16, 16, 512))
+    y = sptc.gemm(a, b, **words)
+    fault = faults("gemm")[name]
+    change: Callable[[Any, str, Any], None] = monkeypatch.setattr
+    fault.plant(import_module(fault.module), change)
+    assert (sptc.gemm(a, b, **words) != y).any()
+    assert not sptc.identify(a, b, y, format="f16", result="f32").exact

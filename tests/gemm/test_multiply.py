@@ -1,0 +1,291 @@
+"""``sptc.gemm``: what it takes, what it gives, and one sentence for whatever is wrong."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from sptc.errors import Error, InstructionError, OperandError
+from sptc.gemm.choice import instructions_for
+from sptc.gemm.epilogue import Epilogue, to_codes
+from sptc.gemm.ways import Way
+from sptc.golden.matrix import multiply
+from sptc.isa.formats import FORMATS
+from sptc.isa.instructions import parse
+from sptc.isa.metadata import GRANULARITIES
+from sptc.isa.operands import MatrixOperands
+from sptc.tensors.compressed import NibbleError, SparsityError
+from sptc.tensors.encode import decode_codes
+from sptc.tensors.sparsify import sparsify
+
+Random = np.random.Generator
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+
+
+def sparse(rng: Random, rows: int, k: int, dtype: Any = np.float16) -> np.ndarray:
+    a = rng.standard_normal((rows, k)).astype(dtype)
+    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
+    return a
+
+
+@pytest.mark.parametrize(
+    ("fmt", "arch", "instruction"),
+    [
+        ("f16", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"),
+        ("e4m3", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"),
+        ("tf32", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.tf32.tf32"),
+        ("s8", "sm_90", "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.s8.s8"),
+        ("bf16", "sm_80", "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"),
+        ("f16", "sm_100", "tcgen05.mma.sp.kind::f16 (m64n8k32.f32.f16.f16)"),
+    ],
+)
+def test_the_instruction_that_a_library_would_use(fmt: str, arch: str, instruction: str) -> None:
+    first, *others = instructions_for(fmt, arch)
+    assert str(first) == instruction
+    assert all(i.k <= first.k or i.family != first.family for i in others)
+
+
+@pytest.mark.parametrize("fmt", ["f16", "bf16", "e4m3", "e5m2", "tf32", "s8"])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
+    """Codes and numbers of every format give what the model's chain of the instruction gives."""
+    i = instructions_for(fmt, arch)[0]
+    k = 3 * i.k
+    numbers = rng.standard_normal((5, k)), rng.standard_normal((k, 7))
+    if fmt == "s8":
+        numbers = rng.integers(-128, 128, (5, k)), rng.integers(-128, 128, (k, 7))
+    types = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "tf32": np.float32}
+    dtype = types.get(fmt, ml_dtypes.float8_e5m2 if fmt == "e5m2" else np.int8)
+    compressed = sparsify(numbers[0].astype(dtype), i.granularity, prune=True)
+    b = numbers[1].astype(dtype)
+    code = np.dtype(f"u{b.dtype.itemsize}")
+    operands = MatrixOperands(
+        compressed.stored.view(code)[None], b.view(code)[None], np.zeros((1, 5, 7), np.uint32), compressed.nibbles[None]
+    )
+    expected = multiply(i, arch, operands)[0]
+    a = numbers[0].astype(dtype)
+    found = sptc.gemm(a, b, format=fmt, arch=arch, prune=True)
+    assert found.dtype == (np.int32 if fmt == "s8" else np.float32)
+    np.testing.assert_array_equal(found.view(np.uint32), expected)
+    for left in (a.view(code), a.view(code.str.replace("u", "i")), compressed):
+        given = sptc.gemm(left, b.view(code), format=fmt, arch=arch, prune=left is not compressed, backend="native")
+        np.testing.assert_array_equal(given, found)
+
+
+def test_targets_of_the_assembler() -> None:
+    found = sptc.gemm(HALVES, B, arch="sm_90a")
+    np.testing.assert_array_equal(found, sptc.gemm(HALVES, B))
+    assert sptc.identify(HALVES, B, found, format="f16", result="f32", arch="sm_90a").way.arch == "sm_90"
+    with pytest.raises(InstructionError, match=r"^sm_103a does not have tcgen05.mma.sp.kind::i8 "):
+        sptc.gemm(HALVES.astype(np.int8), B.astype(np.int8), arch="sm_103a", format="s8", accumulate="s32")
+
+
+def test_shapes(rng: Random) -> None:
+    """Vectors, batches, K that fills no instruction, and the transposed product."""
+    a, b = sparse(rng, 6, 44), rng.standard_normal((44, 5)).astype(np.float16)
+    whole = sptc.gemm(a, b)
+    np.testing.assert_allclose(whole, a.astype(float) @ b.astype(float), atol=1e-3)
+    np.testing.assert_array_equal(sptc.gemm(a, b[:, 2]), whole[:, 2])
+    c = rng.standard_normal(6).astype(np.float32)
+    np.testing.assert_array_equal(sptc.gemm(a, b[:, 2], bias=c), whole[:, 2] + c)
+    np.testing.assert_array_equal(sptc.gemm(a, b[:, 2], c), sptc.gemm(a, b, c[:, None])[:, 2])
+    batch = sptc.gemm(np.stack([a, a[::-1]])[:, None], np.stack([b, b[:, ::-1], b]))
+    assert batch.shape == (2, 3, 6, 5)
+    np.testing.assert_array_equal(batch[1, 1], whole[::-1, ::-1])
+    np.testing.assert_array_equal(sptc.gemm(b.T, a.T, swapped=True), whole.T)
+    compressed = sparsify(a, "2:4")
+    np.testing.assert_array_equal(sptc.gemm(compressed, np.stack([b, b]))[1], whole)
+
+
+def test_blocks_join(rng: Random) -> None:
+    a, b = rng.integers(-4, 5, (700, 64)).astype(np.float16), rng.integers(-4, 5, (64, 530)).astype(np.float16)
+    a[:, ::4] = a[:, 3::4] = 0
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    np.testing.assert_array_equal(sptc.gemm(a, b, backend="native", split_k=2), exact)
+    c = rng.integers(-4, 5, exact.shape).astype(np.float32)
+    np.testing.assert_array_equal(sptc.gemm(a, b, c, backend="native", bias=c[0], beta=2.0), exact + 2 * c + c[0])
+
+
+def test_the_accumulator_is_what_the_first_chain_begins_from(rng: Random) -> None:
+    a, b = sparse(rng, 3, 64), rng.standard_normal((64, 4)).astype(np.float16)
+    c = rng.standard_normal((3, 4)).astype(np.float32)
+    first = sptc.gemm(a[:, :32], b[:32], c)
+    np.testing.assert_array_equal(sptc.gemm(a, b, c), sptc.gemm(a[:, 32:], b[32:], first))
+    np.testing.assert_array_equal(sptc.gemm(a, b, c, split_k=2), first + sptc.gemm(a[:, 32:], b[32:]))
+    half = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
+    assert sptc.gemm(a, b, np.ones((3, 4), np.float16), instruction=half, result="f16").dtype == np.float16
+
+
+def exactly(*steps: Fraction) -> np.float32:
+    """Round an exact number once to float32, RNE."""
+    total = sum(steps, Fraction(0))
+    near = np.float32(float(total))
+    around = (np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf)))
+    return min(around, key=lambda one: (abs(Fraction(float(one)) - total), one.view(np.uint32) & 1))
+
+
+def test_every_operation_of_an_epilogue(rng: Random) -> None:
+    """Against fractions: each rounds once, the multiply-add of alpha and C as one."""
+    sums = (rng.standard_normal((8, 50)) * 2.0 ** rng.integers(-20, 20, (8, 50))).astype(np.float32)
+    arrays = {
+        "scale_a": rng.standard_normal((8, 1)).astype(np.float32),
+        "scale_b": rng.standard_normal((1, 50)).astype(np.float32),
+        "c": (rng.standard_normal((8, 50)) * 2.0 ** rng.integers(-20, 20, (8, 50))).astype(np.float32),
+        "bias": rng.standard_normal(50).astype(np.float32),
+    }
+    alpha, beta = (float(np.float32(factor)) for factor in rng.standard_normal(2))
+    found = Epilogue(alpha=alpha, beta=beta, relu=True, **arrays).apply(sums)
+    shaped = {name: np.broadcast_to(array, sums.shape) for name, array in arrays.items()}
+    for place in np.ndindex(sums.shape):
+        scale_a, scale_b, c, bias = (Fraction(float(array[place])) for array in shaped.values())
+        x = exactly(Fraction(float(exactly(Fraction(float(sums[place])) * scale_a))) * scale_b)
+        addend = exactly(Fraction(beta) * c)
+        x = exactly(Fraction(float(x)) * Fraction(alpha), Fraction(float(addend)))
+        x = exactly(Fraction(float(x)), bias)
+        assert found[place] == max(x, 0), place
+
+
+@pytest.mark.parametrize("result", ["f16", "bf16", "e4m3", "e5m2"])
+def test_rounding_to_a_result(rng: Random, result: str) -> None:
+    """The nearest of all codes, the even one of two; or the largest that is not beyond."""
+    fmt = FORMATS[result]
+    every = np.arange(1 << fmt.bits - 1, dtype=np.uint16 if fmt.bits == 16 else np.uint8)
+    numbers = decode_codes(every, fmt)
+    every, numbers = every[np.isfinite(numbers)], numbers[np.isfinite(numbers)]
+    below = rng.integers(0, len(numbers) - 1, 400)
+    middle = ((numbers[below] + numbers[below + 1]) / 2).astype(np.float32)
+    values = np.concatenate([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(0))])
+    signs = np.where(rng.integers(0, 2, values.shape), -1, 1).astype(np.float32)
+    sign_bit = 1 << fmt.bits - 1
+    nearest = [min(range(len(numbers)), key=lambda i: (abs(numbers[i] - float(v)), every[i] & 1)) for v in values[::40]]
+    signed = every[nearest] | np.where(signs[::40] < 0, sign_bit, 0).astype(every.dtype)
+    np.testing.assert_array_equal(to_codes(values * signs, result)[::40], signed)
+    toward = every[np.searchsorted(numbers, values.astype(float), side="right") - 1]
+    np.testing.assert_array_equal(to_codes(values, result, "RZ"), toward)
+    beyond = (
+        np.array([1e30, -1e30, np.nan], np.float32) if result != "bf16" else np.array([np.inf, -np.inf, np.nan], "f4")
+    )
+    largest = numbers.max() if result in ("e4m3", "e5m2") else np.inf
+    codes = to_codes(beyond[None], result)[0]
+    assert decode_codes(codes, fmt)[:2].tolist() == [largest, -largest]
+    assert codes[2] == sign_bit - 1
+
+
+def test_integer_results(rng: Random) -> None:
+    a, b = rng.integers(-128, 128, (4, 64)).astype(np.int8), rng.integers(-128, 128, (64, 3)).astype(np.int8)
+    a[:, ::2] = 0
+    exact = a.astype(np.int64) @ b
+    assert sptc.gemm(a, b).dtype == np.int32
+    for kind in (np.int64, np.int16, np.float64):  # of numbers as well
+        np.testing.assert_array_equal(sptc.gemm(a.astype(kind), b.astype(kind), format="s8"), exact)
+    np.testing.assert_array_equal(sptc.gemm(a, b, result="s8"), exact.clip(-128, 127))
+    scaled = sptc.gemm(a, b, result="s8", alpha=0.001)
+    np.testing.assert_array_equal(scaled, np.rint(exact.astype(np.float32) * np.float32(0.001)))
+    np.testing.assert_array_equal(
+        sptc.gemm(a, b, result="f16", scale_a=np.float32(0.5)), (exact / 2).astype(np.float16)
+    )
+
+
+def test_a_file_of_sptc_compress(rng: Random, tmp_path: Path) -> None:
+    from sptc.cli import main
+    from sptc.tensors.checkpoints import read_compressed
+
+    weights = rng.standard_normal((8, 64)).astype(np.float16)
+    np.save(tmp_path / "w.npy", weights)
+    output = tmp_path / "w.safetensors"
+    assert main(["compress", str(tmp_path / "w.npy"), "--prune", "--output", str(output)]) == 0
+    compressed = read_compressed(output, "natural").compressed
+    b = rng.standard_normal((64, 3)).astype(np.float16)
+    np.testing.assert_array_equal(sptc.gemm(compressed, b), sptc.gemm(weights, b, prune=True))
+
+
+def test_tensors(rng: Random) -> None:
+    torch = pytest.importorskip("torch")
+    weights, x = sparse(rng, 8, 64, np.float32), rng.standard_normal((64, 3)).astype(np.float32)
+    for dtype, fmt, result in (
+        (torch.bfloat16, "bf16", "bf16"),
+        (torch.float16, "f16", "f32"),
+        (torch.float8_e4m3fn, "e4m3", "f32"),
+    ):
+        of_torch = torch.from_numpy(weights).to(dtype), torch.from_numpy(x).to(dtype)
+        found = sptc.gemm(*of_torch, result=result)
+        assert found.dtype.name == {"bf16": "bfloat16", "f32": "float32"}[result]
+        np.testing.assert_array_equal(found, sptc.gemm(weights, x, format=fmt, result=result))
+    np.testing.assert_array_equal(
+        sptc.gemm(torch.from_numpy(weights).half().requires_grad_(), torch.from_numpy(x).half()[:, 0]),
+        sptc.gemm(weights.astype(np.float16), x[:, 0], format="f16"),
+    )
+
+
+A, B = np.ones((4, 8), np.float16), np.ones((8, 2), np.float16)
+HALVES = np.tile(np.float16([1, 0]), (4, 4))
+NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
+
+
+@pytest.mark.parametrize(
+    ("operands", "words", "message"),
+    [
+        ((A, B), {}, r"^not 2:4 sparse: 8 of 8 chunks have more than 2 of 4 elements that are not zero \(first: row"),
+        ((HALVES, B[:4]), {}, r"^A has 8 columns and B 4 rows: they have no common K$"),
+        ((NAN, B), {}, r"^a holds 1 NaN, the first in row 1, column 2$"),
+        ((HALVES, NAN.T), {}, r"^b holds 1 NaN, the first in row 2, column 1$"),
+        ((HALVES, B.astype(complex)), {}, r"^b must hold codes or numbers of f16, not complex128$"),
+        ((HALVES.astype("f8"), B.astype("f8")), {}, r"^the types of a and b leave their format open: name a format or"),
+        ((HALVES, B), {"format": "f61"}, r"^the format must be one of f32, f16, "),
+        ((HALVES, B), {"arch": "sm_70"}, r"^arch must be one of sm_80, "),
+        ((HALVES, B), {"result": "f64"}, r"^the result must be one of f32, f16, bf16, e4m3, e5m2, s32, s8, not"),
+        ((HALVES, B), {"result": "s32"}, r"^the result of wgmma.* must be f32 or f16 or bf16 or e4m3 or e5m2 or"),
+        ((HALVES, B), {"split_k": 2}, r"^K has 1 tiles of 1 instructions, too few for 2 slices$"),
+        ((HALVES, B), {"order": "any", "split_k": 1, "nan": "maybe"}, r"^the policy for NaN must be one of error, k"),
+        ((HALVES, B), {"beta": 1.0}, r"^beta is a factor of c, which is missing$"),
+        ((HALVES, B), {"bias": np.ones(3)}, r"^bias of shape \(3,\) does not broadcast to the product's, \(4, 2\)$"),
+        ((HALVES, B, np.ones((4, 2))), {}, r"^c must be f32, float32 or codes in uint32, not float64$"),
+        ((HALVES, B), {"instruction": WGMMA, "format": "e4m3"}, r"^wgmma.* multiplies f16 with f16, not e4m3$"),
+        ((HALVES, B), {"instruction": WGMMA, "accumulate": "f16"}, r"^wgmma.* accumulates in f32, not f16$"),
+        ((HALVES, B), {"format": "f16", "accumulate": "s32"}, r"^sm_90 has no sparse instruction for f16 that accum"),
+        (([1.0], B), {}, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
+        ((np.zeros((0, 4, 8), np.float16), B), {}, r"^a must be a matrix, or a batch of them, not of shape \(0, 4"),
+        ((HALVES, B), {"bias": np.array(["x", "y"])}, r"^bias must hold numbers, not <U1$"),
+        ((HALVES[0], B), {}, r"^a must be a matrix, or a batch of them, not of shape \(8,\)$"),
+        ((HALVES * 0.3, B), {"format": "s8"}, r"^a must hold integers from -128 to 127, as s8 is, not 0.3.* in row"),
+        ((np.stack([HALVES] * 2), np.stack([B] * 3)), {}, r"^the batches of a \(2,\) and b \(3,\) do not broadcast$"),
+        ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^a way says how it is summed: give no other"),
+        ((HALVES, sparsify(HALVES, "2:4")), {}, r"^b is the dense factor and cannot be compressed$"),
+        ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* takes 2:4, not a matrix compressed to 1:2$"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(operands: tuple[Any, ...], words: dict[str, Any], message: str) -> None:
+    with pytest.raises(Error, match=message):
+        sptc.gemm(*operands, **words)
+
+
+def test_what_policies_let_through() -> None:
+    kept = sptc.gemm(NAN, B, nan="keep")
+    assert kept.view(np.uint32)[1].tolist() == [0x7FFFFFFF] * 2
+    np.testing.assert_array_equal(sptc.gemm(NAN, B, nan="zero")[1], [3, 3])
+    assert sptc.gemm(NAN.astype(np.float32), B, nan="zero", format="f16")[1, 0] == 3
+    wrong = sptc.Compressed(np.ones((4, 4), np.float16), np.full((4, 2), 0b0101, np.uint8), GRANULARITIES["2:4"])
+    with pytest.raises(NibbleError, match="undefined metadata"):
+        sptc.gemm(wrong, B)
+
+
+def test_errors_have_their_types() -> None:
+    with pytest.raises(SparsityError):
+        sptc.gemm(A, B)
+    with pytest.raises(InstructionError):
+        sptc.gemm(HALVES, B, instruction=WGMMA, arch="sm_80")
+    with pytest.raises(OperandError):
+        sptc.gemm(HALVES, B[:2])
+    assert parse(WGMMA).n == 8
+
+
+def test_the_package_of_its_name_does_not_hide_it() -> None:
+    import sptc.gemm.product
+
+    assert sptc.gemm.product.__name__ == "sptc.gemm.product"
+    np.testing.assert_array_equal(sptc.gemm(HALVES, B), np.full((4, 2), 4, np.float32))
+    with pytest.raises(AttributeError, match="has no attribute 'gemmm'"):
+        sptc.gemmm  # noqa: B018
