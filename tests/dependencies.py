@@ -21,8 +21,6 @@ TESTS = ROOT / "tests"
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
 #: Words of one that reads what stands in no room.
 _READS_FILES = ("README", "pyproject", "docs/", "fusesoc", "benchmarks", "action.yml", "Makefile")
-#: The room whose functions the root exports.
-_FRONT_DOOR = "api"
 #: What stands in no room: texts, scripts, benchmarks.
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.
@@ -49,7 +47,7 @@ def needs(file: Path) -> frozenset[str]:
         return EVERYTHING - {_OUTSIDE}
     names = [name for path in modules(file) for name in imports_of(path)]
     names += _of_fixtures(texts)
-    return frozenset({room for name in names if _is_ours(name) for room in _reached(_room(name))})
+    return frozenset({room for name in names if _is_ours(name) for of in _rooms(name) for room in _reached(of)})
 
 
 def digest_of(file: Path) -> str:
@@ -81,12 +79,15 @@ def _helpers(parts: list[str]) -> Iterator[Path]:
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists())
 
 
-def _room(name: str) -> str:
-    """Return the room of a name: of what the root exports that where it comes from, of errors and the version none."""
+def _rooms(name: str) -> set[str]:
+    """Return the rooms of a name: of what the root exports those that it comes from, of errors and the version none."""
     room = charged(name)
     if room in MAY_IMPORT and room:
-        return room
-    return "" if name.split(".")[1:2] in (["errors"], ["__version__"]) else _FRONT_DOOR
+        return {room}
+    exported = name.split(".")[1:2]
+    if exported in (["errors"], ["__version__"]):
+        return {""}
+    return {charged(of) for of in imports_of(ROOT / "__init__.py") if not exported or of.endswith(f".{exported[0]}")}
 
 
 def _is_ours(name: str) -> bool:
@@ -113,7 +114,7 @@ def _reached(room: str) -> frozenset[str]:
         found.add(room)
         # Whoever imports an error or the version loads the package, but depends on nothing that it loads.
         names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
-        waiting |= {_room(name) for name in names} - found
+        waiting |= {of for name in names for of in _rooms(name)} - found
     return frozenset(found)
 
 
