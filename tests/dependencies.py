@@ -87,7 +87,8 @@ def _rooms(name: str) -> set[str]:
     exported = name.split(".")[1:2]
     if exported in (["errors"], ["__version__"]):
         return {""}
-    return {charged(of) for of in imports_of(ROOT / "__init__.py") if not exported or of.endswith(f".{exported[0]}")}
+    from_where = {of for of in imports_of(ROOT / "__init__.py") if not exported or of.endswith(f".{exported[0]}")}
+    return {charged(of) for of in from_where} & MAY_IMPORT.keys()
 
 
 def _is_ours(name: str) -> bool:

@@ -19,7 +19,7 @@ TESTS = ROOT / "tests"
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa tensors"),
         # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
-        ("hostile/test_api.py", "api golden gpu infra isa native rtl rtl/cells sim/engine"),
+        ("hostile/test_api.py", "api gemm golden gpu infra isa native rtl rtl/cells sim/engine tensors"),
         ("gemm/test_identify.py", "api gemm golden gpu infra isa native rtl rtl/cells sim/engine tensors"),
         ("rtl/test_select.py", "infra isa rtl rtl/cells sim/engine"),
         ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
