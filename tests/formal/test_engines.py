@@ -27,7 +27,7 @@ class Colour(enum.Enum, shape=2):
 def settled(
     build: Callable[[Harness], None], engine: Engine = Engine.SOLVER, cycles: int = 1, seconds: float = 20
 ) -> Outcome:
-    item = Property("test.one", "It holds.", build, lambda config: [()], engine, lambda: cycles, False)
+    item = Property("test.one", "It holds.", build, lambda config: [()], engine, lambda: cycles)
     return settle(Case(item, (), ("tiny",)), seconds)
 
 
