@@ -9,7 +9,7 @@ from sptc.formal.proof import Outcome
 from sptc.formal.properties import Case, Engine, Property
 from sptc.formal.report import Table, as_dict, counterexample, write_trace
 
-ITEM = Property("test.one", "It holds.", lambda h: None, lambda config: [()], Engine.SOLVER, lambda: 1, False)
+ITEM = Property("test.one", "It holds.", lambda h: None, lambda config: [()], Engine.SOLVER, lambda: 1)
 CASE = Case(ITEM, (), ("tiny", "ampere"))
 
 

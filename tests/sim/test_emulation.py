@@ -44,7 +44,7 @@ def test_every_fp8_code_keeps_its_value(name: str, dtype: type) -> None:
     codes = np.arange(256, dtype=np.uint8)
     with np.errstate(invalid="ignore"):
         wanted = codes.view(dtype).astype(np.float64)
-        wide = emulation._widen_fp8(codes, name)
+        wide = emulation.widen_fp8(codes, name)
         got = wide.view(np.float16).astype(np.float64)
     assert wide.dtype == np.uint16
     np.testing.assert_array_equal(got, wanted)  # NaN where NaN is wanted
