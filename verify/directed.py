@@ -99,7 +99,7 @@ def _least(draft: Draft) -> None:
     """One product a row around the last bit that e_zero leaves, and nothing to raise the exponent."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
-    of_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=bool(rng.integers(2)))
+    of_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
     rows = (draft.tiles, i.m)
     fraction = rng.integers(0, 1 << i.a.fraction_bits, rows)
     draft.put(rng.integers(0, i.stored_k, rows), power_code(i.a, of_a[:, None], fraction, draft.signs(*rows)))

@@ -41,8 +41,8 @@ class Draft:
         """Put one element into every row of A, shape (tiles, m)."""
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
-    def products(self, wanted: Codes, exact: bool) -> tuple[Codes, Codes, Codes]:
-        """Make every product a power of two as near to 2**wanted as the formats allow, or vary the fractions.
+    def products(self, wanted: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
+        """Make every product of a tile a power of two as near to 2**wanted as the formats allow, or vary the fractions.
 
         Fills B and the scales, each column with one number; returns the exponent of A, the exponent of the product,
         and the one that enters the maximum, all of shape (tiles,).
@@ -62,7 +62,8 @@ class Draft:
                 codes[:] = (exponent + fmt.bias << fmt.fraction_bits)[:, None, None]
             value = value + scale + other
             largest = scale + other if i.container_bits == 4 else largest + scale + other
-        fraction = 0 if exact else self.rng.integers(0, 1 << i.b.fraction_bits, (self.tiles, 1, i.n))
+        varied = self.rng.integers(0, 1 << i.b.fraction_bits, (self.tiles, 1, i.n))
+        fraction = np.where(np.broadcast_to(exact, self.tiles)[:, None, None], 0, varied)
         self.b[:] = power_code(i.b, of_b[:, None, None], fraction, self.signs(self.tiles, 1, i.n))
         return of_a, value, largest
 
