@@ -11,7 +11,9 @@ import sptc
 from sptc.errors import FileError, OperandError
 from sptc.gemm.folder import ProductFolder
 from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
-from sptc.gemm.product import DECADES, Block, Errors, Problem, Source, block_count, compute_block, instruction_count
+from sptc.gemm.product import DECADES, Block, Errors, Problem, block_count, compute_block, instruction_count
+from sptc.gemm.sources import Source
+from sptc.gemm.ways import Way
 from sptc.golden.registers import pack, pack_nibbles, unpack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import parse
@@ -46,7 +48,9 @@ def made(
     given.mkdir()
     folder.mkdir()
     a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
-    return prepare(folder, ProductRequest(instruction, arch, a, b, Choices(prune=True), **choices))
+    words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
+    way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})
+    return prepare(folder, ProductRequest(way, a, b, Choices(prune=True), **choices))
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -56,7 +60,7 @@ def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
 
 def by_instructions(problem: Problem) -> np.ndarray:
     """Compute a product of one tile's rows and columns with the registers of single instructions."""
-    i = parse(problem.instruction)
+    i = problem.way.parsed
     a, b = (problem.a.read(), problem.b.read())
     compressed = sparsify(a, i.granularity, prune=True)
     codes_a = quantise(compressed.stored, i.a).codes
@@ -67,7 +71,7 @@ def by_instructions(problem: Problem) -> np.ndarray:
         nibbles = compressed.nibbles[:, step * i.chunks : (step + 1) * i.chunks]
         e = pack_nibbles(nibbles[None], i, 0, np.zeros((1, 32), np.uint32))
         part_b = codes_b[step * i.k : (step + 1) * i.k]
-        d = sptc.mma(problem.instruction, pack(part_a[None], a_fragment(i)), pack(part_b[None], b_fragment(i)), d, e)
+        d = sptc.mma(str(i), pack(part_a[None], a_fragment(i)), pack(part_b[None], b_fragment(i)), d, e)
     return unpack(d, accumulator_fragment(i))[0]
 
 
@@ -121,7 +125,7 @@ def test_blocks_join(tmp_path: Path, rng: Random) -> None:
     a[:, 1::4] = 0
     b = rng.integers(-4, 5, (64, 600))
     sources = saved(given, "a", a.astype(np.int32)), saved(given, "b", b.astype(np.int32))
-    problem = prepare(folder, ProductRequest(F16, "sm_90", *sources))
+    problem = prepare(folder, ProductRequest(Way(instruction=F16), *sources))
     d, blocks = computed(problem)
     assert len(blocks) == block_count(problem) == 4
     np.testing.assert_array_equal(d, a @ b)
@@ -136,11 +140,11 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
     a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
     a[:, ::2] = 0
     sources = saved(given, "a", a), saved(given, "b", b)
-    d, _ = computed(prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources)))
+    d, _ = computed(prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources)))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
     sources = saved(given, "a", a.astype(np.int32) * 2), sources[1]
-    with pytest.raises(OperandError, match=r"^integers from -?\d+ to \d+ are beyond s8, -128 to 127$"):
-        prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources))
+    with pytest.raises(OperandError, match=r"^a must hold integers from -128 to 127, as s8 is, not -?\d+ in row \d"):
+        prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources))
 
 
 def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +167,11 @@ def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pyte
 
 def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
     a, b = saved(tmp_path, "a", rng.standard_normal((4, 32))), saved(tmp_path, "b", rng.standard_normal((16, 4)))
-    with pytest.raises(OperandError, match=r"^A of shape \(4, 32\) and B of shape \(16, 4\) have no common K$"):
-        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b, Choices(prune=True)))
+    with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
+        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b, Choices(prune=True)))
     b = saved(tmp_path, "b", rng.standard_normal((32, 4)))
     with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
-        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b))
+        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b))
 
 
 def test_errors() -> None:
