@@ -6,6 +6,7 @@ of: it is refused for any other name, whatever PyTorch would do with that.
 """
 
 import pickletools
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -34,6 +35,7 @@ _ALLOWED = {
     "torch.storage TypedStorage",
     "torch.storage UntypedStorage",
 }
+_STORAGE_OR_TYPE = re.compile(r"[A-Za-z0-9]+Storage|bool|(u?int|b?float|complex)[0-9]+(_e[a-z0-9]+)?")
 #: Ways of a pickle to name or to make something that PyTorch's own files do not take.
 _OTHER_MAKERS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"}
 _PROGRAM_BYTES = 1 << 26
@@ -145,10 +147,10 @@ def read_weights(path: Path) -> dict[str, Any]:
         It is none, is cut short, holds an object that is no tensor, or PyTorch is missing.
     """
     with opened(path) as file:
-        torch = needed("torch", "torch")
         try:
             size = file.seek(0, 2)
-            sizes = _check(path, file, size, torch)
+            sizes = _check(path, file, size)
+            torch = needed("torch", "torch")
             held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             found = _tensors(held, torch)
             for tensor in found.values():
@@ -164,7 +166,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     return found
 
 
-def _check(path: Path, file: BinaryIO, size: int, torch: Any) -> set[int]:
+def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     """Refuse an archive that claims more than it has, or whose pickle makes anything but tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
@@ -182,7 +184,7 @@ def _check(path: Path, file: BinaryIO, size: int, torch: Any) -> set[int]:
     for opcode, argument, _ in pickletools.genops(program):
         if opcode.name in _OTHER_MAKERS:
             raise ValueError(f"{opcode.name} in its pickle")
-        if opcode.name == "GLOBAL" and not _is_of_tensors(str(argument), torch):
+        if opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
             raise FileError(
                 f"{path} holds an object that is no tensor, {'.'.join(str(argument).split())}: objects are not loaded; "
                 "torch.save(model.state_dict(), ...) writes tensors alone"
@@ -190,11 +192,9 @@ def _check(path: Path, file: BinaryIO, size: int, torch: Any) -> set[int]:
     return {0, *(member.file_size for member in members)}
 
 
-def _is_of_tensors(name: str, torch: Any) -> bool:
+def _is_of_tensors(name: str) -> bool:
     module, _, word = name.partition(" ")
-    if name in _ALLOWED:
-        return True
-    return module == "torch" and (word.endswith("Storage") or isinstance(getattr(torch, word, None), torch.dtype))
+    return name in _ALLOWED or (module == "torch" and _STORAGE_OR_TYPE.fullmatch(word) is not None)
 
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:

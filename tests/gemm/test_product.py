@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sptc
 from sptc.errors import FileError, OperandError
+from sptc.gemm.epilogue import Epilogue
 from sptc.gemm.folder import ProductFolder
 from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
 from sptc.gemm.product import DECADES, Block, Errors, Problem, block_count, compute_block, instruction_count
@@ -147,7 +148,8 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
         prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources))
 
 
-def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_wrong_back_end_is_seen(swapped: bool, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     from sptc.sim.engine.engine import HardwareBackend
 
     right = HardwareBackend.multiply
@@ -158,11 +160,51 @@ def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pyte
         return d
 
     monkeypatch.setattr(HardwareBackend, "multiply", wrong)
-    _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl")))
+    _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl"), swapped=swapped))
     assert block.mismatches == 1
     assert block.first is not None
     backend, row, column, got, wanted = block.first
-    assert (backend, row, column, got ^ wanted) == ("rtl", 3, 2, 4)
+    assert (backend, row, column, got ^ wanted) == ("rtl", *((2, 3) if swapped else (3, 2)), 4)
+
+
+def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
+    text = f"{SCALED}.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+    problem = made(tmp_path, text, (9, 520, 128), rng, arch="sm_120", split_k=2)
+    d, blocks = computed(problem)
+    assert len(blocks) == 2
+    a, b = problem.a.read(), problem.b.read()
+    (tmp_path / "part").mkdir()
+    part = saved(tmp_path, "a", a), saved(tmp_path, "b", b[:, 512:])
+    found, _ = computed(prepare(tmp_path / "part", ProductRequest(problem.way, *part, Choices(prune=True))))
+    np.testing.assert_array_equal(found, d[:, 512:])
+
+
+def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -> None:
+    """Its instructions are half as long, and there are twice as many in a chain."""
+    problem = made(tmp_path, F16, (9, 7, 5 * 32), rng, split_k=(2, 3), promote=1, dense=True)
+    _, (block,) = computed(problem)
+    a, b = problem.a.read(), problem.b.read()
+    dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    d = sptc.gemm(a, b, instruction=dense, split_k=(2, 3), tile=2, promote=2)
+    assert block.errors["dense"] == Errors.of(d.astype(float), a @ b)
+    other = sptc.gemm(a, b, instruction=dense)
+    assert block.errors["dense"] != Errors.of(other.astype(float), a @ b)
+
+
+def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Random) -> None:
+    given, folder = tmp_path / "given", tmp_path / "product"
+    given.mkdir()
+    folder.mkdir()
+    a, b = rng.standard_normal((8, 64)), rng.standard_normal((64, 8))
+    a[:, ::2] = 0
+    sources = saved(given, "a", a), saved(given, "b", b)
+    request = ProductRequest(Way(instruction=INSTRUCTIONS["s8"]), *sources, epilogue=Epilogue(alpha=0.5, relu=True))
+    problem = prepare(folder, request)
+    d, (block,) = computed(problem)
+    assert problem.scale == pytest.approx(np.abs(a).max() / 127 * np.abs(b).max() / 127, rel=1e-6)
+    exact = np.maximum(a @ b / problem.scale / 2, 0)
+    assert block.errors["whole"].total == pytest.approx(np.abs(d - exact).sum())
+    assert block.errors["arithmetic"].total == 0
 
 
 def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:

@@ -155,6 +155,12 @@ def test_what_is_no_way() -> None:
         instruction_named("tcgen05.mma.sp.kind::f16", "sm_100")
 
 
+def test_a_tile_that_is_longer_than_k() -> None:
+    assert [[chain.tolist() for chain in one] for one in Way(instruction=WGMMA, tile=1 << 60).slices(3)] == [
+        [[0, 1, 2]]
+    ]
+
+
 def test_a_way_in_words() -> None:
     way = Way(instruction=FP8, split_k=8, order="tree", promote=4, workspace="f16", running="f16", swapped=True)
     assert str(way) == (
