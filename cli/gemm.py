@@ -53,10 +53,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "against float64, and what the hardware takes. With --output, an interrupted product is resumed by the same "
         "command.",
         epilog="Matrices hold numbers, which are rounded to the format, or codes: integers as wide as the format's "
-        "container. Numbers that are no integers of an integer format, and all under block scales, are divided by "
-        "scales first; the epilogue is done to sums in their units. --c without --beta is what the first accumulator "
-        "begins from. Errors are those of the whole expression, epilogue and last rounding included; where nothing is "
-        "done to the sums they are in the units of A and B.",
+        "container, and of tf32 float32, whose low bits are dropped. Numbers that are no integers of an integer "
+        "format, and all under block scales, are divided by scales first; the epilogue is done to sums in their units. "
+        "--c without --beta is what the first accumulator begins from. Errors are those of the whole expression, "
+        "epilogue and last rounding included; where nothing is done to the sums they are in the units of A and B.",
     )
     _add_matrices(parser)
     _add_way(parser)

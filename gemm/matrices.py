@@ -208,9 +208,7 @@ def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -
 
 def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
     """Return an array of numbers, checked."""
-    if _is_extension(array.dtype):
-        array = in_float64(array)
-    if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+    if _is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
         raise OperandError(f"{name} must hold codes or numbers of {fmt.name}, not {array.dtype}")
