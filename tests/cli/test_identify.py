@@ -58,6 +58,19 @@ def test_a_search_without_a_match(product: dict[str, Path], capsys: pytest.Captu
     assert (said["exact"], said["way"], said["nearest"]["row"], said["nearest"]["column"]) == (False, None, 3, 4)
 
 
+def test_files_of_pytorch(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.from_numpy(np.load(path)) for name, path in product.items()}
+    torch.save({"layer": {"a": tensors["a"], "b": tensors["b"]}}, tmp_path / "state.pt")
+    torch.save(tensors["y"], tmp_path / "y.pt")
+    files = {"a": tmp_path / "state.pt", "b": tmp_path / "state.pt", "y": tmp_path / "y.pt"}
+    assert identify(files, "--a-tensor", "layer.a", "--b-tensor", "layer.b") == 0
+    assert "exact: all 512 outputs" in capsys.readouterr().out
+    assert identify(files, "--a-tensor", "layer.a") == 2
+    message = "state.pt holds 'layer.a', 'layer.b': --b-tensor must say which one\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
 def test_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "identify",
