@@ -1,6 +1,19 @@
-"""Proofs that a fault changes nothing that anybody looks at, or that some input tells it, with Yosys and ABC."""
+"""Proofs that a fault changes nothing that anybody looks at, or that some input tells it, with Yosys and ABC.
+
+Only what a fault can reach, its cone, stands twice, with the fault and without. All else is the same for both as long
+as what leaves the cone is the same; so that is the claim:
+
+    rest of the design --+--> cone without the fault --+--> rest of the design
+                         |                             = ?
+                         +--> cone with the fault -----+
+
+The cone may end anywhere: at the faulty cell, some cells later, or where the design does. And the rest may begin
+anywhere: what is farther from the cone may do what it likes. The shorter both are, the fewer registers a proof is
+about; but a difference is one of the design only if both are whole.
+"""
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,36 +27,35 @@ from .mutants import FLAT, Fault
 
 __all__ = ["Verdict", "settled"]
 
-#: Only ports and registers keep names that the two sides are matched by: what lies between may differ.
-_HIDE = "dffunmap\nopt_clean\nselect -set named t:$dff %co1:+[Q] w:* %i x:* %u\nrename -hide w:* @named %d\n"
+#: Input that turns the fault on, and the module of what depends on it.
+_FAULTY, _CONE = "is_faulty", "cone"
 #: Parts that the faults were drawn around, opened: some of what enters them may not matter.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Without the bits of operands and registers that no result depends on, as the upper ones of a difference cut short.
-_NARROW = "wreduce\nopt_clean\n"
 #: Such parts become ports: what enters them is compared, what leaves them is the same.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Of the faulty cell's outputs, made a port, and nothing else.
-_CELL = "delete -output {top}/o:* {top}/w:{port} %d\nopt_clean -purge\nopt_expr\nopt_clean\n"
-_ANSWER = "answer_of_the_faulty_cell"
-#: Ports that a cell may have for its answer to be all that leaves it.
-_PORTS = {*"ABSDYQ", "CLK", "EN", "SRST", "ARST"}
-_BOTH = "design -copy-from right -as right right\ndesign -copy-from faulty -as faulty faulty\n"
-_INDUCTION = (
-    _BOTH + "equiv_make right faulty both\nhierarchy -top both\nsimplemap\nopt_expr\nopt_merge\nopt_clean\n"
-    "equiv_induct -seq 1 -set-assumes\nequiv_status -assert\n"
+#: Without the bits of operands and registers that no result depends on, as the upper ones of a difference cut short.
+#: Registers begin with zero. No wire is driven from within the cone and from without, since Yosys would tie both.
+_SPLIT = (
+    "read_rtlil ../{flat}\nchformal -lower\n{command} -ctrl {faulty} 1 1\nwreduce\nopt_clean\n{prepare}dffunmap\n"
+    "zinit -all\nopt_clean\nsplitnets -driver -ports\ncd {top}\n"
+    "select -set cone w:{faulty} %co{levels} t:* %i t:$assume %d\nsubmod -name {cone} @cone\ncd ..\n"
+    "write_rtlil split.il\n"
 )
-#: What the two sides have in common is merged before it is turned into gates.
 _MITER = (
-    "chformal -assume -remove faulty\nmiter -equiv -make_assert -flatten right faulty miter\nhierarchy -top miter\n"
-    "opt_expr\nopt_merge -share_all\nopt_clean\nopt_merge -share_all\nopt_expr\nopt_clean\ndffunmap\n"
-    "setundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\nopt_clean\nzinit -all\naigmap\nopt_clean\n"
-    "write_aiger miter.aig\n"
+    "read_rtlil twice.il\nhierarchy -top {top}\nflatten\ncd {top}\ndelete -output o:*\ncd ..\nopt_clean -purge\n"
+    "{cut}opt_expr\nopt_merge -share_all\nopt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\n"
+    "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger miter.aig\n"
 )
-#: A run that tells the sides apart is short. To merge what is equal takes longer where multipliers are compared.
-_SEARCHES = (
-    "orpos; strash; bmc3 -F 32 -T {seconds}",
-    "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove",
+#: What is not near is driven by anything.
+_CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\ncd ..\nopt_clean -purge\n"
+_PORT = re.compile(
+    r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
+#: How far the cone goes, in wires and cells behind the fault's switch, three of which the faulty cell ends at the
+#: latest; and how far the rest before it. None is all there is.
+_LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
+#: Of the time for a search, what one gets that may fail for want of the rest.
+_SHARE_OF_A_PART = 0.25
 
 
 class Verdict(Enum):
@@ -54,21 +66,27 @@ class Verdict(Enum):
     UNDECIDED = "undecided"
 
 
-class _Way(NamedTuple):
-    """A way to compare: which file the design is in, and what is done with either side first."""
+class _Search(NamedTuple):
+    """What ABC is told, and whether a run that it finds is one of the design, not only of an abstraction."""
 
-    file: str
-    prepare: str
+    commands: str
+    concrete: bool
+
+
+#: A run that tells the sides apart is short, but an instruction of a small array takes some ninety cycles.
+_RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
+#: Most of a design has no part in a proof: the gates that a bounded proof takes are enough, or nearly so.
+_ABSTRACTION = _Search(
+    "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
+)
+_WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
 
 def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
     """Say whether a fault can change any output, whatever is driven that the design's assumptions allow.
 
-    First at the faulty cell: if nothing that is ever driven makes it answer otherwise, all else is the same. Then by
-    induction: the two sides share their inputs and, in the cycle before, their registers; that registers and outputs
-    agree again is proved. Where that fails, since it starts from registers that nothing can leave so, ABC looks for a
-    run from cleared registers that tells the sides apart, or proves that there is none. Of an array's units it is
-    enough that they are given the same.
+    Cones are tried from the shortest to the whole one, from cleared registers. Of an array's units it is enough that
+    they are given the same; where they are not, they are opened, since some of it may not matter.
 
     Parameters
     ----------
@@ -83,65 +101,83 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
     closed = [_CLOSED.format(top=top, part=unit_of(top))] if f"module \\{unit_of(top)}\n" in text else []
-    ways = [_Way(f"../{FLAT}", prepare) for prepare in (*closed, _WHOLE)]
+    found = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
-        place = Path(scratch)
-        at_cell = _at_cell(top, fault, text, place, ways[0].prepare)
-        if at_cell and _by_search(top, fault, place, timeout, at_cell) is Verdict.EQUIVALENT:
-            return Verdict.EQUIVALENT
-        if any(_by_induction(top, fault, place, timeout, way) for way in ways):
-            return Verdict.EQUIVALENT
-        found = Verdict.UNDECIDED
-        for way in ways:
-            found = _by_search(top, fault, place, timeout, way)
-            if found is Verdict.EQUIVALENT:
-                break
+        for prepare in (*closed, _WHOLE):
+            for behind, before in _LEVELS:
+                found = _of_cone(top, fault, Path(scratch), timeout, prepare, behind, before)
+                if found is Verdict.EQUIVALENT:
+                    return found
     return found
 
 
-def _at_cell(top: str, fault: Fault, text: str, place: Path, prepare: str) -> _Way | None:
-    """Write the design with the answer of the faulty cell at a port, unless something else leaves the cell too."""
-    start = text.index(f"module \\{top}\n")
-    end = text.index("\nend\n", start) + 1
-    found = re.search(rf"^  cell \S+ {re.escape(fault.cell)}\n(.*?)^  end\n", text[start:end], re.DOTALL | re.MULTILINE)
-    connected = dict(re.findall(r"^    connect \\(\S+) (.*)$", found[1] if found else "", re.MULTILINE))
-    width = re.search(r"^    parameter \\(?:Y_)?WIDTH (\d+)$", found[1] if found else "", re.MULTILINE)
-    answer = connected.get("Y", connected.get("Q"))
-    if answer is None or not connected.keys() <= _PORTS:
-        return None
-    port = f"  wire width {width[1] if width else 1} output 1000000 \\{_ANSWER}\n  connect \\{_ANSWER} {answer}\n"
-    (place / "cell.il").write_text(text[:end] + port + text[end:], encoding="utf-8")
-    return _Way("cell.il", prepare + _CELL.format(top=top, port=_ANSWER))
-
-
-def _sides(top: str, fault: Fault, way: _Way, finish: str) -> str:
-    return "".join(
-        f"read_rtlil {way.file}\nchformal -lower\n{command}\n{_NARROW}{way.prepare}rename {top} {name}\n{finish}"
-        f"design -stash {name}\n"
-        for name, command in (("right", ""), ("faulty", fault.command))
-    )
-
-
-def _by_induction(top: str, fault: Fault, place: Path, timeout: float, way: _Way) -> bool:
+def _of_cone(
+    top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
+) -> Verdict:
+    """Say whether what leaves a cone can differ; a difference counts in the whole design only."""
+    names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
+    whole = behind is None and prepare == _WHOLE
+    cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
-        run_yosys(place, _sides(top, fault, way, _HIDE) + _INDUCTION, timeout)
-    except BackendError:
-        return False
-    return True
-
-
-def _by_search(top: str, fault: Fault, place: Path, timeout: float, way: _Way) -> Verdict:
-    try:
-        run_yosys(place, _sides(top, fault, way, "") + _BOTH + _MITER, timeout)
+        run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
+        split = (place / "split.il").read_text(encoding="utf-8")
+        ports = _ports(split)
+        if not any(direction == "output" for _, direction, _ in ports):  # nothing depends on the switch
+            return Verdict.EQUIVALENT
+        twice = split.replace(f"module \\{_CONE}\n", f"module \\{_CONE}_once\n") + "\n".join(_both(ports))
+        (place / "twice.il").write_text(twice, encoding="utf-8")
+        run_yosys(place, _MITER.format(cut=cut, **names), timeout)
     except BackendError:
         return Verdict.UNDECIDED
-    for search in _SEARCHES:
+    seconds = timeout if whole else _SHARE_OF_A_PART * timeout
+    for search in (_RUN, _ABSTRACTION, *([_WITHOUT_IT] if whole else [])):
+        commands = search.commands.format(seconds=max(1, int(seconds)), frames=128 if whole else 24)
         try:
-            printed = run_abc(place, "miter.aig", search.format(seconds=int(timeout)), timeout)
+            printed = run_abc(place, "miter.aig", commands, 2 * seconds)
         except (BackendError, TimeoutError):
             continue
         if "Property proved" in printed or "UNSATISFIABLE" in printed:
             return Verdict.EQUIVALENT
-        if re.search(r"was asserted in frame|\bSATISFIABLE", printed):
-            return Verdict.TOLD_APART
+        if search.concrete and re.search(r"was asserted in frame|\bSATISFIABLE", printed):
+            return Verdict.TOLD_APART if whole else Verdict.UNDECIDED
     return Verdict.UNDECIDED
+
+
+def _ports(split: str) -> list[tuple[str, str, str]]:
+    """Return the ports of the cone, as width (nothing for 1), direction and name; none if there is no cone."""
+    begin = split.find(f"module \\{_CONE}\n")
+    ports = _PORT.findall(split[begin : split.index("\nend\n", begin)]) if begin >= 0 else []
+    assert all(direction != "inout" for _, direction, _ in ports)
+    return ports
+
+
+def _both(ports: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the lines of a module with the ports of the cone: two versions of it, and the claim that they agree."""
+    yield f"module \\{_CONE}"
+    for number, (width, direction, name) in enumerate(ports, 1):
+        yield f"  wire width {width or 1} {direction} {number} {name}"
+        if direction == "output":
+            yield f"  wire width {width or 1} $faulty{number}"
+    for cell, is_faulty in (("$right", 0), ("$faulty", 1)):
+        yield f"  cell \\{_CONE}_once {cell}"
+        for number, (_, direction, name) in enumerate(ports, 1):
+            here = name if direction == "input" or not is_faulty else f"$faulty{number}"
+            yield f"    connect {name} " + (f"1'{is_faulty}" if name == f"\\{_FAULTY}" else here)
+        yield "  end"
+    leaving = [(number, int(width or 1), name) for number, (width, way, name) in enumerate(ports, 1) if way == "output"]
+    right, faulty = (" ".join(names) for names in zip(*((name, f"$faulty{n}") for n, _, name in leaving), strict=True))
+    yield "  wire $same"
+    yield "  cell $eq $compare"
+    for port in "AB":
+        yield f"    parameter \\{port}_SIGNED 0"
+        yield f"    parameter \\{port}_WIDTH {sum(width for _, width, _ in leaving)}"
+    yield "    parameter \\Y_WIDTH 1"
+    yield f"    connect \\A {{ {right} }}"
+    yield f"    connect \\B {{ {faulty} }}"
+    yield "    connect \\Y $same"
+    yield "  end"
+    yield "  cell $assert $claim"
+    yield "    connect \\A $same"
+    yield "    connect \\EN 1'1"
+    yield "  end"
+    yield "end\n"

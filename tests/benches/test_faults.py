@@ -227,17 +227,28 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     m.d.sync += held.eq(code)
     m.d.comb += result.eq(Mux(held == 5, held, 9))
     mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_by_induction", lambda *_: False)
-    search = equivalence._by_search
-
-    def at_cell(top: str, fault: Fault, folder: Path, timeout: float, way: Any) -> Verdict:
-        return search(top, fault, folder, timeout, way) if way.file == "cell.il" else Verdict.UNDECIDED
-
-    monkeypatch.setattr(equivalence, "_by_search", at_cell)
+    monkeypatch.setattr(equivalence, "_LEVELS", ((6, None),))
     (cell,) = re.findall(r"cell \$eq (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
     mode, rest = command.split(maxsplit=1)
     fault = Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")
     assert settled("bench", fault, tmp_path, 60.0) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
+
+
+@pytest.mark.parametrize(("before", "found"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
+def test_what_is_far_from_a_cone_does_what_it_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, found: Verdict
+) -> None:
+    """A code of 7 never comes, which only a design with the register before the cone knows."""
+    code, held, result, m = Signal(3, name="code"), Signal(3), Signal(1, name="result"), Module()
+    m.d.sync += held.eq(Mux(code == 7, 0, code))
+    m.d.comb += result.eq(held == 5)
+    mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
+    monkeypatch.setattr(equivalence, "_LEVELS", ((6, before),))
+    text = (tmp_path / mutants.FLAT).read_text(encoding="utf-8")
+    cells = re.findall(r"cell \$eq (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
+    cell = next(name for name, connections in cells if "3'101" in connections)
+    fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port A -portbit 1")
+    assert settled("bench", fault, tmp_path, 60.0) is found
 
 
 @pytest.mark.regression
@@ -252,9 +263,8 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
 
 
 def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither induction nor search has an answer; of two ways to open a design the one with an answer counts."""
+    """No search has an answer, or each takes too long."""
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
-    monkeypatch.setattr(equivalence, "_by_induction", lambda *_: False)
     monkeypatch.setattr(equivalence, "run_abc", lambda *_: "Networks are UNDECIDED.")
     fault = Fault(1, "whole", "mutate -mode inv -module bench -cell $3 -port A -portbit 3")
     assert settled("bench", fault, tmp_path, 60.0) is Verdict.UNDECIDED

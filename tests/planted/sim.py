@@ -266,23 +266,24 @@ def _(equivalence: Any, change: Change) -> None:
     change(equivalence, "settled", settled)
 
 
-@fault("sim.equivalence.induction", "sim.faults.equivalence")
+@fault("sim.equivalence.cone", "sim.faults.equivalence")
 def _(equivalence: Any, change: Change) -> None:
-    """An induction that proves nothing is no failure: every fault changes nothing."""
-    text = equivalence._INDUCTION.replace("equiv_status -assert", "equiv_status")
-    change(equivalence, "_INDUCTION", text)
+    """The cone with the fault is one without it: nothing ever differs."""
+    right = equivalence._both
+    change(equivalence, "_both", lambda ports: (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports)))
 
 
-@fault("sim.equivalence.cell", "sim.faults.equivalence")
+@fault("sim.equivalence.part", "sim.faults.equivalence")
 def _(equivalence: Any, change: Change) -> None:
-    """A cell that may answer otherwise is taken to answer the same."""
-    right = equivalence._by_search
+    """What differs where a cone is cut short is taken for a difference of the design."""
+    right = equivalence._of_cone
 
-    def by_search(top: str, fault: Any, folder: Any, timeout: float, way: Any) -> Any:
-        found = right(top, fault, folder, timeout, way)
-        return equivalence.Verdict.EQUIVALENT if way.file == "cell.il" and found.value == "told apart" else found
+    def of_cone(*arguments: Any) -> Any:
+        behind = arguments[-2]
+        found = right(*arguments)
+        return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
 
-    change(equivalence, "_by_search", by_search)
+    change(equivalence, "_of_cone", of_cone)
 
 
 @fault("sim.mutants.single", "sim.faults.mutants")
