@@ -30,12 +30,16 @@ __all__ = [
     "FILLING",
     "Factors",
     "Sparse",
+    "accumulator_codes",
     "as_array",
     "dense_codes",
     "factors",
+    "in_containers",
+    "out_of_containers",
     "own_format",
     "read_factor",
     "sparse_codes",
+    "typed",
 ]
 
 #: Format of each type of numpy and ``ml_dtypes`` that is one.
@@ -52,6 +56,8 @@ _FORMAT_OF = {
     "int4": "s4",
     "uint4": "u4",
 }
+#: Type of numpy or ``ml_dtypes`` that is each format, of accumulators too.
+_TYPE_OF = {fmt: name for name, fmt in _FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
 FILLING = 0b0100
 
@@ -325,7 +331,7 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
 
     def filled(codes: NDArray, width: int, fmt: Format) -> NDArray:
         whole = np.zeros((len(codes), width), container)
-        whole[:, : codes.shape[1]] = codes.astype(container) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+        whole[:, : codes.shape[1]] = in_containers(codes, i, fmt)
         return whole
 
     nibbles = None
@@ -334,6 +340,41 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
+
+
+def in_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
+    """Return codes of A or B of a format where the containers of an instruction hold them, zeros around."""
+    return codes.astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+
+
+def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
+    """Return the codes of A or B in containers of an instruction, the inverse of :func:`in_containers`."""
+    return codes >> (i.low_bit(fmt) - fmt.ignored_low_bits) & codes.dtype.type((1 << fmt.container_bits) - 1)
+
+
+def typed(codes: NDArray, fmt: Format) -> NDArray:
+    """Return codes as an array of the type of numpy or ``ml_dtypes`` that is their format.
+
+    Raises
+    ------
+    FileError
+        It is one of ``ml_dtypes``, which is missing.
+    """
+    return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
+
+
+def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
+    """Return the codes of an accumulator, which must be numbers or codes of the instruction's type.
+
+    Raises
+    ------
+    OperandError
+        It holds something else.
+    """
+    own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
+    if c.dtype not in (own, container):
+        raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")
+    return np.ascontiguousarray(c).view(container)
 
 
 def read_factor(path: Path) -> NDArray | Compressed:
