@@ -45,6 +45,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--dense", action="store_true", help="A is dense, and so are the instructions")
     parser.add_argument("--prune", action="store_true", help="A is pruned to its largest magnitudes first")
     parser.add_argument("--nan", choices=NAN_POLICIES, default="error", help="what a NaN becomes (default %(default)s)")
+    parser.add_argument(
+        "--workers",
+        type=integer(1),
+        metavar="N",
+        help="thread blocks of a kernel with stream-K, where known (default: multiprocessors of GPUs of --arch)",
+    )
     library = parser.add_argument_group("what the kernel did to the sums")
     library.add_argument("--alpha", type=float, default=1.0, metavar="X", help="factor of the product")
     library.add_argument("--beta", type=float, metavar="X", help="factor of C")
@@ -73,7 +79,7 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError("--shape and --seed need --probe")
     if not (options.a and options.b and options.y):
         raise OperandError("give A, B and what was computed of them with --a, --b and --y, or ask for a --probe")
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "alpha", "beta", "relu")
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "alpha", "beta", "relu", "workers")
     known: dict[str, Any] = {name: getattr(options, name) for name in words}
     files = {name: getattr(options, name) for name in ("a", "b", "y", "c", "bias", "scale_a", "scale_b")}
     known |= {name: path and read_factor(path) for name, path in files.items()}

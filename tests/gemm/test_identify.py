@@ -183,7 +183,7 @@ def test_unequal_slices(rng: Random) -> None:
 def test_each_candidate_forms_another_sum() -> None:
     i = instructions_for("f16", "sm_90")[0]
     plain = Way(instruction=str(i), result="f16")
-    ways = [*candidates([i], plain, Expressions(lambda _: 24))]
+    ways = [*candidates([i], plain, Expressions(lambda _: 24, (64, 64)))]
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
