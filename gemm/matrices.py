@@ -25,39 +25,20 @@ from ..tensors.compressed import Compressed, check_nibbles
 from ..tensors.files import named_dtype, open_tensors
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
+from .containers import FORMAT_OF, in_containers
 
 __all__ = [
     "FILLING",
     "Factors",
     "Sparse",
-    "accumulator_codes",
     "as_array",
     "dense_codes",
     "factors",
-    "in_containers",
-    "out_of_containers",
     "own_format",
     "read_factor",
     "sparse_codes",
-    "typed",
 ]
 
-#: Format of each type of numpy and ``ml_dtypes`` that is one.
-_FORMAT_OF = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "float6_e3m2fn": "e3m2",
-    "float6_e2m3fn": "e2m3",
-    "float4_e2m1fn": "e2m1",
-    "int8": "s8",
-    "uint8": "u8",
-    "int4": "s4",
-    "uint4": "u4",
-}
-#: Type of numpy or ``ml_dtypes`` that is each format, of accumulators too.
-_TYPE_OF = {fmt: name for name, fmt in _FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
 FILLING = 0b0100
 
@@ -145,13 +126,13 @@ def as_array(name: str, value: Any) -> NDArray:
 
 def own_format(array: NDArray) -> str | None:
     """Return the format that is an array's type; None of one that leaves it open."""
-    return _FORMAT_OF.get(array.dtype.name)
+    return FORMAT_OF.get(array.dtype.name)
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     """Return the codes that an array holds; None if it holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
-    if array.dtype.name in _FORMAT_OF and _FORMAT_OF[array.dtype.name] == fmt.name:
+    if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         held = True
     elif fmt.is_integer:  # of which a signed array holds numbers, and an unsigned one codes
         held = array.dtype == np.uint8
@@ -340,41 +321,6 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
-
-
-def in_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Return codes of A or B of a format where the containers of an instruction hold them, zeros around."""
-    return codes.astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
-
-
-def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Return the codes of A or B in containers of an instruction, the inverse of :func:`in_containers`."""
-    return codes >> (i.low_bit(fmt) - fmt.ignored_low_bits) & codes.dtype.type((1 << fmt.container_bits) - 1)
-
-
-def typed(codes: NDArray, fmt: Format) -> NDArray:
-    """Return codes as an array of the type of numpy or ``ml_dtypes`` that is their format.
-
-    Raises
-    ------
-    FileError
-        It is one of ``ml_dtypes``, which is missing.
-    """
-    return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
-
-
-def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator, which must be numbers or codes of the instruction's type.
-
-    Raises
-    ------
-    OperandError
-        It holds something else.
-    """
-    own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
-    if c.dtype not in (own, container):
-        raise OperandError(f"c must be {i.c.name}, {own} or codes in {container}, not {c.dtype}")
-    return np.ascontiguousarray(c).view(container)
 
 
 def read_factor(path: Path) -> NDArray | Compressed:

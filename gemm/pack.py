@@ -29,7 +29,8 @@ from ..isa.tcgen05 import Opcode, parse_shaped
 from ..isa.tensor_memory import layout_for
 from ..isa.tensor_memory import metadata_map as tensor_metadata_map
 from ..tensors.compressed import Compressed
-from .matrices import accumulator_codes, as_array, dense_codes, in_containers, sparse_codes
+from .containers import accumulator_codes, in_containers
+from .matrices import as_array, dense_codes, sparse_codes
 
 __all__ = ["common_batch", "pack", "random_metadata"]
 

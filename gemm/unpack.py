@@ -22,7 +22,7 @@ from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
 from ..tensors.compressed import Compressed
 from ..tensors.sparsify import expand
-from .matrices import out_of_containers, typed
+from .containers import out_of_containers, typed
 from .pack import common_batch
 
 __all__ = ["Matrices", "unpack"]
