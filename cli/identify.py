@@ -26,10 +26,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "identify",
         help="which way to sum gives every bit of a product that somebody else computed",
         description="Search the ways to sum along K (instructions, slices of K and the order in which they are added, "
-        "promotion of partial sums, rounding of the result) until one gives every bit of Y = A B, and say how many "
-        "outputs tell it from the next best; or how near the nearest comes. Matrices hold numbers or codes (uint8, "
-        "uint16). With --probe, write matrices to feed to a kernel, on which the ways differ most. Exit status 0 if a "
-        "way gives every bit, 1 if none does.",
+        "stream-K, promotion of partial sums, rounding of the result) until one gives every bit of Y = A B, and say "
+        "how many outputs tell it from the next best; or how near the nearest comes, with the last instructions of the "
+        "first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write matrices to "
+        "feed to a kernel, on which the ways differ most. Exit status 0 if a way gives every bit, 1 if none does.",
     )
     parser.add_argument("--a", type=Path, metavar="FILE", help="A, M x K, structured-sparse: .npy, .npz, .safetensors")
     parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
@@ -73,6 +73,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from .identify_chain import chain_of
+
     if options.probe:
         return _probe(options)
     if options.shape or options.seed is not None:
@@ -84,7 +86,11 @@ def _execute(options: argparse.Namespace) -> int:
     files = {name: getattr(options, name) for name in ("a", "b", "y", "c", "bias", "scale_a", "scale_b")}
     known |= {name: path and read_factor(path) for name, path in files.items()}
     found = identify(**known)
-    print(json.dumps(found.record(), indent=1) if options.json else found)
+    chain = None if found.exact or not found.nearest else chain_of(found.nearest)
+    if options.json:
+        print(json.dumps(found.record() | {"chain": chain and chain.as_dict()}, indent=1))
+    else:
+        print(found if chain is None else f"{found}\n{chain}")
     return int(not found.exact)
 
 

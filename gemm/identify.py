@@ -20,12 +20,13 @@ from .candidates import Expressions, any_order, candidates, streams
 from .choice import fastest, instructions_for
 from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
 from .matrices import Factors, Sparse, as_array, dense_codes, factors, sparse_codes
+from .misses import Miss, Output
 from .multiply import along_m, chosen, epilogue_of
 from .possible import possible
 from .sums import Chains, Place, blocks, check_result, sums
 from .ways import Way
 
-__all__ = ["Identification", "Miss", "identify"]
+__all__ = ["Identification", "identify"]
 
 #: Multiplications of the sample on which every candidate is tried, and most rows and columns of it.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
@@ -34,32 +35,10 @@ _GLANCE_ROWS, _GLANCE_COLUMNS = 8, 16
 #: Ways that are compared in whole to say which is next to the one that was found, or nearest where none was; and those
 #: that are tried on the sample for that.
 _RIVALS, _TRIED_BESIDE = 4, 400
+#: What a record says of a miss, beside its way.
+_OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Multiplications from which on a product is large: one rival must do.
 _LARGE = 1 << 33
-
-
-@dataclass(frozen=True)
-class Miss:
-    """How a way differs.
-
-    Attributes
-    ----------
-    way : Way
-        Which.
-    differing : int
-        Outputs that differ.
-    row, column : int
-        The first of them.
-    wanted, got : int
-        Its code in the given result, and what the way gives.
-    """
-
-    way: Way
-    differing: int
-    row: int
-    column: int
-    wanted: int
-    got: int
 
 
 @dataclass(frozen=True)
@@ -95,8 +74,17 @@ class Identification:
     tried: int
 
     def record(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return asdict(self)
+        """Return all of it as JSON values, without what the first output that differs is made of."""
+        near = self.nearest
+        return {
+            "exact": self.exact,
+            "way": self.way and asdict(self.way),
+            "compared": self.compared,
+            "nearest": near and {name: getattr(near, name) for name in _OF_MISS} | {"way": asdict(near.way)},
+            "equal": [asdict(way) for way in self.equal],
+            "possible": self.possible and asdict(self.possible),
+            "tried": self.tried,
+        }
 
     def __str__(self) -> str:
         near = self.nearest
@@ -207,7 +195,16 @@ class _Search:
                 place = int(rows.start + row), int(columns.start + column)
                 if first is None or place < first[:2]:
                     first = (*place, int(wanted[row, column]), int(found[row, column]))
-        return Miss(way, total, *first) if first else None
+        return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
+
+    def _output(self, way: Way, row: int, column: int) -> Output:
+        """Return one output of the product as it is computed."""
+        shape, of_all = self.wanted.shape, self.of(way)
+        tiles, ways = way.of_tiles(shape, of_all.count)
+        dealing = way.stream_k
+        of_tile = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
+        place = slice(row, row + 1), slice(column, column + 1)
+        return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
         """Return whether each output is one that slices in some order give."""
