@@ -52,6 +52,10 @@ class Place:
         """Return the place of some rows and columns."""
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
 
+    def take(self, rows: slice, columns: slice) -> "Place":
+        """Return the place of some of the outputs."""
+        return Place(self.rows[rows], self.columns[columns], self.shape)
+
 
 class Chains:
     """Results of chains of some operands, kept for other ways that have the same.
@@ -222,9 +226,14 @@ def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]
 
 
 def product(
-    way: Way, factors: Factors, computes: Backend, epilogue: Epilogue | None = None, start: NDArray | None = None
+    way: Way,
+    factors: Factors,
+    computes: Backend,
+    epilogue: Epilogue | None = None,
+    start: NDArray | None = None,
+    place: Place | None = None,
 ) -> NDArray:
-    """Return a whole product.
+    """Return a product, or some rows and columns of one.
 
     Parameters
     ----------
@@ -238,6 +247,8 @@ def product(
         What is done to the sums.
     start : ndarray of uint16 or uint32, shape (M, N), optional
         Accumulator of the first chain.
+    place : Place, optional
+        Where its outputs stand in a product, which matters to stream-K; by default they are all of it.
 
     Returns
     -------
@@ -254,9 +265,10 @@ def product(
     check_result(way)
     shape, epilogue = factors.shape, epilogue or Epilogue()
     result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
-    for rows, columns in blocks(shape, way.chains(shape, factors.count)):
+    place = place or Place.of(slice(None), slice(None), shape)
+    for rows, columns in blocks(shape, way.chains(place.shape, factors.count)):
         c = None if start is None else start[rows, columns]
-        chains = Chains(factors.take(rows, columns), way.arch, computes, c, Place.of(rows, columns, shape))
+        chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns))
         done = epilogue.take(shape, rows, columns).apply(sums(way, chains))
         result[rows, columns] = to_codes(done, way.result, way.rounding)
     return result

@@ -13,11 +13,11 @@ Of stream-K each output tile has slices of its own, see :mod:`sptc.gemm.stream_k
 At the end the sum is rounded to the type of the result. See :mod:`sptc.gemm.epilogue` for what may stand between.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache, reduce
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,31 @@ class Way:
                 raise OperandError(f"stream_k must be a StreamK, not {shown(self.stream_k)}")
             if self.split_k != 1 or self.cut == "in turn":
                 raise OperandError("stream-K has one line of K tiles: leave split_k at 1, and cut at no 'in turn'")
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "Way":
+        """Return the way of a record, as JSON has it and :meth:`sptc.gemm.identify.Identification.record` makes it.
+
+        Raises
+        ------
+        OperandError
+            A word is unknown, or no instruction is named; or as of the way.
+        """
+        words = dict(record)
+        dealing = words.get("stream_k")
+        for name, found, kind in (("a way", words, cls), ("stream-K", dealing, StreamK)):
+            if isinstance(found, dict):
+                known = {field.name: field.default is MISSING for field in fields(kind)}
+                unknown = [word for word in found if word not in known]
+                missing = [word for word, is_needed in known.items() if is_needed and word not in found]
+                if unknown or missing:
+                    what = f"has no word {shown(unknown[0])}" if unknown else f"lacks the word {missing[0]!r}"
+                    raise OperandError(f"the record of {name} {what}")
+        if isinstance(dealing, dict):
+            words["stream_k"] = StreamK(**dealing)
+        if isinstance(words.get("split_k"), list):
+            words["split_k"] = tuple(words["split_k"])
+        return cls(**words)
 
     @property
     def parsed(self) -> Instruction:

@@ -1,15 +1,19 @@
 """Stream-K: how work is dealt, each output tile summed by its own cut, and planted ways found."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
 from sptc.errors import OperandError
 from sptc.gemm.candidates import Expressions, candidates, streams
 from sptc.gemm.choice import instructions_for
+from sptc.gemm.matrices import dense_codes, factors, sparse_codes
 from sptc.gemm.stream_k import RASTERS, STREAMED, StreamK
+from sptc.gemm.sums import Place, product
 from sptc.gemm.ways import Way
 
 Random = np.random.Generator
@@ -138,6 +142,18 @@ def test_blocks_of_a_large_product_keep_their_place(rng: Random, monkeypatch: py
     assert (whole != sptc.gemm(a, b, c, way=replace(way, stream_k=None), backend="native")).any()
 
 
+def test_a_part_of_a_product_is_told_its_place(rng: Random) -> None:
+    a, b = drawn(rng, (40, 50, 8 * I.k))
+    way = replace(F32, stream_k=StreamK(workers=5, rows=16, columns=16))
+    operands = factors(sparse_codes("a", a, I), dense_codes("b", b, I.b), I)
+    rows, columns = slice(9, 31), slice(20, 45)
+    place = Place.of(rows, columns, operands.shape)
+    found = product(way, operands.take(rows, columns), backend("native"), place=place)
+    np.testing.assert_array_equal(found.view(np.float32), sptc.gemm(a, b, way=way)[rows, columns])
+    alone = product(way, operands.take(rows, columns), backend("native"))
+    assert (alone != found).any()
+
+
 PLANTED = [
     ({"workers": 132, "rows": 128, "columns": 128}, {"tile": 2}, (256, 300, 4096)),
     ({"workers": 7, "rows": 128, "columns": 64}, {"tile": 2, "order": "last first"}, (256, 192, 1024)),
@@ -211,6 +227,23 @@ def test_what_is_no_stream_k() -> None:
     a, b = drawn(np.random.default_rng(0), (4, 4, 64))
     with pytest.raises(OperandError, match=r"^workers must be an integer of 1 or more, not 0$"):
         sptc.identify(a, b, np.zeros((4, 4), np.float32), format="f16", result="f32", workers=0)
+
+
+def test_a_record_comes_back() -> None:
+    dealing = StreamK(workers=132, rows=128, columns=256, streamed="two waves", first=False, least=8)
+    for way in (replace(F32, stream_k=dealing), replace(F32, split_k=(1, 2), workspace="f16"), F32):
+        assert Way.of_record(json.loads(json.dumps(asdict(way)))) == way
+    for record, message in (
+        ({}, r"^the record of a way lacks the word 'instruction'$"),
+        ({"instruction": str(I), "slices": 2}, r"^the record of a way has no word 'slices'$"),
+        (
+            {"instruction": str(I), "stream_k": {"workers": 2, "rows": 4}},
+            r"^the record of stream-K lacks the word 'col",
+        ),
+        ({"instruction": str(I), "stream_k": [2]}, r"^stream_k must be a StreamK, not \[2\]$"),
+    ):
+        with pytest.raises(OperandError, match=message):
+            Way.of_record(record)
 
 
 def test_in_words() -> None:
