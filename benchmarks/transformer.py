@@ -22,7 +22,9 @@ import numpy as np
 from measure import Row, options, show
 from numpy.typing import NDArray
 from sptc.gemm.operands import Choices, ProductRequest, prepare
-from sptc.gemm.product import Block, Problem, Source, block_count, compute_block
+from sptc.gemm.product import Block, Problem, block_count, compute_block
+from sptc.gemm.sources import Source
+from sptc.gemm.ways import Way
 from sptc.infra.installation import install_line
 from sptc.infra.pools import local_pool
 from sptc.sim.engine.engine import engine_for
@@ -120,7 +122,8 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
             place = folder / f"{number}-{fmt}"
             place.mkdir()
             pruned = Choices(prune=True)
-            request = ProductRequest(instruction, "sm_90", a, b, pruned, backends=BACKENDS, dense=True)
+            way = Way(instruction=instruction)
+            request = ProductRequest(way, a, b, pruned, backends=BACKENDS, dense=True)
             yield fmt, prepare(place, request)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from ..errors import shown
 from ..isa.architectures import TARGETS
 
-__all__ = ["architecture", "integer", "processes", "seconds"]
+__all__ = ["architecture", "integer", "number", "processes", "seconds", "split"]
 
 #: Beyond any machine; semaphores and seeds of numpy take no more than a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
+#: More than K of any matrix has.
+_MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
 def architecture(word: str) -> str:
@@ -37,6 +39,23 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
 
 #: Reads a number of processes.
 processes = integer(1, _MOST_PROCESSES)
+
+
+def number(word: str) -> float:
+    """Read a finite number."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number, not {shown(word)}")
+    return value
+
+
+def split(word: str) -> int | tuple[int, ...]:
+    """Read a number of slices, or how many tiles each of them takes, with commas between."""
+    first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
+    return (first, *others) if others else first
 
 
 def seconds(word: str) -> float:

@@ -37,10 +37,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "compress",
         help="a matrix from a file to structured-sparse values and metadata, or back",
-        description="Read a matrix from a .npy, .npz or .safetensors file, compress it (with --prune, whatever it is; "
-        "otherwise it must already be sparse), quantise the stored values if asked to, and write values and metadata "
-        "in the format of a piece of software. With --from, read such a file instead; with --expand, write the dense "
-        "matrix. Without --output, only print the summary.",
+        description="Read a matrix from a .npy, .npz, .safetensors or .pt file, compress it (with --prune, whatever it "
+        "is; otherwise it must already be sparse), quantise the stored values if asked to, and write values and "
+        "metadata in the format of a piece of software. With --from, read such a file instead; with --expand, write "
+        "the dense matrix. Without --output, only print the summary.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="what to read")
     parser.add_argument("--tensor", metavar="NAME", help="which tensor of the file, if there are several")

@@ -8,11 +8,12 @@ from typing import Any
 from ..errors import OperandError
 from ..gemm.epilogue import RESULTS
 from ..gemm.identify import identify
-from ..gemm.matrices import read_factor
 from ..gemm.probe import probe, write_probe
+from ..gemm.sources import read_factor
 from ..isa.formats import FORMATS
 from ..tensors.quantise import NAN_POLICIES
 from .arguments import architecture, integer
+from .factors import READABLE, add_epilogue_options, epilogue_words
 
 __all__ = ["add_parser"]
 
@@ -31,9 +32,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write matrices to "
         "feed to a kernel, on which the ways differ most. Exit status 0 if a way gives every bit, 1 if none does.",
     )
-    parser.add_argument("--a", type=Path, metavar="FILE", help="A, M x K, structured-sparse: .npy, .npz, .safetensors")
+    parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K, structured-sparse: {READABLE}")
     parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
     parser.add_argument("--y", type=Path, metavar="FILE", help="what was computed of them, M x N, or a vector")
+    for name in "aby":
+        parser.add_argument(f"--{name}-tensor", metavar="NAME", help="which tensor of that file, if there are several")
     parser.add_argument("--format", choices=FORMATS, help="format of A and B")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     parser.add_argument(
@@ -51,17 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="thread blocks of a kernel with stream-K, where known (default: multiprocessors of GPUs of --arch)",
     )
-    library = parser.add_argument_group("what the kernel did to the sums")
-    library.add_argument("--alpha", type=float, default=1.0, metavar="X", help="factor of the product")
-    library.add_argument("--beta", type=float, metavar="X", help="factor of C")
-    for name, what in (
-        ("c", "C, M x N"),
-        ("bias", "bias: N, or M x 1"),
-        ("scale-a", "scales of rows, M x 1"),
-        ("scale-b", "scales of columns, N"),
-    ):
-        library.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
-    library.add_argument("--relu", action="store_true", help="what is below zero became zero")
+    add_epilogue_options(parser, "what the kernel did to the sums")
     ask = parser.add_argument_group("asking a kernel")
     ask.add_argument("--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy there, and stop")
     ask.add_argument(
@@ -81,10 +74,11 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError("--shape and --seed need --probe")
     if not (options.a and options.b and options.y):
         raise OperandError("give A, B and what was computed of them with --a, --b and --y, or ask for a --probe")
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "alpha", "beta", "relu", "workers")
-    known: dict[str, Any] = {name: getattr(options, name) for name in words}
-    files = {name: getattr(options, name) for name in ("a", "b", "y", "c", "bias", "scale_a", "scale_b")}
-    known |= {name: path and read_factor(path) for name, path in files.items()}
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers")
+    known: dict[str, Any] = {name: getattr(options, name) for name in words} | epilogue_words(options)
+    for name in "aby":
+        option = f"--{name}-tensor"
+        known[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
     found = identify(**known)
     chain = None if found.exact or not found.nearest else chain_of(found.nearest)
     if options.json:

@@ -20,7 +20,7 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 @lru_cache(maxsize=64)
 def instructions_for(
-    fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
+    fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
     """Return the instructions of a format that give different bits, the one that a library would use first.
 
@@ -36,6 +36,8 @@ def instructions_for(
         Dense instructions instead of sparse ones.
     accumulate : str, optional
         Accumulator type; all by default.
+    scales : str, optional
+        Format of block scales, of ``mma``; by default there are none.
 
     Raises
     ------
@@ -56,13 +58,15 @@ def instructions_for(
     ]  # fmt: skip
     found = [
         i for i in every
-        if arch in i.architectures and bool(i.sparse) != dense and not i.scale_size
+        if arch in i.architectures and bool(i.sparse) != dense
+        if (i.scale_format.name if i.scale_format else None) == scales
         if i.a.name == i.b.name == fmt and i.c is i.d and i.d.name in accepted
     ]  # fmt: skip
     if not found:
         kind = "dense" if dense else "sparse"
+        scaled = f" with block scales of {scales}" if scales else ""
         into = f" that accumulates in {accumulate}" if accumulate else ""
-        raise InstructionError(f"{arch} has no {kind} instruction for {fmt}{into}")
+        raise InstructionError(f"{arch} has no {kind} instruction for {fmt}{scaled}{into}")
 
     def preferred(i: Instruction) -> tuple[bool, int, int, int, bool, bool, int, int]:
         native = numerics(i, arch).method is not Method.EMULATED

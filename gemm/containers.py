@@ -7,7 +7,7 @@ from ..errors import OperandError
 from ..golden.registers import CONTAINERS
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
-from ..tensors.files import named_dtype
+from ..tensors.element_types import named_dtype
 
 __all__ = ["FORMAT_OF", "accumulator_codes", "in_containers", "out_of_containers", "typed"]
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS
+from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes, encode
-from ..tensors.files import named_dtype
 
 __all__ = ["RESULTS", "Epilogue", "check_shape", "result_dtype", "rounded_values", "to_codes"]
 
@@ -91,6 +91,15 @@ class Epilogue:
     def turned(self, shape: tuple[int, int]) -> "Epilogue":
         """Return that of the transpose of a product of a shape; the scale of A is still the first factor."""
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
+
+    def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what all of it makes of sums in float64, the reference for errors."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for scale in (self.scale_a, self.scale_b):
+                sums = sums if scale is None else sums * scale
+            sums = sums * self.alpha + (0 if self.c is None else np.float64(self.beta) * self.c)
+            sums = sums if self.bias is None else sums + self.bias
+            return np.maximum(sums, 0) if self.relu else sums
 
     def apply(self, sums: NDArray) -> NDArray:
         """Return sums, float32 or int32, with everything done to them but the last rounding."""

@@ -2,21 +2,18 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError
+from ..errors import FileError, OperandError
 from ..infra.files import move_whole
 from ..infra.journal import Journal
-from .product import Block, Problem, Source
+from .product import ARRAYS, Block, Problem
 
 __all__ = ["ProductFolder"]
 
 _RESULT = "d.npy"
-_MATRICES = ("a", "b", "dense_a", "dense_b")
-_OPERANDS = (*_MATRICES, *(f"{name}_scales" for name in _MATRICES), "nibbles", "dense_scale", "d")
-_OURS = {f"{name}.npy" for name in (*_OPERANDS, "generated_a", "generated_b")}
+_OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
@@ -60,13 +57,12 @@ class ProductFolder:
         if held is None or not (self.path / _RESULT).exists():
             return
         try:
-            before, fields = held["wanted"], held["problem"]
-            sources = {name: Source(**fields[name]) for name in ("a", "b")}
-            problem = Problem(**{**fields, **sources, "backends": tuple(fields["backends"])})
+            before = held["wanted"]
             differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
-        except (AttributeError, KeyError, TypeError):
+            problem = None if differing else Problem.from_record(held["problem"])
+        except (AttributeError, KeyError, TypeError, OperandError):
             raise self._journal.damaged() from None
-        if differing:
+        if problem is None:
             name = differing[0]
             raise FileError(
                 f"{self.path} holds another product: {name} {before.get(name)}, not {self.wanted[name]}; remove it or "
@@ -83,7 +79,7 @@ class ProductFolder:
 
     def begin(self, problem: Problem) -> None:
         """Enter a product whose operands are prepared."""
-        self._journal.begin({"wanted": self.wanted, "problem": asdict(problem)})
+        self._journal.begin({"wanted": self.wanted, "problem": problem.record()})
         self.problem = problem
 
     def add(self, block: Block) -> None:

@@ -19,9 +19,9 @@ from ..tensors.compressed import Compressed, SparsityError
 from .candidates import Expressions, any_order, candidates, streams
 from .choice import fastest, instructions_for
 from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
-from .matrices import Factors, Sparse, as_array, dense_codes, factors, sparse_codes
+from .matrices import Factors, Sparse, as_array, as_factor, dense_codes, factors, sparse_codes
 from .misses import Miss, Output
-from .multiply import along_m, chosen, epilogue_of
+from .options import along_m, chosen, epilogue_of, oriented
 from .possible import possible
 from .sums import Chains, Place, blocks, check_result, sums
 from .ways import Way
@@ -290,8 +290,7 @@ def identify(
     arch = same_numerics(arch)
     plain = Way(instruction=str(found[0]), arch=arch, result=result)
     check_result(plain)
-    left = a if isinstance(a, Compressed) else as_array("a", a)
-    right = as_array("b", b)
+    left, right = as_factor("a", a), as_array("b", b)
     vector = right.ndim == 1
     if vector:
         right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
@@ -302,9 +301,9 @@ def identify(
     epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
     if vector:
         epilogue = epilogue.mapped(along_m)
-    epilogue.check(shape)
-    if swapped:
-        plain, wanted, epilogue = replace(plain, swapped=True), wanted.T, epilogue.turned(shape)
+    plain = replace(plain, swapped=swapped)
+    epilogue, _ = oriented(plain, shape, epilogue, None)
+    wanted = wanted.T if swapped else wanted
     computes = fastest(backend, arch)
     search = _Search(sparse, codes, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):

@@ -5,24 +5,21 @@ one of raw bytes; so does one of the format's own type (float16, the types of ``
 whose low bits the hardware drops). Everything else holds numbers, which are rounded to the format, to nearest even.
 """
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError, OperandError
+from ..errors import InstructionError, OperandError
 from ..golden.registers import CONTAINERS
 from ..golden.select import kept_rows
-from ..infra.reading import read_array
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
-from ..tensors.blocks import in_float64
-from ..tensors.checkpoints import read_compressed
+from ..tensors.blocks import Progress, in_float64
 from ..tensors.compressed import Compressed, check_nibbles
-from ..tensors.files import named_dtype, open_tensors
+from ..tensors.encode import decode_codes
+from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
 from .containers import FORMAT_OF, in_containers
@@ -32,10 +29,13 @@ __all__ = [
     "Factors",
     "Sparse",
     "as_array",
+    "as_factor",
+    "check_matrix",
     "dense_codes",
+    "exact_values",
     "factors",
+    "holds_codes",
     "own_format",
-    "read_factor",
     "sparse_codes",
 ]
 
@@ -74,12 +74,16 @@ class Factors:
         Codes in containers.
     nibbles : ndarray of uint8, shape (M, chunks), or None
         Metadata.
+    scale_a, scale_b : ndarray of uint8, shape (M, scales) and (N, scales), or None
+        Block scales.
     """
 
     instruction: Instruction
     a: NDArray
     b: NDArray
     nibbles: NDArray[np.uint8] | None
+    scale_a: NDArray[np.uint8] | None = None
+    scale_b: NDArray[np.uint8] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,8 +97,14 @@ class Factors:
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
         """Return those of some rows and columns of the product."""
-        nibbles = None if self.nibbles is None else self.nibbles[rows]
-        return Factors(self.instruction, self.a[rows], self.b[:, columns], nibbles)
+
+        def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
+            return None if array is None else array[where]
+
+        return Factors(
+            self.instruction, self.a[rows], self.b[:, columns], of(self.nibbles, rows), of(self.scale_a, rows),
+            of(self.scale_b, columns),
+        )  # fmt: skip
 
 
 def as_array(name: str, value: Any) -> NDArray:
@@ -107,21 +117,34 @@ def as_array(name: str, value: Any) -> NDArray:
     """
     if isinstance(value, np.ndarray):
         return value
-    if not (hasattr(value, "detach") and type(value).__module__.partition(".")[0] == "torch"):
+    if not is_tensor(value):
         raise OperandError(f"{name} must be an array of numpy or a tensor of PyTorch, not {type(value).__name__}")
-    if any("SemiStructured" in kind.__name__ for kind in type(value).__mro__) or str(value.layout) != "torch.strided":
-        value = value.to_dense()
-    tensor = value.detach().cpu().contiguous()
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # which PyTorch does not hand to numpy
-        torch: Any = sys.modules["torch"]  # loaded, since a tensor of it is here
-        held = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8)
-        return held.numpy().view(named_dtype(dtype))
-    try:
-        found: NDArray = tensor.numpy()
-    except (TypeError, RuntimeError) as error:
-        raise OperandError(f"{name} is a tensor of {dtype} that numpy cannot hold ({error})") from None
-    return found
+    return array_of(name, value)
+
+
+def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
+    """Return a factor as :func:`as_array` does, but what is compressed as it is.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    value : array, tensor or Compressed
+        The factor; also a ``torch.sparse.SparseSemiStructuredTensor``.
+    transposed : bool
+        It is summed along its rows, and so must a tensor be compressed.
+
+    Raises
+    ------
+    OperandError
+        As there, and of :func:`sptc.tensors.pytorch.compressed_of`.
+    """
+    if isinstance(value, Compressed):
+        return value
+    if not is_semi_structured(value):
+        return as_array(name, value)
+    found = compressed_of(name, value, transposed=transposed)
+    return found.T if transposed and isinstance(found, np.ndarray) else found
 
 
 def own_format(array: NDArray) -> str | None:
@@ -172,9 +195,7 @@ def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -
 
 def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
     """Return an array of numbers, checked."""
-    if _is_extension(array.dtype):
-        array = in_float64(array)
-    if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+    if _is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
         raise OperandError(f"{name} must hold codes or numbers of {fmt.name}, not {array.dtype}")
@@ -197,7 +218,8 @@ def _rounded(numbers: NDArray, fmt: Format, nan: str) -> NDArray:
     return quantise(numbers, fmt, nan=nan).codes
 
 
-def _matrix(name: str, array: NDArray, nan: str) -> None:
+def check_matrix(name: str, array: NDArray, nan: str) -> None:
+    """Raise unless an array is a matrix, and there is a policy of that name for NaN."""
     if array.ndim != 2 or not array.size:
         raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
     if nan not in NAN_POLICIES:
@@ -223,7 +245,7 @@ def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> N
     OperandError
         A wrong shape or type, a NaN that the policy refuses, a number that is no integer of the format.
     """
-    _matrix(name, array, nan)
+    check_matrix(name, array, nan)
     codes = _codes(array, fmt)
     if codes is not None:
         return _without_nan(name, codes, fmt, nan)
@@ -231,7 +253,14 @@ def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> N
 
 
 def sparse_codes(
-    name: str, value: NDArray | Compressed, i: Instruction, *, prune: bool = False, nan: str = "error"
+    name: str,
+    value: NDArray | Compressed,
+    i: Instruction,
+    *,
+    prune: bool = False,
+    nan: str = "error",
+    producer: str = "pytorch",
+    progress: Progress | None = None,
 ) -> Sparse:
     """Return the codes and the metadata of the left operand.
 
@@ -243,8 +272,8 @@ def sparse_codes(
         The matrix.
     i : Instruction
         Whose structure of the sparsity it is to have; of a dense instruction none.
-    prune : bool
-        Prune it to its largest magnitudes, as :func:`sptc.tensors.sparsify.sparsify` does.
+    prune, producer, progress
+        As for :func:`sptc.tensors.sparsify.sparsify`.
 
     Raises
     ------
@@ -261,7 +290,7 @@ def sparse_codes(
         return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])
     if granularity is None:
         return Sparse(dense_codes(name, value, i.a, nan), None, value.shape[1])
-    _matrix(name, value, nan)
+    check_matrix(name, value, nan)
     codes, k = _codes(value, i.a), value.shape[1]
     if codes is None:
         compared = _numbers(name, value, i.a, nan)
@@ -271,7 +300,7 @@ def sparse_codes(
     missing = -k % granularity.logical
     if missing:
         compared = np.pad(compared, ((0, 0), (0, missing)))
-    compressed = sparsify(compared, granularity, prune=prune)
+    compressed = sparsify(compared, granularity, prune=prune, producer=producer, progress=progress)
     if codes is None:
         return Sparse(_rounded(compressed.stored, i.a, nan), compressed.nibbles, k)
     codes = np.pad(codes, ((0, 0), (0, missing))) if missing else codes
@@ -288,7 +317,9 @@ def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
     return (dropped & codes.dtype.type((1 << fmt.bits - 1) - 1)).astype(np.int32)
 
 
-def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
+def factors(
+    a: Sparse, b: NDArray, i: Instruction, scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
+) -> Factors:
     """Return the operands of an instruction.
 
     Parameters
@@ -299,12 +330,18 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
         Codes of the right one.
     i : Instruction
         Which; of the formats and the structure of the codes.
+    scales : tuple of ndarray of uint8, optional
+        Block scales of the rows of A and of the columns of B, where the instruction has them.
 
     Raises
     ------
     OperandError
         They have no common K.
+    InstructionError
+        The instruction has block scales, and none are given.
     """
+    if i.scale_size and scales is None:
+        raise InstructionError(f"{i} has block scales; `sptc gemm` multiplies with those")
     if a.k != len(b):
         raise OperandError(f"A has {a.k} columns and B {len(b)} rows: they have no common K")
     count = -(-a.k // i.k)
@@ -320,29 +357,18 @@ def factors(a: Sparse, b: NDArray, i: Instruction) -> Factors:
         nibbles = np.full((len(a.codes), count * i.chunks), FILLING, np.uint8)
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
-    return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles)
+    of_blocks = [
+        np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
+    ]  # of zeros, any scale will do
+    return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, *of_blocks)
 
 
-def read_factor(path: Path) -> NDArray | Compressed:
-    """Read an array from a file, of any number of axes, or what ``sptc compress`` wrote.
+def holds_codes(array: NDArray, fmt: Format) -> bool:
+    """Return whether an array holds codes of a format, where those are no numbers by themselves."""
+    return array.dtype.kind in "iuV" and not _is_extension(array.dtype) and _codes(array[:0], fmt) is not None
 
-    Parameters
-    ----------
-    path : Path
-        An ``.npy`` file, whose elements may be raw bytes, or a file with one tensor.
 
-    Raises
-    ------
-    FileError
-        It cannot be read, or holds no such array.
-    """
-    if path.suffix == ".npy":
-        found = read_array(path, "is no whole .npy file")
-    else:
-        file = open_tensors(path)
-        if "software_format" in file.metadata:
-            return read_compressed(path, file.metadata["software_format"]).compressed
-        found = file.get(file.only())
-    if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
-        raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
-    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+def exact_values(array: NDArray, fmt: Format) -> NDArray[np.float64]:
+    """Return the numbers that a matrix was given as: those of its type, or those that its codes stand for."""
+    codes = _codes(array, fmt) if holds_codes(array, fmt) else None
+    return in_float64(array) if codes is None else decode_codes(codes, fmt)

@@ -1,26 +1,39 @@
-"""Operands of a matrix product: from matrices in files to the codes, metadata and scales of an instruction."""
+"""Operands of a matrix product: from matrices in files to the codes, metadata and scales of an instruction.
+
+Matrices are taken as :func:`sptc.gemm` takes them, see :mod:`sptc.gemm.matrices`. Beside that, numbers get scales: of
+blocks where the instruction has them, and one for a whole matrix that is no integers where the format is one.
+"""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError, OperandError
-from ..golden.registers import CONTAINERS
 from ..isa.formats import Format
-from ..isa.instructions import Instruction, parse
-from ..tensors.blocks import Progress
+from ..isa.instructions import Instruction
+from ..tensors.blocks import Progress, row_blocks
+from ..tensors.checkpoints import Checkpoint
+from ..tensors.compressed import Compressed
 from ..tensors.quantise import quantise
-from ..tensors.sparsify import sparsify
-from .matrices import FILLING
-from .product import Problem, Source
+from ..tensors.sparsify import expand, sparsify
+from .epilogue import Epilogue
+from .matrices import Factors, check_matrix, dense_codes, exact_values, factors, holds_codes, sparse_codes
+from .options import along_m, exchanged, oriented
+from .product import Problem, dense_instruction, save_added, save_factors
+from .sources import Source
+from .sums import check_way
+from .ways import Way
 
 __all__ = ["Choices", "ProductRequest", "generate", "prepare"]
 
 #: Recipe for each format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
+#: Numpy's type of each result; the others are written as codes.
+_TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
+#: Files of which a tensor can be mapped at every block.
+_MAPPED = (".npy", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -42,28 +55,37 @@ class Choices:
     nan: str = "error"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProductRequest:
     """Two matrices, and how they are to be multiplied.
 
     Attributes
     ----------
-    instruction, arch, a, b, backends, dense
-        As in :class:`~sptc.gemm.product.Problem`.
+    way : Way
+        How it is summed.
+    a, b : Source
+        The matrices; `b` may be a vector.
     choices : Choices
         How the matrices become operands.
     rows : int or None
         Only the first rows of A.
+    backends, dense
+        As in :class:`~sptc.gemm.product.Problem`.
+    epilogue : Epilogue
+        What is done to the sums, for all rows of A.
+    start : ndarray or None
+        What the first chain begins from, for all rows of A: numbers or codes of the instruction's accumulator.
     """
 
-    instruction: str
-    arch: str
+    way: Way
     a: Source
     b: Source
     choices: Choices = field(default_factory=Choices)
     rows: int | None = None
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
+    epilogue: Epilogue = field(default_factory=Epilogue)
+    start: NDArray | None = None
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
@@ -110,93 +132,167 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     FileError
         A matrix cannot be read, or the operands cannot be written.
     """
-    i, choices = parse(request.instruction), request.choices
-    of_a, of_b = request.a.read()[: request.rows], request.b.read()
-    if of_a.shape[1] != of_b.shape[0]:
-        raise OperandError(f"A of shape {of_a.shape} and B of shape {of_b.shape} have no common K")
-    assert i.granularity
-    k = of_a.shape[1]
-    steps = -(-k // i.k)
-    compressed = sparsify(
-        _filled(of_a, i.granularity.logical), i.granularity, prune=choices.prune, producer=choices.producer,
-        progress=progress,
-    )  # fmt: skip
+    way, i, choices = request.way, request.way.parsed, request.choices
+    of_a, of_b = request.a.read(), request.b.read()
+    all_rows = len(of_a if isinstance(of_a, np.ndarray) else of_a.compressed.stored)
+    of_a = _first(of_a, request.rows)
+    vector = isinstance(of_b, np.ndarray) and of_b.ndim == 1
+    left, right, names = exchanged(way, of_a, of_b.reshape(-1, 1) if isinstance(of_b, np.ndarray) and vector else of_b)
+    for name, one in zip(names, (left, right), strict=True):
+        if isinstance(one, np.ndarray):
+            check_matrix(name, one, choices.nan)
+    sums, scale = _operands(left, right, names, i, choices, progress)
+    check_way(way, sums.count)
+    m, n = sums.shape[::-1] if way.swapped else sums.shape
+    epilogue, start = request.epilogue, request.start
+    if vector:
+        epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
+    oriented(way, (all_rows, n), epilogue, start)  # refuses what does not fit
     try:
-        scale = _write(folder, "a", compressed.stored, i.a, i, choices, steps * i.stored_k, progress)
-        nibbles = np.full((len(of_a), steps * i.chunks), FILLING, np.uint8)
-        nibbles[:, : compressed.nibbles.shape[1]] = compressed.nibbles
-        np.save(folder / "nibbles.npy", nibbles)
-        of_columns = _write(folder, "b", of_b.T, i.b, i, choices, steps * i.k, progress)
+        save_factors(folder, sums)
         if request.dense:
-            one = replace(i, sparse="", k=i.stored_k)
-            of_dense = _write(folder, "dense_a", of_a, i.a, one, choices, steps * i.k, progress)
-            of_dense *= _write(folder, "dense_b", of_b.T, i.b, one, choices, steps * i.k, progress)
-            np.save(folder / "dense_scale.npy", np.float64(of_dense))
-        size = (len(of_a), of_b.shape[1])
-        np.lib.format.open_memmap(folder / "d.npy", "w+", _result_type(i.d), size).flush()
+            _save_dense(folder, left, right, names, i, choices)
+        save_added(folder, epilogue, start)
+        a = _given(folder / "given_a.npy", request.a, of_a, i.b if way.swapped else i.a)
+        b = _given(folder / "given_b.npy", request.b, of_b, i.a if way.swapped else i.b)
+        size = (m,) if vector else (m, n)
+        np.lib.format.open_memmap(folder / "d.npy", "w+", _TYPES.get(way.result, np.uint8), size).flush()
     except OSError as error:
         raise FileError(f"{folder} cannot hold the operands ({error.strerror})") from None
     return Problem(
         folder=str(folder),
-        instruction=request.instruction,
-        arch=request.arch,
-        rows=size[0],
-        columns=size[1],
-        k=k,
-        a=request.a,
-        b=request.b,
-        scale=scale * of_columns,
+        way=way,
+        shape=(m, n, len(right)),
+        all_rows=all_rows,
+        a=a,
+        b=b,
+        scale=scale,
         backends=request.backends,
         dense=request.dense,
+        alpha=epilogue.alpha,
+        beta=epilogue.beta,
+        relu=epilogue.relu,
     )
+
+
+def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoint:
+    """Return the first rows."""
+    if isinstance(factor, np.ndarray):
+        return factor[:rows]
+    held, quantised = factor.compressed, factor.quantised
+    held = replace(held, stored=held.stored[:rows], nibbles=held.nibbles[:rows])
+    if quantised is not None:
+        scales = None if quantised.scales is None else quantised.scales[:rows]
+        quantised = replace(quantised, codes=quantised.codes[:rows], scales=scales)
+    return Checkpoint(held, quantised)
+
+
+def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
+    """Return where a matrix can be mapped as it was given, perhaps a copy; one that is compressed is expanded."""
+    if isinstance(factor, np.ndarray):
+        if Path(source.path).suffix in _MAPPED:
+            return source
+        transposed = False
+    else:
+        values, transposed = factor.values(), path.stem == "given_b"
+        if holds_codes(values.stored, fmt):
+            values = replace(values, stored=exact_values(values.stored, fmt))
+        factor = expand(values)
+    # numpy's files know no types of others, of which all are in float32.
+    extension = factor.dtype.type.__module__ == "ml_dtypes"
+    np.save(path, factor.astype(np.float32) if extension else factor)
+    return Source(str(path), None, transposed)
+
+
+def _operands(
+    left: NDArray | Checkpoint,
+    right: NDArray,
+    names: tuple[str, str],
+    i: Instruction,
+    choices: Choices,
+    progress: Progress | None,
+) -> tuple[Factors, float]:
+    """Return the operands of an instruction, and what one unit of their product is worth."""
+    sparse: NDArray | Compressed
+    scales, scale, of_columns, scale_b = None, 1.0, None, 1.0
+    if isinstance(left, np.ndarray):
+        sparse = left
+    else:
+        sparse, scale, scales = _held(left, i)
+    k = sparse.shape[1]
+    if scales is None and _takes_scales(sparse if isinstance(sparse, np.ndarray) else sparse.stored, i.a, i):
+        if isinstance(sparse, np.ndarray) and i.granularity:
+            numbers = _filled(_numbers(sparse, i.a), i.granularity.logical)
+            sparse = sparsify(numbers, i.granularity, prune=choices.prune, producer=choices.producer, progress=progress)
+        stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
+        # Of a sparse A half of the elements under a scale are stored.
+        block = i.span and i.span * i.stored_k // i.k
+        codes, own, scales = _quantised(stored, i.a, i, choices.nan, block, progress)
+        scale *= own
+        sparse = codes if isinstance(sparse, np.ndarray) else replace(sparse, stored=codes)
+    if _takes_scales(right, i.b, i):
+        codes, scale_b, of_columns = _quantised(right.T, i.b, i, choices.nan, i.span, progress)
+        right = codes.T
+    of_a = sparse_codes(
+        names[0], sparse, i, prune=choices.prune, nan=choices.nan, producer=choices.producer, progress=progress
+    )
+    of_blocks = None if scales is None or of_columns is None else (scales, of_columns)
+    found = factors(replace(of_a, k=k), dense_codes(names[1], right, i.b, choices.nan), i, of_blocks)
+    return found, scale * scale_b
+
+
+def _save_dense(
+    folder: Path, left: NDArray | Checkpoint, right: NDArray, names: tuple[str, str], i: Instruction, choices: Choices
+) -> None:
+    """Write the operands of the dense instruction."""
+    if not isinstance(left, np.ndarray):
+        raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
+    if not i.sparse:
+        raise OperandError(f"{i} is dense: there is no other dense product to compare with")
+    found, scale = _operands(left, right, names, dense_instruction(i), choices, None)
+    save_factors(folder, found, "dense_")
+    np.save(folder / "dense_scale.npy", np.float64(scale))
+
+
+def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
+    """Return a compressed matrix, its scale and block scales; as numbers where the instruction takes others."""
+    quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
+    if quantised is None:
+        return left.compressed, 1.0, None
+    if quantised.format is i.a and quantised.scale_format is i.scale_format and quantised.block == block:
+        return left.compressed, quantised.tensor_scale or 1.0, quantised.scales
+    return left.values(), 1.0, None
+
+
+def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
+    """Return whether numbers are scaled: under block scales, and as integers where they are none of the format."""
+    if i.scale_size:
+        return True
+    if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:
+        return False
+    low, high = -(1 << fmt.bits - 1) if fmt.signed else 0, (1 << fmt.bits - fmt.signed) - 1
+    for rows in row_blocks(array.shape):
+        part = np.asarray(array[rows])
+        if not ((part >= low) & (part <= high) & (np.rint(part) == part)).all():
+            return True
+    return False
+
+
+def _quantised(
+    values: NDArray, fmt: Format, i: Instruction, nan: str, block: int | None, progress: Progress | None
+) -> tuple[NDArray, float, NDArray[np.uint8] | None]:
+    """Return codes, the scale of the matrix, and block scales."""
+    recipe = _RECIPES[i.scale_format.name] if i.scale_format else "plain"
+    found = quantise(_numbers(values, fmt), fmt, recipe=recipe, nan=nan, block=block, progress=progress)
+    return found.codes, found.tensor_scale or 1.0, found.scales
+
+
+def _numbers(array: NDArray, fmt: Format) -> NDArray:
+    """Return what codes stand for, and numbers as they are."""
+    return exact_values(array, fmt) if holds_codes(array, fmt) else array
 
 
 def _filled(matrix: NDArray, multiple: int) -> NDArray:
     """Return a matrix with columns of zeros up to a multiple; itself where it has that many."""
     missing = -matrix.shape[1] % multiple
     return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
-
-
-def _write(
-    folder: Path,
-    name: str,
-    values: NDArray,
-    fmt: Format,
-    i: Instruction,
-    choices: Choices,
-    width: int,
-    progress: Progress | None,
-) -> float:
-    """Quantise the rows of a matrix, write codes and block scales, and return the scale of the matrix."""
-    container: Any = CONTAINERS[max(8, i.container_bits)]
-    padded = np.zeros((len(values), width), container)
-    shift = i.low_bit(fmt) - fmt.ignored_low_bits
-    if fmt.is_integer and values.dtype.kind in "iu":
-        codes, scale = _integers(values, fmt), 1.0
-    else:
-        recipe = _RECIPES[i.scale_format.name] if i.scale_format else "plain"
-        # Of A half of the elements under a scale are stored.
-        block = i.span and i.span // (2 if name == "a" else 1)
-        quantised = quantise(values, fmt, recipe=recipe, nan=choices.nan, block=block, progress=progress)
-        codes, scale = quantised.codes, quantised.tensor_scale or 1.0
-        if quantised.scales is not None:
-            assert block
-            scales = np.zeros((len(values), width // block), np.uint8)
-            scales[:, : quantised.scales.shape[1]] = quantised.scales
-            np.save(folder / f"{name}_scales.npy", scales)
-    padded[:, : codes.shape[1]] = codes.astype(container) << shift
-    np.save(folder / f"{name}.npy", padded)
-    return scale
-
-
-def _integers(values: NDArray, fmt: Format) -> NDArray:
-    """Return integers as they are."""
-    low = -(1 << fmt.bits - 1) if fmt.signed else 0
-    high = (1 << fmt.bits - fmt.signed) - 1
-    if values.min() < low or values.max() > high:
-        raise OperandError(f"integers from {values.min()} to {values.max()} are beyond {fmt.name}, {low} to {high}")
-    return np.asarray(values).astype(np.int64) & ((1 << fmt.bits) - 1)
-
-
-def _result_type(fmt: Format) -> np.dtype:
-    return np.dtype({"s32": np.int32, "f32": np.float32, "f16": np.float16}[fmt.name])

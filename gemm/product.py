@@ -1,12 +1,11 @@
-"""Whole matrix products through one instruction, by blocks: on any back end, held against each other and float64.
+"""Whole matrix products by a way to sum, by blocks: on any back end, held against each other and float64.
 
-A is structured-sparse, rows x K; B is dense, K x columns. Each output is a chain along K: the result of one instruction
-is the accumulator of the next, from zero. What K lacks to whole instructions is filled with stored zeros.
-
-A product lies in a folder of its own while it is computed: the operands as codes, the result, and a record of what is
-done, so that it can be taken up again and no more of it than a block is held in memory.
+A product lies in a folder of its own while it is computed: the operands as codes, what is added to the sums, the
+result, and a record of what is done, so that it can be taken up again and no more of it than a block is held in memory.
+What is done to a block is :func:`sptc.gemm.sums.product`, as for :func:`sptc.gemm`.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,43 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import backend
-from ..golden.matrix import multiply
 from ..golden.select import kept_rows
-from ..isa.instructions import Instruction, parse
-from ..isa.operands import MatrixOperands
+from ..isa.formats import FORMATS, Format
+from ..isa.instructions import Instruction
 from ..tensors.encode import decode_codes
-from ..tensors.files import read_matrix
+from .epilogue import Epilogue
+from .matrices import Factors, exact_values
+from .options import oriented
+from .sources import Source
+from .sums import Place, product
+from .ways import Way
 
-__all__ = ["Block", "Errors", "Problem", "Source", "block_count", "compute_block", "instruction_count"]
+__all__ = [
+    "ARRAYS",
+    "Block",
+    "Errors",
+    "Problem",
+    "block_count",
+    "compute_block",
+    "dense_instruction",
+    "instruction_count",
+    "save_added",
+    "save_factors",
+]
 
+_OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
+_ADDED = ("c", "bias", "scale_a", "scale_b")
+#: Names of the arrays in a folder: operands of the instruction and, with them, of the dense one; what is added; the
+#: matrices as given where their files cannot be mapped; and the result.
+ARRAYS = (
+    *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
+    *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", "d",
+)  # fmt: skip
 #: Outputs of a block, and what is multiplied at once.
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
 #: Relative errors are counted by their power of ten, from less than 10**-12 to more than 10**4.
 DECADES = np.arange(-12, 5)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A matrix in a file.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    tensor : str or None
-        Which of its tensors.
-    transposed : bool
-        The file holds the transpose.
-    """
-
-    path: str
-    tensor: str | None = None
-    transposed: bool = False
-
-    def read(self) -> NDArray:
-        """Return the matrix, mapped from the file where its format allows."""
-        matrix = read_matrix(Path(self.path), self.tensor)
-        return matrix.T if self.transposed else matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,38 +61,79 @@ class Problem:
     ----------
     folder : str
         Where they are.
-    instruction : str
-        Of family ``mma`` or ``wgmma``, sparse.
-    arch : str
-        Architecture whose numerics apply.
-    rows, columns, k : int
-        Shape of the product, K as given.
+    way : Way
+        How it is summed.
+    shape : (int, int, int)
+        M, N and K, as given.
+    all_rows : int
+        Rows of the A that is given, of which `shape` may have only the first.
     a, b : Source
-        What was asked to be multiplied.
+        Matrices as given, without compression.
     scale : float
-        What one unit of the result is worth: the product of the scales of both matrices.
+        What one unit of the sums is worth: the product of the scales of both matrices.
     backends : tuple of str
         What computes; the first gives the result, and all must agree.
     dense : bool
         Multiply the unpruned A with the dense instruction too, to compare the errors.
+    alpha, beta : float
+        Of the epilogue.
+    relu : bool
+        Of the epilogue.
     """
 
     folder: str
-    instruction: str
-    arch: str
-    rows: int
-    columns: int
-    k: int
+    way: Way
+    shape: tuple[int, int, int]
+    all_rows: int
     a: Source
     b: Source
     scale: float
     backends: tuple[str, ...]
     dense: bool
+    alpha: float = 1.0
+    beta: float = 1.0
+    relu: bool = False
 
     @property
-    def parsed(self) -> Instruction:
-        """The instruction."""
-        return parse(self.instruction)
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the sums, which are the transpose of the product where factors are exchanged."""
+        m, n, _ = self.shape
+        return (n, m) if self.way.swapped else (m, n)
+
+    @property
+    def all_size(self) -> tuple[int, int]:
+        """The same of all rows of A."""
+        n = self.shape[1]
+        return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
+
+    def added(self) -> tuple[Epilogue, NDArray | None]:
+        """Return what is added to the sums: the epilogue, and codes of the accumulator."""
+        arrays = {name: self.array(f"epilogue_{name}") for name in _ADDED}
+        epilogue = Epilogue(alpha=self.alpha, beta=self.beta, relu=self.relu, **arrays)
+        return oriented(self.way, (self.all_rows, self.shape[1]), epilogue, self.array("start"))
+
+    def array(self, name: str) -> NDArray | None:
+        """Return an array of the folder, mapped; None if there is none."""
+        path = Path(self.folder) / f"{name}.npy"
+        return _mapped(str(path)) if path.exists() else None
+
+    def factors(self, i: Instruction, kind: str = "") -> Factors:
+        """Return the operands of the instruction, or with ``dense_`` of the dense one, mapped."""
+        a, b, *others = (self.array(f"{kind}{name}") for name in _OPERANDS)
+        assert a is not None
+        assert b is not None
+        return Factors(i, a, b, *others)
+
+    def record(self) -> dict[str, Any]:
+        """Return the problem as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Problem":
+        """Return a problem from what :meth:`record` gave."""
+        sources = {name: Source(**record[name]) for name in ("a", "b")}
+        tuples = {name: tuple(record[name]) for name in ("shape", "backends")}
+        return cls(**{**record, **sources, **tuples, "way": Way.of_record(record["way"])})
 
 
 @dataclass(frozen=True)
@@ -184,15 +223,37 @@ class Block:
         return cls(record["index"], record["outputs"], record["mismatches"], first, errors)
 
 
+def save_factors(folder: Path, found: Factors, kind: str = "") -> None:
+    """Write operands into a folder, of the dense instruction with ``dense_`` before their names."""
+    for name in _OPERANDS:
+        if (array := getattr(found, name)) is not None:
+            np.save(folder / f"{kind}{name}.npy", array)
+
+
+def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
+    """Write what is added to the sums into a folder, as it is given."""
+    for name in _ADDED:
+        if (array := getattr(epilogue, name)) is not None:
+            np.save(folder / f"epilogue_{name}.npy", array)
+    if start is not None:
+        np.save(folder / "start.npy", start)
+
+
+def dense_instruction(i: Instruction) -> Instruction:
+    """Return the dense instruction that multiplies as much at once as a sparse one."""
+    return replace(i, sparse="", k=i.stored_k)
+
+
 def block_count(problem: Problem) -> int:
     """Return how many blocks the outputs have."""
-    return -(-problem.rows // BLOCK_ROWS) * -(-problem.columns // BLOCK_COLUMNS)
+    rows, columns = problem.size
+    return -(-rows // BLOCK_ROWS) * -(-columns // BLOCK_COLUMNS)
 
 
 def instruction_count(problem: Problem) -> int:
     """Return how many instructions the product takes, whole ones at the edges."""
-    i = problem.parsed
-    return -(-problem.rows // i.m) * -(-problem.columns // i.n) * -(-problem.k // i.k)
+    i, (rows, columns) = problem.way.parsed, problem.size
+    return -(-rows // i.m) * -(-columns // i.n) * -(-problem.shape[2] // i.k)
 
 
 def compute_block(problem: Problem, index: int) -> Block:
@@ -203,19 +264,24 @@ def compute_block(problem: Problem, index: int) -> Block:
     problem : Problem
         Which product.
     index : int
-        Which block, row by row.
+        Which block of the sums, row by row.
 
     Raises
     ------
     BackendError
         A back end lacks something.
     """
-    across = -(-problem.columns // BLOCK_COLUMNS)
+    way = problem.way
+    all_rows, all_columns = problem.size
+    across = -(-all_columns // BLOCK_COLUMNS)
     row, column = index // across * BLOCK_ROWS, index % across * BLOCK_COLUMNS
-    rows = slice(row, min(row + BLOCK_ROWS, problem.rows))
-    columns = slice(column, min(column + BLOCK_COLUMNS, problem.columns))
-    operands = _operands(problem, rows, columns)
-    results = {name: backend(name).multiply(problem.parsed, problem.arch, operands)[0] for name in problem.backends}
+    rows, columns = slice(row, min(row + BLOCK_ROWS, all_rows)), slice(column, min(column + BLOCK_COLUMNS, all_columns))
+    factors = problem.factors(way.parsed).take(rows, columns)
+    epilogue, start = problem.added()
+    epilogue = epilogue.take(problem.all_size, rows, columns)
+    start = None if start is None else start[rows, columns]
+    place = Place.of(rows, columns, problem.all_size)
+    results = {name: product(way, factors, backend(name), epilogue, start, place) for name in problem.backends}
     d = results[problem.backends[0]]
     mismatches, first = 0, None
     for name, other in results.items():
@@ -223,72 +289,84 @@ def compute_block(problem: Problem, index: int) -> Block:
         mismatches += len(wrong)
         if len(wrong) and first is None:
             m, n = map(int, wrong[0])
-            first = name, row + m, column + n, int(other[m, n]), int(d[m, n])
+            where = (column + n, row + m) if way.swapped else (row + m, column + n)
+            first = name, *where, int(other[m, n]), int(d[m, n])
     out = np.load(Path(problem.folder) / "d.npy", "r+")
-    out[rows, columns] = d.view(out.dtype)
+    whole = out.reshape(problem.shape[:2])
+    (whole.T if way.swapped else whole)[rows, columns] = d.view(out.dtype)
     out.flush()
-    return Block(index, d.size, mismatches, first, _errors(problem, operands, d, rows, columns))
+    return Block(index, d.size, mismatches, first, _errors(problem, factors, d, (rows, columns)))
 
 
-def _operands(problem: Problem, rows: slice, columns: slice, dense: str = "") -> MatrixOperands:
-    """Return the codes of a block, of one batch, and an accumulator of zeros."""
-
-    def part(name: str, where: slice) -> NDArray | None:
-        path = Path(problem.folder) / f"{name}.npy"
-        return np.asarray(_mapped(str(path))[where])[None] if path.exists() else None
-
-    a, b = part(f"{dense}a", rows), part(f"{dense}b", columns)
-    assert a is not None
-    assert b is not None
-    c = np.zeros((1, a.shape[1], b.shape[1]), np.uint16 if problem.parsed.d.bits == 16 else np.uint32)
-    nibbles = None if dense else part("nibbles", rows)
-    return MatrixOperands(
-        a, b.swapaxes(1, 2), c, nibbles, part(f"{dense}a_scales", rows), part(f"{dense}b_scales", columns)
-    )
-
-
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _mapped(path: str) -> NDArray:
     mapped: NDArray = np.load(path, "r")
     return mapped
 
 
-def _errors(problem: Problem, operands: MatrixOperands, d: NDArray, rows: slice, columns: slice) -> dict[str, Errors]:
-    i = problem.parsed
-    values = decode_codes(d, i.d) * problem.scale
-    a = _dense_values(i, operands)
-    b = _values(operands.b[0].T, i.b, i, operands.scale_b, i.span)
-    exact = (a @ b.T) * problem.scale
-    given_a, given_b = (
-        np.asarray(source.read()[part], np.float64)
-        for source, part in ((problem.a, (rows, slice(None))), (problem.b, (slice(None), columns)))
-    )
+def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
+    """Compare a block with the same expression in float64, in the units of the matrices where only sums are stored."""
+    way, i, (rows, columns) = problem.way, problem.way.parsed, part
+    epilogue, start = problem.added()
+    is_sum = epilogue.is_empty and start is None
+    epilogue = epilogue.take(problem.all_size, rows, columns)
+    begun = 0 if start is None else decode_codes(np.ascontiguousarray(start[rows, columns]), i.c)
+
+    def of(codes: NDArray, sums: NDArray[np.float64], scale: float) -> Errors:
+        unit = scale if is_sum else 1.0
+        return Errors.of(decode_codes(codes, FORMATS[way.result]) * unit, epilogue.exactly(sums + begun) * unit)
+
     with np.errstate(over="ignore", invalid="ignore"):
-        whole = given_a @ given_b
-    found = {"arithmetic": Errors.of(values, exact), "whole": Errors.of(values, whole)}
-    if problem.dense:
-        dense = replace(i, sparse="", k=i.stored_k)
-        d = multiply(dense, problem.arch, _operands(problem, rows, columns, "dense_"))[0]
-        scale = float(_mapped(str(Path(problem.folder) / "dense_scale.npy")))
-        found["dense"] = Errors.of(decode_codes(d, i.d) * scale, whole)
+        whole = _given(problem, rows, columns)
+        exact = _values_of_a(factors) @ _values_of_b(factors)
+        found = {"arithmetic": of(d, exact, problem.scale), "whole": of(d, whole / problem.scale, problem.scale)}
+        if problem.dense:
+            scale = problem.array("dense_scale")
+            assert scale is not None
+            # Twice as many instructions along K, in slices and chains of the same elements.
+            dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
+            of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
+            c = None if start is None else start[rows, columns]
+            place = Place.of(rows, columns, problem.all_size)
+            d = product(dense_way, of_dense, backend("golden"), epilogue, c, place)
+            found["dense"] = of(d, whole / float(scale), float(scale))
     return found
 
 
-def _values(codes: NDArray, fmt: Any, i: Instruction, scales: NDArray[np.uint8] | None, span: int | None) -> NDArray:
+def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:
+    """Return a block of the product of the matrices as given, in float64."""
+    i, (a, b) = problem.way.parsed, (source.read() for source in (problem.a, problem.b))
+    assert isinstance(a, np.ndarray)
+    assert isinstance(b, np.ndarray)
+    b = b[:, None] if b.ndim == 1 else b
+    left, right = (b.T, a.T) if problem.way.swapped else (a, b)
+    exact: NDArray[np.float64] = exact_values(left[rows], i.a) @ exact_values(right[:, columns], i.b)
+    return exact
+
+
+def _values(
+    codes: NDArray, fmt: Format, i: Instruction, scales: NDArray[np.uint8] | None, span: int | None
+) -> NDArray[np.float64]:
     values = decode_codes(codes >> codes.dtype.type(i.low_bit(fmt) - fmt.ignored_low_bits), fmt)
     if scales is not None:
         assert span
         assert i.scale_format
-        values = values * decode_codes(scales[0], i.scale_format).repeat(span, axis=1)
+        values = values * decode_codes(np.ascontiguousarray(scales), i.scale_format).repeat(span, axis=1)
     return values
 
 
-def _dense_values(i: Instruction, operands: MatrixOperands) -> NDArray:
+def _values_of_a(factors: Factors) -> NDArray[np.float64]:
     """Return the values of A at their logical places."""
-    assert operands.nibbles is not None
+    i, nibbles = factors.instruction, factors.nibbles
+    stored = _values(factors.a, i.a, i, factors.scale_a, i.span and i.span * i.stored_k // i.k)
+    if nibbles is None:
+        return stored
     assert i.granularity
-    span = i.span and i.span // 2
-    stored = _values(operands.a[0], i.a, i, operands.scale_a, span)
     dense = np.zeros((len(stored), 2 * stored.shape[1]))
-    np.put_along_axis(dense, kept_rows(operands.nibbles[0], i.granularity), stored, axis=1)
+    np.put_along_axis(dense, kept_rows(np.asarray(nibbles), i.granularity), stored, axis=1)
     return dense
+
+
+def _values_of_b(factors: Factors) -> NDArray[np.float64]:
+    i = factors.instruction
+    return _values(factors.b.T, i.b, i, factors.scale_b, i.span).T

@@ -21,7 +21,7 @@ from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
 from .matrices import Factors
 from .ways import Way, combine
 
-__all__ = ["Chains", "Place", "added", "blocks", "check_result", "product", "slices", "sums"]
+__all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "sums"]
 
 #: Results of chains that are held at once, and what one block has of rows and columns at most.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
@@ -125,15 +125,23 @@ class Chains:
         number, length = where.shape
 
         def of_rows(array: NDArray, width: int) -> NDArray:
-            taken = array.reshape(rows, factors.count, width)[:, where.ravel()]
-            return np.ascontiguousarray(taken.reshape(rows, number, length * width).swapaxes(0, 1))
+            taken = array.reshape(len(array), factors.count, width)[:, where.ravel()]
+            return np.ascontiguousarray(taken.reshape(len(array), number, length * width).swapaxes(0, 1))
 
         b = factors.b.reshape(factors.count, i.k, columns)[where.ravel()].reshape(number, length * i.k, columns)
         c = np.zeros((number, rows, columns), CONTAINERS[i.d.bits])
         if first and self._c is not None:
             c[0] = self._c
-        nibbles = None if factors.nibbles is None else of_rows(factors.nibbles, i.chunks)
-        d = self._computes.multiply(i, self._arch, MatrixOperands(of_rows(factors.a, i.stored_k), b, c, nibbles))
+        nibbles, scale_a, scale_b = (
+            None if array is None else of_rows(array, width)
+            for array, width in (
+                (factors.nibbles, i.chunks),
+                (factors.scale_a, i.scale_size or 0),
+                (factors.scale_b, i.scale_size or 0),
+            )
+        )
+        operands = MatrixOperands(of_rows(factors.a, i.stored_k), b, c, nibbles, scale_a, scale_b)
+        d = self._computes.multiply(i, self._arch, operands)
         return d.view(np.int32) if i.d.is_integer else decode_accumulator(d)
 
 
@@ -199,6 +207,20 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
         return total
 
 
+def check_way(way: Way, instructions: int) -> None:
+    """Refuse a way that has no one result, or for which K has too few instructions.
+
+    Raises
+    ------
+    OperandError
+        As of :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
+    """
+    check_result(way)
+    count = len(way.slices(instructions))
+    if count > 1 or way.stream_k:
+        combine([*range(count)], way.order, max)
+
+
 def check_result(way: Way) -> None:
     """Refuse a way whose types do not fit each other.
 
@@ -258,11 +280,11 @@ def product(
     Raises
     ------
     OperandError
-        As of :func:`check_result` and :meth:`~sptc.gemm.ways.Way.slices`.
+        As of :func:`check_way`.
     BackendError
         As of the back end.
     """
-    check_result(way)
+    check_way(way, factors.count)
     shape, epilogue = factors.shape, epilogue or Epilogue()
     result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
     place = place or Place.of(slice(None), slice(None), shape)

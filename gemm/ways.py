@@ -103,6 +103,11 @@ class Way:
             if not is_word_of(value, accepted):
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
         counts = self.split_k if isinstance(self.split_k, tuple) else (self.split_k,)
+        for name in ("instruction", "arch", "workspace", "running", "result"):
+            if not isinstance(getattr(self, name), str):
+                raise OperandError(f"{name} must be a text, not {shown(getattr(self, name))}")
+        if not isinstance(self.swapped, bool):
+            raise OperandError(f"swapped must be True or False, not {shown(self.swapped)}")
         numbers = (("split_k", 1, counts or (0,)), ("promote", 0, (self.promote,)), ("tile", 1, (self.tile,)))
         for name, least, values in numbers:
             if any(isinstance(value, bool) or not isinstance(value, int) or value < least for value in values):
@@ -120,8 +125,10 @@ class Way:
         Raises
         ------
         OperandError
-            A word is unknown, or no instruction is named; or as of the way.
+            It is no record, a word is unknown, or no instruction is named; or as of the way.
         """
+        if not isinstance(record, Mapping):
+            raise OperandError(f"the record of a way must have words, not be {shown(record)}")
         words = dict(record)
         dealing = words.get("stream_k")
         for name, found, kind in (("a way", words, cls), ("stream-K", dealing, StreamK)):
@@ -178,9 +185,10 @@ class Way:
         OperandError
             There are more slices than K tiles, or slices of given lengths do not make up K.
         """
-        tiles, found = -(-instructions // self.tile), []
+        tile = min(self.tile, instructions)  # of one that is longer than K the rest is not there
+        tiles, found = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
-            taken = (of_tiles[:, None] * self.tile + np.arange(self.tile)).ravel()
+            taken = (of_tiles[:, None] * tile + np.arange(tile)).ravel()
             taken = taken[taken < instructions]
             if self.k_order == "descending":
                 taken = taken[::-1]
@@ -284,8 +292,6 @@ def instruction_named(text: str, arch: str) -> Instruction:
     else:
         found = parse(text)
     require_architecture(found, arch)
-    if found.scale_size:
-        raise InstructionError(f"{found} has block scales; `sptc gemm` multiplies with those")
     return found
 
 

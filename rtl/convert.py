@@ -3,6 +3,7 @@
 A design is millions of objects that live to the end; a collector would walk them again and again.
 """
 
+import re
 from collections.abc import Sequence
 
 from amaranth.back import rtlil, verilog
@@ -13,6 +14,12 @@ from ..errors import BackendError
 from ..infra.collector import uncollected
 
 __all__ = ["to_rtlil", "to_verilog"]
+
+#: Yosys lets every ``always @*`` look at a register, whose first value starts it. In Verilog that comes with time 0; in
+#: SystemVerilog before it, and what changes no input later stays unknown: so it is made to come at time 0. Verilator
+#: needs no start, and is faster with a constant.
+_TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;$", re.MULTILINE)
+_TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
 
 def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None) -> str:
@@ -51,4 +58,4 @@ def to_verilog(
         except YosysError as error:
             lines = str(error).strip().splitlines() or ["no message"]
             raise BackendError(f"Yosys cannot write the Verilog of {name}: {lines[-1].strip()}") from None
-    return str(text)
+    return _TRIGGER.sub(_TRIGGERED, str(text))

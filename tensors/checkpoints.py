@@ -11,7 +11,8 @@ from ..isa.formats import FORMATS
 from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, Granularity
 from .compressed import Compressed
-from .files import TensorFile, named_dtype, open_tensors, write_tensors
+from .element_types import named_dtype
+from .files import TensorFile, open_tensors, write_tensors
 from .quantise import Quantised
 from .software_formats import SOFTWARE_FORMATS, PackingOptions, default_instruction, element_bits
 

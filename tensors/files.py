@@ -1,4 +1,4 @@
-"""Matrices in ``.npy``, ``.npz`` and ``.safetensors`` files."""
+"""Matrices in ``.npy``, ``.npz``, ``.safetensors`` and ``.pt`` files."""
 
 import difflib
 import io
@@ -6,19 +6,19 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FileError
 from ..infra.files import write_whole
-from ..infra.installation import install_line
 from ..infra.reading import opened, read_array, read_arrays
+from .element_types import named_dtype, needed
+from .pytorch import array_of, read_weights
 
-__all__ = ["SUFFIXES", "TensorFile", "check_output", "named_dtype", "open_tensors", "read_matrix", "write_tensors"]
+__all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
 
-#: Kinds of file that can be written; ``.npy`` can be read, too.
+#: Kinds of file that can be written; ``.npy`` and ``.pt`` can be read, too.
 SUFFIXES = (".safetensors", ".npz")
 
 _NO_WHOLE = "is no whole {} file"
@@ -55,7 +55,7 @@ class TensorFile:
     path : Path
         The file.
     names : tuple of str
-        Its tensors. That of an ``.npy`` file has the empty name.
+        Its tensors. That of an ``.npy`` file, or one alone in a ``.pt`` file, has the empty name.
     metadata : dict of str to str
         Text metadata.
     """
@@ -66,7 +66,7 @@ class TensorFile:
     _read: Callable[[str], NDArray]
 
     def get(self, name: str) -> NDArray:
-        """Return a tensor, mapped from the file unless that is an ``.npz``.
+        """Return a tensor, mapped from the file unless that is an ``.npz``, or a ``.pt`` with strides.
 
         Raises
         ------
@@ -78,8 +78,13 @@ class TensorFile:
             raise FileError(f"{self.path} has no tensor {name!r}; it has {_some(close, len(self.names))}")
         return self._read(name)
 
-    def only(self) -> str:
+    def only(self, word: str = "a name") -> str:
         """Return the name of the only tensor.
+
+        Parameters
+        ----------
+        word : str
+            What must name one of several, for the message.
 
         Raises
         ------
@@ -88,7 +93,7 @@ class TensorFile:
         """
         if len(self.names) != 1:
             raise FileError(
-                f"{self.path} holds {_some(self.names[:3], len(self.names))}: a name must say which one"
+                f"{self.path} holds {_some(self.names[:3], len(self.names))}: {word} must say which one"
                 if self.names
                 else f"{self.path} holds no tensor"
             )
@@ -100,45 +105,20 @@ def _some(shown: "tuple[str, ...] | list[str]", total: int) -> str:
     return ", ".join(map(repr, shown)) + more
 
 
-def named_dtype(name: str) -> np.dtype:
-    """Return a type of numpy or ``ml_dtypes`` by its name.
-
-    Raises
-    ------
-    FileError
-        There is none of that name, or ``ml_dtypes`` is missing.
-    """
-    try:
-        return np.dtype(name)
-    except TypeError:
-        pass
-    try:
-        return np.dtype(getattr(_import("ml_dtypes"), name))
-    except (AttributeError, TypeError):
-        raise FileError(f"{name!r} is no type of elements") from None
-
-
-def _import(name: str) -> Any:
-    try:
-        return __import__(name, fromlist=["numpy"])
-    except ImportError:
-        raise FileError(f"this file needs the package {name}: install it with `{install_line('tensors')}`") from None
-
-
 def open_tensors(path: Path) -> TensorFile:
     """Open a file for reading.
 
     Parameters
     ----------
     path : Path
-        An ``.npy``, ``.npz`` or ``.safetensors`` file.
+        An ``.npy``, ``.npz`` or ``.safetensors`` file, or a ``.pt`` of PyTorch, of which only tensors are read.
 
     Raises
     ------
     FileError
         It is none of them, is cut short, or cannot be read.
     """
-    openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors}
+    openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors, ".pt": _open_pt}
     if path.suffix not in openers:
         raise FileError(f"{path} must end in {', '.join(openers)}")
     try:
@@ -195,7 +175,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 
 def _open_safetensors(path: Path) -> TensorFile:
-    safetensors = _import("safetensors")
+    safetensors = needed("safetensors")
     with opened(path):  # the library would wait for a pipe
         pass
     try:
@@ -225,13 +205,18 @@ def _open_safetensors(path: Path) -> TensorFile:
     return TensorFile(path, tuple(sorted(header)), dict(metadata), read)
 
 
+def _open_pt(path: Path) -> TensorFile:
+    tensors = read_weights(path)
+    return TensorFile(path, tuple(tensors), {}, lambda name: array_of(f"{path}: {name!r}", tensors[name]))
+
+
 def read_matrix(path: Path, name: str | None = None) -> NDArray:
     """Read a matrix.
 
     Parameters
     ----------
     path : Path
-        An ``.npy``, ``.npz`` or ``.safetensors`` file; all but ``.npz`` are mapped into memory.
+        An ``.npy``, ``.npz``, ``.safetensors`` or ``.pt`` file; all but ``.npz`` are mapped into memory.
     name : str, optional
         Which tensor; not needed if there is only one.
 
@@ -270,7 +255,7 @@ def check_output(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileError(f"{path} cannot be written ({path.parent} is no folder)")
     if path.suffix == ".safetensors":
-        _import("safetensors")
+        needed("safetensors")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
@@ -303,7 +288,7 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
         np.savez(stream, allow_pickle=False, **plain, **{_METADATA: np.array(text)})
         write_whole(path, stream.getvalue())
         return
-    safetensors, library = _import("safetensors"), _import("safetensors.numpy")
+    safetensors, library = needed("safetensors"), needed("safetensors.numpy")
     try:
         data = library.save(contiguous, dict(metadata))
     except safetensors.SafetensorError as error:

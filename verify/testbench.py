@@ -3,7 +3,6 @@
 Icarus 11 takes neither arrays as parameters nor ``break``, and its random numbers are not Verilator's.
 """
 
-import re
 from collections.abc import Sequence
 from string import Template
 
@@ -17,11 +16,6 @@ __all__ = ["BENCH", "bench_files"]
 #: The file and the module.
 BENCH = "tb"
 _UNITS = "units.vlt"
-#: Yosys lets every ``always @*`` look at a register, whose first value starts it. In Verilog that comes with time 0; in
-#: SystemVerilog before it, and what changes no input later stays unknown: so it is made to come at time 0.
-_TRIGGER = re.compile(r"reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;")
-_TRIGGERED = r"reg \1 ; initial \1 <= 0;"
-
 _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include"
 _HEADER = """\
 // Drives $design with the vectors beside this file and compares every result with the expected one; says PASS, or
@@ -218,5 +212,5 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
     values |= {name: f", {name}[RESULT_BITS-1:33]" if flags else "" for name in ("wanted", "got")}
     values["show"] = Template(_SHOW_WARP if streams else _SHOW_STEP).substitute(values)
     text = Template(_HEADER + (_STREAMS if streams else _STEPS)).substitute(values)
-    files = {f"{design}.v": _TRIGGER.sub(_TRIGGERED, emit(config, top, design)), f"{BENCH}.sv": text}
+    files = {f"{design}.v": emit(config, top, design), f"{BENCH}.sv": text}
     return files | {_UNITS: units_alike(design)} if streams else files

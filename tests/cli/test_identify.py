@@ -98,11 +98,12 @@ def test_the_chain_of_the_first_output_that_differs(
 
 
 def test_where_the_wanted_value_would_come_from(product: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a kernel that forgets the end of K, the instruction is marked after which it stopped."""
+    """Of a kernel that forgets the end of K in one row, the instruction is marked after which it stopped."""
     a, b, _ = (np.load(path) for path in product.values())
-    y = sptc.gemm(a[:, :320], b[:320], format="e4m3", relu=True)
+    y = sptc.gemm(a, b, format="e4m3", alpha=2.0)
+    y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)
     np.save(product["y"], y)
-    text, found = chain(product, capsys, "--relu")
+    text, found = chain(product, capsys, "--alpha", 2)
     assert "instructions of its 8, up to where the wanted value would come from:\n" in text
     assert found["shown"][-1]["instruction"] == 4
     assert found["shown"][-1]["wanted"]
@@ -130,6 +131,19 @@ def test_the_chain_of_stream_k_and_of_integers(tmp_path: Path, capsys: pytest.Ca
         np.save(files[name], (4 * array).astype(np.int32 if name == "y" else np.int8))
     assert main(["identify", *words[:6], "--format", "s8", "--result", "s32"]) == 1
     assert "exact sum of all products " in capsys.readouterr().out
+
+
+def test_files_of_pytorch(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.from_numpy(np.load(path)) for name, path in product.items()}
+    torch.save({"layer": {"a": tensors["a"], "b": tensors["b"]}}, tmp_path / "state.pt")
+    torch.save(tensors["y"], tmp_path / "y.pt")
+    files = {"a": tmp_path / "state.pt", "b": tmp_path / "state.pt", "y": tmp_path / "y.pt"}
+    assert identify(files, "--a-tensor", "layer.a", "--b-tensor", "layer.b") == 0
+    assert "exact: all 512 outputs" in capsys.readouterr().out
+    assert identify(files, "--a-tensor", "layer.a") == 2
+    message = "state.pt holds 'layer.a', 'layer.b': --b-tensor must say which one\n"
+    assert capsys.readouterr().err.endswith(message)
 
 
 def test_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

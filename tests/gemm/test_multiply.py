@@ -22,6 +22,10 @@ from sptc.tensors.encode import decode_codes
 from sptc.tensors.sparsify import sparsify
 
 Random = np.random.Generator
+SCALED = (
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32."
+    "ue8m0"
+)
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 
 
@@ -59,14 +63,16 @@ def test_it_is_the_golden_model(rng: Random, fmt: str, arch: str) -> None:
         numbers = rng.integers(-128, 128, (5, k)), rng.integers(-128, 128, (k, 7))
     types = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "tf32": np.float32}
     dtype = types.get(fmt, ml_dtypes.float8_e5m2 if fmt == "e5m2" else np.int8)
-    compressed = sparsify(numbers[0].astype(dtype), i.granularity, prune=True)
+    a = numbers[0].astype(dtype)
+    if fmt == "tf32":  # whose low bits are dropped before magnitudes are compared
+        a = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    compressed = sparsify(a, i.granularity, prune=True)
     b = numbers[1].astype(dtype)
     code = np.dtype(f"u{b.dtype.itemsize}")
     operands = MatrixOperands(
         compressed.stored.view(code)[None], b.view(code)[None], np.zeros((1, 5, 7), np.uint32), compressed.nibbles[None]
     )
     expected = multiply(i, arch, operands)[0]
-    a = numbers[0].astype(dtype)
     found = sptc.gemm(a, b, format=fmt, arch=arch, prune=True)
     assert found.dtype == (np.int32 if fmt == "s8" else np.float32)
     np.testing.assert_array_equal(found.view(np.uint32), expected)
@@ -220,6 +226,38 @@ def test_tensors(rng: Random) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
+def test_semi_structured_tensors(rng: Random) -> None:
+    """As either factor, by the attributes that PyTorch documents; what cuSPARSELt packs is made dense."""
+    torch = pytest.importorskip("torch")
+    from torch.sparse import SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS
+    from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
+
+    weights, x = sparse(rng, 32, 128), rng.standard_normal((128, 5)).astype(np.float16)
+    dense, right = torch.from_numpy(weights), torch.from_numpy(x)
+    w = SparseSemiStructuredTensorCUTLASS(
+        dense.shape, *sparse_semi_structured_from_dense_cutlass(dense), None, None, None
+    )
+    expected = sptc.gemm(weights, x, split_k=2)
+    np.testing.assert_array_equal(sptc.gemm(w, right, split_k=2), expected)
+    np.testing.assert_array_equal(sptc.gemm(right.T, w.t(), split_k=2, swapped=True), expected.T)
+    found = sptc.identify(w, right, expected, format="f16", result="f32")
+    assert found.exact
+    assert found.way.split_k == 2
+    with pytest.raises(OperandError, match=r"^b is the dense factor and cannot be compressed$"):
+        sptc.gemm(weights.T[:32], w)
+
+    class Packed(SparseSemiStructuredTensorCUSPARSELT):
+        def to_dense(self) -> Any:
+            return dense
+
+    packed = Packed(dense.shape, dense.ravel(), None, None, None, None)
+    np.testing.assert_array_equal(sptc.gemm(packed, right, split_k=2), expected)
+    turned = Packed(dense.T.shape, None, None, dense.ravel(), None, None)
+    turned.to_dense = lambda: dense.T
+    np.testing.assert_array_equal(sptc.gemm(right.T, turned, split_k=2, swapped=True), expected.T)
+
+
 A, B = np.ones((4, 8), np.float16), np.ones((8, 2), np.float16)
 HALVES = np.tile(np.float16([1, 0]), (4, 4))
 NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
@@ -254,6 +292,9 @@ NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
         ((np.stack([HALVES] * 2), np.stack([B] * 3)), {}, r"^the batches of a \(2,\) and b \(3,\) do not broadcast$"),
         ((HALVES, B), {"way": Way(instruction=WGMMA), "split_k": 2}, r"^a way says how it is summed: give no other"),
         ((HALVES, sparsify(HALVES, "2:4")), {}, r"^b is the dense factor and cannot be compressed$"),
+        ((HALVES, B), {"way": Way(instruction=WGMMA), "format": "e4m3"}, r"^wgmma.* multiplies f16 with f16, not e4"),
+        ((HALVES, B), {"way": Way(instruction=WGMMA), "rounding": "RZ"}, r"^a way says how it is summed: give no"),
+        ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* has block scales; `sptc gemm` multiplies"),
         ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* takes 2:4, not a matrix compressed to 1:2$"),
     ],
 )  # fmt: skip

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import sptc
 from sptc.errors import FileError, OperandError
+from sptc.gemm.epilogue import Epilogue
 from sptc.gemm.folder import ProductFolder
 from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
-from sptc.gemm.product import DECADES, Block, Errors, Problem, Source, block_count, compute_block, instruction_count
+from sptc.gemm.product import DECADES, Block, Errors, Problem, block_count, compute_block, instruction_count
+from sptc.gemm.sources import Source
+from sptc.gemm.stream_k import StreamK
+from sptc.gemm.ways import Way
 from sptc.golden.registers import pack, pack_nibbles, unpack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import parse
@@ -46,7 +50,9 @@ def made(
     given.mkdir()
     folder.mkdir()
     a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
-    return prepare(folder, ProductRequest(instruction, arch, a, b, Choices(prune=True), **choices))
+    words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
+    way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})
+    return prepare(folder, ProductRequest(way, a, b, Choices(prune=True), **choices))
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -56,7 +62,7 @@ def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
 
 def by_instructions(problem: Problem) -> np.ndarray:
     """Compute a product of one tile's rows and columns with the registers of single instructions."""
-    i = parse(problem.instruction)
+    i = problem.way.parsed
     a, b = (problem.a.read(), problem.b.read())
     compressed = sparsify(a, i.granularity, prune=True)
     codes_a = quantise(compressed.stored, i.a).codes
@@ -67,7 +73,7 @@ def by_instructions(problem: Problem) -> np.ndarray:
         nibbles = compressed.nibbles[:, step * i.chunks : (step + 1) * i.chunks]
         e = pack_nibbles(nibbles[None], i, 0, np.zeros((1, 32), np.uint32))
         part_b = codes_b[step * i.k : (step + 1) * i.k]
-        d = sptc.mma(problem.instruction, pack(part_a[None], a_fragment(i)), pack(part_b[None], b_fragment(i)), d, e)
+        d = sptc.mma(str(i), pack(part_a[None], a_fragment(i)), pack(part_b[None], b_fragment(i)), d, e)
     return unpack(d, accumulator_fragment(i))[0]
 
 
@@ -121,7 +127,7 @@ def test_blocks_join(tmp_path: Path, rng: Random) -> None:
     a[:, 1::4] = 0
     b = rng.integers(-4, 5, (64, 600))
     sources = saved(given, "a", a.astype(np.int32)), saved(given, "b", b.astype(np.int32))
-    problem = prepare(folder, ProductRequest(F16, "sm_90", *sources))
+    problem = prepare(folder, ProductRequest(Way(instruction=F16), *sources))
     d, blocks = computed(problem)
     assert len(blocks) == block_count(problem) == 4
     np.testing.assert_array_equal(d, a @ b)
@@ -136,14 +142,15 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
     a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
     a[:, ::2] = 0
     sources = saved(given, "a", a), saved(given, "b", b)
-    d, _ = computed(prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources)))
+    d, _ = computed(prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources)))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
     sources = saved(given, "a", a.astype(np.int32) * 2), sources[1]
-    with pytest.raises(OperandError, match=r"^integers from -?\d+ to \d+ are beyond s8, -128 to 127$"):
-        prepare(folder, ProductRequest(INSTRUCTIONS["s8"], "sm_90", *sources))
+    with pytest.raises(OperandError, match=r"^a must hold integers from -128 to 127, as s8 is, not -?\d+ in row \d"):
+        prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources))
 
 
-def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_wrong_back_end_is_seen(swapped: bool, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     from sptc.sim.engine.engine import HardwareBackend
 
     right = HardwareBackend.multiply
@@ -154,20 +161,60 @@ def test_a_wrong_back_end_is_seen(tmp_path: Path, rng: Random, monkeypatch: pyte
         return d
 
     monkeypatch.setattr(HardwareBackend, "multiply", wrong)
-    _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl")))
+    _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl"), swapped=swapped))
     assert block.mismatches == 1
     assert block.first is not None
     backend, row, column, got, wanted = block.first
-    assert (backend, row, column, got ^ wanted) == ("rtl", 3, 2, 4)
+    assert (backend, row, column, got ^ wanted) == ("rtl", *((2, 3) if swapped else (3, 2)), 4)
+
+
+def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
+    text = f"{SCALED}.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+    problem = made(tmp_path, text, (9, 520, 128), rng, arch="sm_120", split_k=2)
+    d, blocks = computed(problem)
+    assert len(blocks) == 2
+    a, b = problem.a.read(), problem.b.read()
+    (tmp_path / "part").mkdir()
+    part = saved(tmp_path, "a", a), saved(tmp_path, "b", b[:, 512:])
+    found, _ = computed(prepare(tmp_path / "part", ProductRequest(problem.way, *part, Choices(prune=True))))
+    np.testing.assert_array_equal(found, d[:, 512:])
+
+
+def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -> None:
+    """Its instructions are half as long, and there are twice as many in a chain."""
+    problem = made(tmp_path, F16, (9, 7, 5 * 32), rng, split_k=(2, 3), promote=1, dense=True)
+    _, (block,) = computed(problem)
+    a, b = problem.a.read(), problem.b.read()
+    dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    d = sptc.gemm(a, b, instruction=dense, split_k=(2, 3), tile=2, promote=2)
+    assert block.errors["dense"] == Errors.of(d.astype(float), a @ b)
+    other = sptc.gemm(a, b, instruction=dense)
+    assert block.errors["dense"] != Errors.of(other.astype(float), a @ b)
+
+
+def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Random) -> None:
+    given, folder = tmp_path / "given", tmp_path / "product"
+    given.mkdir()
+    folder.mkdir()
+    a, b = rng.standard_normal((8, 64)), rng.standard_normal((64, 8))
+    a[:, ::2] = 0
+    sources = saved(given, "a", a), saved(given, "b", b)
+    request = ProductRequest(Way(instruction=INSTRUCTIONS["s8"]), *sources, epilogue=Epilogue(alpha=0.5, relu=True))
+    problem = prepare(folder, request)
+    d, (block,) = computed(problem)
+    assert problem.scale == pytest.approx(np.abs(a).max() / 127 * np.abs(b).max() / 127, rel=1e-6)
+    exact = np.maximum(a @ b / problem.scale / 2, 0)
+    assert block.errors["whole"].total == pytest.approx(np.abs(d - exact).sum())
+    assert block.errors["arithmetic"].total == 0
 
 
 def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
     a, b = saved(tmp_path, "a", rng.standard_normal((4, 32))), saved(tmp_path, "b", rng.standard_normal((16, 4)))
-    with pytest.raises(OperandError, match=r"^A of shape \(4, 32\) and B of shape \(16, 4\) have no common K$"):
-        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b, Choices(prune=True)))
+    with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
+        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b, Choices(prune=True)))
     b = saved(tmp_path, "b", rng.standard_normal((32, 4)))
     with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
-        prepare(tmp_path, ProductRequest(F16, "sm_90", a, b))
+        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b))
 
 
 def test_errors() -> None:
@@ -194,7 +241,8 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     """A second process, other wishes, damage and strangers are refused."""
     wanted, path = {"format": "f16"}, tmp_path / "product"
-    problem = made(tmp_path, F16, (300, 20, 32), rng)
+    dealing = StreamK(workers=2, rows=64, columns=8)
+    problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
     blocks = [compute_block(problem, index) for index in (2, 0)]  # in the order in which processes may finish
     folder = ProductFolder(path, wanted)
     folder.begin(problem)

@@ -144,6 +144,8 @@ def test_what_is_no_way() -> None:
         ({"split_k": ()}, r"^split_k must be an integer of 1 or more, not \(\)$"),
         ({"promote": -1}, r"^promote must be an integer of 0 or more, not -1$"),
         ({"tile": True}, r"^tile must be an integer of 1 or more, not True$"),
+        ({"arch": None}, r"^arch must be a text, not None$"),
+        ({"swapped": 1}, r"^swapped must be True or False, not 1$"),
     ):
         with pytest.raises(OperandError, match=message):
             Way(instruction=WGMMA, **words)
@@ -155,8 +157,12 @@ def test_what_is_no_way() -> None:
         combine([1, 2, 3], "any", lambda one, other: one + other)
     with pytest.raises(InstructionError, match=r"is no tcgen05.mma with shape and types in brackets"):
         instruction_named("tcgen05.mma.sp.kind::f16", "sm_100")
-    with pytest.raises(InstructionError, match=r"has block scales; `sptc gemm` multiplies with those$"):
-        instruction_named(SCALED, "sm_120")
+
+
+def test_a_tile_that_is_longer_than_k() -> None:
+    assert [[chain.tolist() for chain in one] for one in Way(instruction=WGMMA, tile=1 << 60).slices(3)] == [
+        [[0, 1, 2]]
+    ]
 
 
 def test_a_way_in_words() -> None:

@@ -53,6 +53,8 @@ def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Cal
     fields = {"name": "mine", "formats": ["f16"], "rows": 1, "columns": 1, "step_bytes": 16, "cuts": ["multiply"]}
     (folder / "config.json").write_text(json.dumps(fields))
     (folder / "cells.lib").write_bytes(liberty.read_bytes())
+    way = {"instruction": "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "split_k": [1, 1], "swapped": False}
+    (folder / "way.json").write_text(json.dumps({"exact": True, "way": way}))
     assert "tiny" in PRESETS
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 

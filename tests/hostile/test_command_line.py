@@ -35,6 +35,11 @@ LINES = (
     "compress matrices.npz --tensor a --check --json",
     "gemm --a matrix.npy --b matrices.npz --b-tensor b --format f16 --backend golden --jobs 1 --output OUT.npy",
     "gemm --random 16 32 8 --format s8 --backend golden --seed 3 --jobs 1 --json",
+    "gemm --a matrix.npy --b transpose.npy --instruction mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+    "--split-k 1,1 --tile 1 --promote 1 --order tree --result bf16 --relu --c product.npy --beta 2 --bias product.npy "
+    "--backend golden --jobs 1 --output OUT.npy",
+    "gemm --random 9 9 99 --swapped --result f16 --split-k 2 --backend golden --jobs 1 --json",
+    "gemm --a matrix.npy --b matrices.npz --b-tensor b --way way.json --backend golden --jobs 1 --json",
     "identify --a matrix.npy --b transpose.npy --y product.npy --format f16 --result f32 --bias product.npy --json",
     "identify --probe OUT --format e4m3 --result bf16 --shape 8 8 256 --seed 3",
     "instructions --json",

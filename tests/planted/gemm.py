@@ -23,8 +23,9 @@ def _(product: Any, change: Change) -> None:
     """Blocks at the right edge that are not whole are forgotten, unless they are the only ones."""
 
     def block_count(problem: Any) -> int:
-        across = max(1, problem.columns // product.BLOCK_COLUMNS)
-        return -(-problem.rows // product.BLOCK_ROWS) * across
+        rows, columns = problem.size
+        across = max(1, columns // product.BLOCK_COLUMNS)
+        return -(-rows // product.BLOCK_ROWS) * across
 
     change(product, "block_count", block_count)
 

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import TOPS, emit
+from sptc.rtl.step import unit_step_layout
 
 TINY = PRESETS["tiny"]
 COMBINATIONAL = replace(TINY, cuts=())
@@ -146,3 +148,23 @@ def test_the_text_does_not_depend_on_the_process(top: str, seed: int, tmp_path: 
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == text(TINY, top)
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
+@pytest.mark.parametrize("generation", ["2005", "2012"])
+def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None:
+    """In Verilog and in SystemVerilog, whose registers have their first values before anything can look at them."""
+    width = unit_step_layout(COMBINATIONAL).size
+    bench = f"""
+        module bench;
+          reg [{width - 1}:0] step = 0;
+          {NAME} dut (.enable(1'b1), .step(step));
+          initial #1 $display("%b", dut.result);
+        endmodule
+    """
+    (tmp_path / "bench.v").write_text(bench + text(COMBINATIONAL, "unit"), encoding="utf-8")
+    command = ["iverilog", f"-g{generation}", "-o", "bench.vvp", "-s", "bench", "bench.v"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    command = ["vvp", "-n", "bench.vvp"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert set(printed.strip()) <= {"0", "1"}, printed

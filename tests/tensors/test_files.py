@@ -122,7 +122,8 @@ def test_metadata_of_others(tmp_path: Path) -> None:
         ("missing.npy", r"missing\.npy cannot be read \(No such file"),
         ("missing.npz", r"missing\.npz cannot be read \(No such file"),
         ("missing.safetensors", r"missing\.safetensors cannot be read \("),
-        ("x.pt", r"x\.pt must end in \.npy, \.npz, \.safetensors"),
+        ("missing.pt", r"missing\.pt cannot be read \(No such file"),
+        ("x.txt", r"x\.txt must end in \.npy, \.npz, \.safetensors, \.pt$"),
     ],
 )
 def test_no_such_file(name: str, message: str, tmp_path: Path) -> None:

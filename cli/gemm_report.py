@@ -1,0 +1,98 @@
+"""What ``sptc gemm`` says of a product that is computed: back ends, cycles of the hardware, and errors."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import reduce
+from operator import add
+from typing import Any
+
+from ..gemm.product import Block, Problem, instruction_count
+from ..gemm.ways import Way
+from ..isa.instructions import Instruction
+from ..isa.numerics import Method, numerics
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..verify.timing import unit_steps
+
+__all__ = ["as_text", "product_report"]
+
+
+def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
+    """Return all that is said, as JSON values.
+
+    Parameters
+    ----------
+    problem : Problem
+        The product.
+    blocks : iterable of Block
+        All of its blocks.
+    """
+    done: list[Block] = sorted(blocks, key=lambda block: block.index)
+    way, i, (m, n, k) = problem.way, problem.way.parsed, problem.shape
+    products = m * n * k
+    first = next((block.first for block in done if block.first), None)
+    errors = {name: reduce(add, (block.errors[name] for block in done)) for name in done[0].errors}
+    report: dict[str, Any] = {
+        "instruction": way.instruction,
+        "arch": way.arch,
+        "way": asdict(way),
+        "shape": [m, n, k],
+        "scale": problem.scale,
+        "backends": list(problem.backends),
+        "outputs": sum(block.outputs for block in done),
+        "mismatches": sum(block.mismatches for block in done),
+        "first_mismatch": first,
+        "dense_products": products,
+        "kept_products": products // 2 if i.sparse else products,
+        "instructions": instruction_count(problem),
+    }
+    report |= _cycles(problem, i)
+    return report | {"errors": {name: vars(value) for name, value in errors.items()}}
+
+
+def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
+    """Return what a full pipeline of the datapath takes, and the share of its multipliers that useful products fill."""
+    config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
+    if not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
+        return {"cycles": None, "utilisation": None}
+    steps = instruction_count(problem) * i.m * i.n * unit_steps(config, i)
+    slots = 8 * config.step_bytes // i.container_bits
+    m, n, k = problem.shape
+    useful = m * n * k * i.stored_k / i.k
+    return {"cycles": -(-steps // (config.rows * config.columns)), "utilisation": useful / (steps * slots)}
+
+
+def as_text(report: Mapping[str, Any], way: Way) -> str:
+    """Return the lines that say it.
+
+    Parameters
+    ----------
+    report : mapping
+        As of :func:`product_report`.
+    way : Way
+        How it was summed.
+    """
+    rows, columns, k = report["shape"]
+    first, *others = report["backends"]
+    lines = [f"{rows} x {columns} x {k}: {way}"]
+    if report["scale"] != 1:
+        lines.append(f"one unit of the sums is worth {report['scale']:.9g}: the matrices were divided by scales")
+    agree = f"{report['outputs']} outputs of {first}"
+    lines.append(f"{agree}; {report['mismatches']} differ on {', '.join(others)}" if others else agree)
+    if found := report["first_mismatch"]:
+        lines.append("first mismatch: {}, row {}, column {}: 0x{:x}, not 0x{:x}".format(*found))
+    kept = f"{report['kept_products']} of {report['dense_products']} products kept"
+    lines.append(f"{kept}, {report['instructions']} instructions")
+    if report["cycles"]:
+        lines.append(f"{report['cycles']} cycles of the array, multipliers {100 * report['utilisation']:.1f} % used")
+    lines.append(f"{'error against float64':38} {'largest':>10} {'mean':>10} {'mean of product':>16}")
+    meanings = {
+        "arithmetic": "of the operands as computed with",
+        "whole": "of A and B as given",
+        "dense": "of the same, with A dense",
+    }
+    for name, values in report["errors"].items():
+        mean, product = (values[key] / report["outputs"] for key in ("total", "total_reference"))
+        lines.append(f"  {meanings[name]:36} {values['largest']:10.4g} {mean:10.4g} {product:16.4g}")
+    if "output" in report:
+        lines.append(f"written to {report['output']}")
+    return "\n".join(lines)

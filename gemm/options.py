@@ -1,0 +1,224 @@
+"""What callers ask for, as the records that the arithmetic takes: an instruction, a way to sum, and an epilogue."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error, FileError, OperandError
+from ..infra.reading import read_json
+from ..isa.architectures import require_target, same_numerics
+from ..isa.instructions import Instruction
+from ..tensors.compressed import Compressed
+from .choice import instructions_for
+from .containers import accumulator_codes
+from .epilogue import Epilogue, check_shape
+from .matrices import as_array, own_format
+from .ways import Way, instruction_named
+
+__all__ = ["along_m", "chosen", "epilogue_of", "exchanged", "format_of", "oriented", "read_way", "way_of"]
+
+_WORDS = {field.name: field.default for field in fields(Way)}
+
+
+def chosen(
+    fmt: str | None,
+    instruction: str | None,
+    arch: str,
+    *,
+    dense: bool = False,
+    accumulate: str | None = None,
+    scales: str | None = None,
+) -> Instruction:
+    """Return the instruction that a caller asks for, by its text or by what it is for.
+
+    Parameters
+    ----------
+    fmt, arch, dense, accumulate, scales
+        As for :func:`sptc.gemm.choice.instructions_for`; with `instruction` the format may be left open.
+    instruction : str or None
+        Its text.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        There is none, the target lacks it, it is another than the words say, or it makes no chains.
+    """
+    if instruction is None:
+        assert fmt
+        i = instructions_for(fmt, same_numerics(arch), dense=dense, accumulate=accumulate, scales=scales)[0]
+        require_target(i, arch)
+        return i
+    i = instruction_named(instruction, same_numerics(arch))
+    require_target(i, arch)
+    if fmt and fmt not in (i.a.name, i.b.name):
+        raise OperandError(f"{i} multiplies {i.a.name} with {i.b.name}, not {fmt}")
+    if accumulate and accumulate != i.d.name:
+        raise OperandError(f"{i} accumulates in {i.d.name}, not {accumulate}")
+    if scales and not (i.scale_format and i.scale_format.name == scales):
+        raise OperandError(f"{i} has no block scales of {scales}")
+    if i.c is not i.d:
+        raise OperandError(f"{i} makes {i.d.name} of an accumulator of {i.c.name}: it is no chain")
+    return i
+
+
+def way_of(
+    way: Way | None,
+    words: Mapping[str, Any],
+    *,
+    fmt: str | None,
+    instruction: str | None,
+    arch: str,
+    accumulate: str | None = None,
+    scales: str | None = None,
+    result: str | None = None,
+) -> Way:
+    """Return the way that a caller asks for.
+
+    Parameters
+    ----------
+    way : Way or None
+        Says how it is summed; then no word may say anything else than it would alone.
+    words : mapping
+        Words of :class:`~sptc.gemm.ways.Way` but instruction, architecture and result.
+    fmt, instruction, arch, accumulate, scales
+        As for :func:`chosen`. Of a way, the architecture is its own.
+    result : str, optional
+        Type of the result; by default that of `way`, or f32, of integers s32.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        As of :func:`chosen`; or words beside a way.
+    """
+    if way is None:
+        i = chosen(fmt, instruction, arch, accumulate=accumulate, scales=scales)
+        result = result or ("s32" if i.d.is_integer else "f32")
+        return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
+    if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
+        raise OperandError("a way says how it is summed: give no other word for it")
+    chosen(fmt, way.instruction, way.arch, scales=scales)
+    return replace(way, result=result) if result else way
+
+
+def read_way(path: Path) -> Way:
+    """Read a way as ``sptc identify --json`` prints it, alone or with all that was found.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, or holds no way.
+    """
+    held = read_json(path)
+    if isinstance(held, dict) and "way" in held:
+        held = held["way"]
+        if held is None:
+            raise FileError(f"{path} holds no way: none gave every bit")
+    try:
+        return Way.of_record(held)
+    except Error as error:
+        raise FileError(f"{path}: {error}") from None
+
+
+def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
+    """Return the format of both factors, as far as the types of their elements say it."""
+    for array in (left, right):
+        name = own_format(array.stored if isinstance(array, Compressed) else array)
+        if name and name != "u8":  # which also holds codes of every narrow format
+            return name
+    return None
+
+
+def epilogue_of(
+    *,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    c: Any = None,
+    bias: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    relu: bool = False,
+) -> Epilogue:
+    """Return an epilogue of arrays or tensors of any floats.
+
+    Raises
+    ------
+    OperandError
+        An array holds no numbers, or `beta` has no C.
+    """
+    if beta is not None and c is None:
+        raise OperandError("beta is a factor of c, which is missing")
+    arrays = {
+        name: None if value is None else _floats(name, value)
+        for name, value in (("c", c), ("bias", bias), ("scale_a", scale_a), ("scale_b", scale_b))
+    }
+    return Epilogue(alpha=alpha, beta=1.0 if beta is None else beta, relu=relu, **arrays)
+
+
+def along_m(addend: NDArray) -> NDArray:
+    """Return what is added to a product with a vector, of which the only axis is along M."""
+    return addend[:, None] if addend.ndim == 1 else addend
+
+
+def oriented(
+    way: Way, shape: tuple[int, int], epilogue: Epilogue, start: NDArray | None
+) -> tuple[Epilogue, NDArray | None]:
+    """Return what is added to sums as the sums of a way lie, which are the transpose where factors are exchanged.
+
+    Parameters
+    ----------
+    way : Way
+        The way.
+    shape : (int, int)
+        Of the product.
+    epilogue : Epilogue
+        What is done to the product.
+    start : ndarray or None
+        What the first chain begins from: numbers or codes of the instruction's accumulator.
+
+    Returns
+    -------
+    Epilogue, and ndarray of uint16 or uint32 or None
+        The same for the sums; codes of the accumulator, of the shape of the sums.
+
+    Raises
+    ------
+    OperandError
+        An array does not broadcast to the product, or `start` is of another type.
+    """
+    epilogue.check(shape)
+    if start is not None:
+        check_shape("c", start, shape)
+        start = np.broadcast_to(accumulator_codes(start, way.parsed), shape)
+    if way.swapped:
+        return epilogue.turned(shape), None if start is None else start.T
+    return epilogue, start
+
+
+def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
+    """Return the sparse factor, the dense one, as a way multiplies them, and what they are called.
+
+    Raises
+    ------
+    OperandError
+        The dense one is compressed.
+    """
+    names = ("a", "b")
+    if way.swapped:
+        # What is compressed is so along K, whichever it is.
+        left, right = (one.T if isinstance(one, np.ndarray) else one for one in (right, left))
+        names = ("b", "a")
+    if not isinstance(right, np.ndarray):
+        raise OperandError(f"{names[1]} is the dense factor and cannot be compressed")
+    return left, right, names
+
+
+def _floats(name: str, value: Any) -> NDArray[np.float32]:
+    array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
+    if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
+        raise OperandError(f"{name} must hold numbers, not {array.dtype}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(np.float32)

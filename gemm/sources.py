@@ -1,0 +1,90 @@
+"""Matrices in files, as numpy holds them or as they are compressed: one reader for every command that multiplies."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError, shown
+from ..infra.reading import read_array
+from ..tensors.checkpoints import Checkpoint, read_compressed
+from ..tensors.compressed import Compressed
+from ..tensors.files import open_tensors
+from ..tensors.software_formats import SOFTWARE_FORMATS
+
+__all__ = ["Source", "read_factor"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A matrix in a file.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    tensor : str or None
+        Which of its tensors.
+    transposed : bool
+        The file holds the transpose. What is compressed is so along K, whichever it is.
+    option : str
+        What names one of several tensors, for messages.
+    """
+
+    path: str
+    tensor: str | None = None
+    transposed: bool = False
+    option: str = "a name"
+
+    def read(self) -> NDArray | Checkpoint:
+        """Return the matrix, mapped from the file where its format allows, or as it is compressed.
+
+        Raises
+        ------
+        FileError
+            It cannot be read, or holds no such array.
+        """
+        found = _read(Path(self.path), self.tensor, self.option)
+        return found.T if self.transposed and isinstance(found, np.ndarray) else found
+
+
+def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
+    """Read an array from a file with one, or what ``sptc compress`` wrote, which has no block scales then.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npy`` file, whose elements may be raw bytes; or an ``.npz``, ``.safetensors`` or ``.pt`` file.
+    tensor : str, optional
+        Which of its tensors; not needed if there is only one.
+    option : str
+        What names one of several, for the message.
+
+    Raises
+    ------
+    FileError
+        It cannot be read, or holds no such array; or there are block scales.
+    """
+    found = _read(path, tensor, option)
+    if isinstance(found, Checkpoint):
+        if found.quantised and found.quantised.scales is not None:
+            raise FileError(f"{path} holds block scales, which only `sptc gemm` multiplies with")
+        return found.compressed
+    return found
+
+
+def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
+    """Read an array from a file, of any number of axes, or what ``sptc compress`` wrote."""
+    if path.suffix == ".npy" and tensor is None:
+        found = read_array(path, "is no whole .npy file")
+    else:
+        file = open_tensors(path)
+        if "software_format" in file.metadata:
+            if file.metadata["software_format"] not in SOFTWARE_FORMATS:
+                raise FileError(f"{path} is in no known format, but {shown(file.metadata['software_format'])}")
+            return read_compressed(path, file.metadata["software_format"], tensor)
+        found = file.get(file.only(option) if tensor is None else tensor)
+    if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
+        raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
+    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))

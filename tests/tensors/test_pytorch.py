@@ -1,0 +1,206 @@
+"""Tensors of PyTorch: in files, of which no object is made however they are forged, and compressed as by CUTLASS."""
+
+import pickle
+import random
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from sptc.errors import Error, FileError, OperandError
+from sptc.tensors.compressed import Compressed
+from sptc.tensors.files import open_tensors, read_matrix
+from sptc.tensors.pytorch import compressed_of, is_semi_structured, is_tensor
+from sptc.tensors.sparsify import sparsify
+
+Random = np.random.Generator
+torch = pytest.importorskip("torch", reason="PyTorch, which is optional, is not installed")
+BF16 = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+
+
+@pytest.mark.parametrize(
+    "name", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int32"]
+)
+def test_types(name: str, tmp_path: Path, rng: Random) -> None:
+    matrix = rng.integers(0, 8, (6, 10)).astype(BF16.get(name, name))
+    tensor = torch.from_numpy(matrix.astype(np.float64)).to(getattr(torch, name))
+    torch.save(tensor, tmp_path / "x.pt")
+    torch.save(tensor.T, tmp_path / "turned.pt")
+    file = open_tensors(tmp_path / "x.pt")
+    assert file.names == ("",)
+    found = file.get("")
+    assert found.dtype == matrix.dtype
+    np.testing.assert_array_equal(found, matrix)
+    np.testing.assert_array_equal(read_matrix(tmp_path / "turned.pt"), matrix.T)
+
+
+def test_dictionaries(tmp_path: Path) -> None:
+    weight = torch.arange(6.0).reshape(2, 3)
+    inner: dict[str, Any] = {"weight": torch.nn.Parameter(weight), "bias": torch.ones(2)}
+    inner["itself"] = inner
+    torch.save({"epoch": 3, "model": inner, "x": weight[:, 1:]}, tmp_path / "state.pt")
+    assert set(open_tensors(tmp_path / "state.pt").names) == {"model.weight", "model.bias", "x"}
+    np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "model.weight"), weight)
+    np.testing.assert_array_equal(read_matrix(tmp_path / "state.pt", "x"), weight[:, 1:])
+    with pytest.raises(FileError, match=r"state\.pt holds '.*', '.*', '.*': a name must say which one$"):
+        read_matrix(tmp_path / "state.pt")
+    torch.save(torch.nn.Linear(3, 4).state_dict(), tmp_path / "layer.pt")
+    assert open_tensors(tmp_path / "layer.pt").names == ("weight", "bias")
+
+
+class Trap:
+    """Leaves a file behind if it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: [1, 2], r"x\.pt holds no tensor, but list$"),
+        (lambda _: {}, r"x\.pt holds no tensor, but dict$"),
+        (lambda _: torch.nn.Linear(3, 4), r"x\.pt holds an object that is no tensor, torch\.nn\.modules\.linear\."),
+        (
+            lambda path: {"w": torch.ones(2), "t": Trap(path / "sprung")},
+            r"x\.pt holds an object that is no tensor, i?o",
+        ),
+        (lambda _: bytearray(9), r"x\.pt holds an object that is no tensor, __builtin__\.bytearray: "),
+        (
+            lambda _: torch.ones(1).expand(1 << 20, 1 << 20),
+            r"x\.pt is no whole \.pt file \(a tensor of shape .* is not",
+        ),
+        (
+            lambda _: torch.ones(3, 3).to_sparse(),
+            r"x\.pt holds an object that is no tensor, torch\._utils\._rebuild_sp",
+        ),
+    ],
+)
+def test_what_holds_no_tensors(make: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+    torch.save(make(tmp_path), tmp_path / "x.pt")
+    with pytest.raises(FileError, match=message):
+        open_tensors(tmp_path / "x.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def forged(path: Path, program: Callable[[bytes], bytes], data: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    """Write an archive as PyTorch does, with another pickle or other bytes of the storage."""
+    torch.save(torch.zeros(4, 8), path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            content = program(content) if name.endswith("data.pkl") else content
+            archive.writestr(name, data if name.endswith("/data/0") else content)
+
+
+def told(count: int, offset: int, shape: tuple[int, int], strides: tuple[int, int]) -> Callable[[bytes], bytes]:
+    """Return what makes a pickle tell of other elements."""
+
+    def number(value: int) -> bytes:
+        return b"\x8a\x08" + struct.pack("<q", value)
+
+    def change(program: bytes) -> bytes:
+        before = b"K tq\x05QK\x00K\x04K\x08\x86q\x06K\x08K\x01\x86q\x07"
+        assert program.count(before) == 1
+        sizes = number(shape[0]) + number(shape[1]) + b"\x86q\x06" + number(strides[0]) + number(strides[1])
+        return program.replace(before, number(count) + b"tq\x05Q" + number(offset) + sizes + b"\x86q\x07")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("elements", "size"),
+    [
+        ((10**10, 0, (4, 8), (8, 1)), 128),
+        ((10**10, 10**9, (4, 8), (8, 1)), 128),
+        ((32, 10**9, (4, 8), (8, 1)), 128),
+        ((32, 0, (4, 8), (10**9, 1)), 128),
+        ((32, 0, (4, 8), (-8, 1)), 128),
+        ((32, 0, (-4, 8), (8, 1)), 128),
+        ((32, 0, (1 << 62, 8), (0, 1)), 128),
+        ((32, 0, (1 << 20, 8), (0, 1)), 128),
+        ((1 << 62, 0, (4, 8), (1 << 60, 1)), 128),
+        ((32, 0, (4, 8), (8, 1)), 100),
+    ],
+)
+def test_what_is_not_as_large_as_it_says(elements: tuple[Any, ...], size: int, tmp_path: Path) -> None:
+    forged(tmp_path / "x.pt", told(32, 0, (4, 8), (8, 1)), bytes(128))
+    assert read_matrix(tmp_path / "x.pt").shape == (4, 8)
+    forged(tmp_path / "x.pt", told(*elements), bytes(size))
+    with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \("):
+        open_tensors(tmp_path / "x.pt")
+
+
+def test_forged_archives(tmp_path: Path, rng: Random, seed: int) -> None:
+    path = tmp_path / "x.pt"
+    forged(path, lambda program: program, bytes(128), zipfile.ZIP_DEFLATED)
+    with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \(its members are compressed\)$"):
+        open_tensors(path)
+    forged(path, lambda _: pickle.dumps(Trap(tmp_path / "sprung"), 4), bytes(128))
+    with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \(STACK_GLOBAL in its pickle\)$"):
+        open_tensors(path)
+    torch.save(torch.ones(3), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(FileError, match=r"\(it is no zip archive, as PyTorch writes since version 1\.6\)$"):
+        open_tensors(path)
+    torch.save({"x": torch.ones(4, 4), "y": torch.zeros(3)}, path)
+    whole = path.read_bytes()
+    chance = random.Random(seed)
+    for _ in range(200):
+        spoiled = bytearray(whole)
+        for _ in range(chance.randrange(1, 4)):
+            spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
+        path.write_bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
+        with suppress(Error):  # and nothing else
+            file = open_tensors(path)
+            for name in file.names:
+                file.get(name)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(torch.ones(3), tmp_path / "x.pt")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(FileError, match=r"^this file needs the package torch: install it with `.*\[torch\]'?`$"):
+        open_tensors(tmp_path / "x.pt")
+
+
+def semi_structured(matrix: np.ndarray, name: str) -> Any:
+    """Return a tensor as CUTLASS compresses it, which PyTorch itself does on a GPU only."""
+    from torch.sparse import SparseSemiStructuredTensorCUTLASS
+    from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
+
+    dense = torch.from_numpy(matrix).to(getattr(torch, name))
+    values, metadata = sparse_semi_structured_from_dense_cutlass(dense)
+    return SparseSemiStructuredTensorCUTLASS(dense.shape, values, metadata, None, None, None)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "float32"])
+def test_semi_structured_tensors(name: str, rng: Random) -> None:
+    matrix = rng.integers(-5, 6, (64, 128)).astype(np.float32)
+    kept = rng.integers(0, 2, 64) + np.arange(0, 128, 2)
+    matrix[:, kept] = 0
+    tensor, expected = semi_structured(matrix, name), sparsify(matrix, "1:2" if name == "float32" else "2:4")
+    assert is_tensor(tensor)
+    assert is_semi_structured(tensor)
+    assert not is_semi_structured(torch.ones(2))
+    assert not is_tensor(matrix)
+    for found in (compressed_of("w", tensor), compressed_of("w", tensor.t(), transposed=True)):
+        assert isinstance(found, Compressed)
+        assert found.granularity is expected.granularity
+        np.testing.assert_array_equal(found.stored.astype(np.float32), expected.stored)
+        np.testing.assert_array_equal(found.nibbles, expected.nibbles)
+    with pytest.raises(OperandError, match=r"^w is compressed along its columns, which are not summed$"):
+        compressed_of("w", tensor.t())
+    with pytest.raises(OperandError, match=r"^w is compressed along its rows, which are not summed$"):
+        compressed_of("w", tensor, transposed=True)
