@@ -2,9 +2,10 @@
 
 :func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
-shared memory and registers. :func:`gemm` multiplies whole matrices, and :func:`identify` says how a kernel summed one.
-:func:`evidence` says whether the numerics of an instruction are measured or modelled. :class:`WgmmaSequence` checks the
-order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
+shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
+again, and :func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, and :func:`identify`
+says how a kernel summed one. :func:`evidence` says whether the numerics of an instruction are measured or modelled.
+:class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
 
 from importlib import import_module
@@ -40,8 +41,11 @@ __all__ = [
     "identify",
     "ldmatrix",
     "mma",
+    "pack",
+    "random_metadata",
     "stmatrix",
     "tcgen05_mma",
+    "unpack",
     "wgmma",
 ]
 
@@ -50,6 +54,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .gemm.identify import identify as identify
     from .gemm.multiply import gemm as gemm
+    from .gemm.pack import pack as pack
+    from .gemm.pack import random_metadata as random_metadata
+    from .gemm.unpack import unpack as unpack
     from .tensors.compressed import Compressed as Compressed
 
 #: What is imported when it is first asked for: most who import the package multiply no matrices. The package `gemm` is
@@ -57,6 +64,9 @@ if TYPE_CHECKING:
 _LATER = {
     "gemm": (".gemm", ""),
     "identify": (".gemm.identify", "identify"),
+    "pack": (".gemm.pack", "pack"),
+    "random_metadata": (".gemm.pack", "random_metadata"),
+    "unpack": (".gemm.unpack", "unpack"),
     "Compressed": (".tensors.compressed", "Compressed"),
 }
 

@@ -19,6 +19,7 @@ __all__ = [
     "check_choice",
     "check_image",
     "check_metadata",
+    "checked_ids",
     "checked_selector",
     "describe",
     "in_blocks",
@@ -85,6 +86,17 @@ def checked_selector(selector: int, instruction: Instruction) -> int:
             f"the selector of {instruction} must be {f'0 to {last}' if last else '0'}, not {shown(selector)}"
         )
     return int(selector)
+
+
+def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tuple[int, int]:
+    """Return byte id and thread id of block scales in registers, of Python's type; raise unless there are such."""
+    assert i.scale_size
+    byte_ids, threads = range(0, 4, i.scale_size), range(2 if name == "scale_a" else 4)
+    for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, threads)):
+        if not is_integer(number) or number not in accepted:
+            choices = " or ".join(map(str, accepted))
+            raise OperandError(f"the {label} in {name} of {i} must be {choices}, not {shown(number)}")
+    return int(byte_id), int(thread_id)
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:

@@ -38,7 +38,7 @@ from .operands import (
     is_integer,
 )
 
-__all__ = ["tcgen05_mma"]
+__all__ = ["placement_of", "tcgen05_mma"]
 
 #: Every descriptor of shared memory has bit 46 set, and every address of tensor memory is shorter.
 _SMALLEST_DESCRIPTOR = 1 << 46
@@ -147,7 +147,7 @@ def tcgen05_mma(
     if not opcode.sparse and e is not None:
         raise OperandError(f"{opcode} is dense and takes no metadata operand e")
     addresses = {"d": d, "a": a, "b": b} | ({} if e is None else {"e": e})
-    placement = _placement(opcode, descriptor, addresses, scales, zero_column_mask)
+    placement = placement_of(opcode, descriptor, addresses, scales, zero_column_mask)
     tmem, image = _images(opcode, placement, tmem, smem)
     execution = _Execution(
         opcode, descriptor, arch, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
@@ -201,7 +201,7 @@ class _Execution:
                 instruction,
                 operands.nibbles.reshape(batch, instruction.m, instruction.chunks),
                 lambda: operands.a.reshape(batch, instruction.m, instruction.stored_k),
-                self._as_tall_as_a(self.placement.e),
+                self.placement.e.below_each_other(opcode.cta_group),
                 self.metadata,
             )
         d = self.computes.multiply(instruction, self.arch, replace(operands, c=self._accumulator(operands.c)))
@@ -211,16 +211,6 @@ class _Execution:
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
             shift_rows(result, self.placement.a)
         return result.reshape(block["tmem"].shape)
-
-    def _as_tall_as_a(self, places: TensorMap) -> TensorMap:
-        """Return where the metadata of a CTA lies, as tall as A is, for what is said of that of a pair."""
-        tall = (self.opcode.cta_group, 1)
-        return replace(
-            places,
-            lanes=np.tile(places.lanes, tall),
-            columns=np.tile(places.columns, tall),
-            low_bits=np.tile(places.low_bits, tall),
-        )
 
     def _accumulator(self, c: NDArray) -> NDArray:
         """Return what is added: the old D, scaled, or zero."""
@@ -271,14 +261,31 @@ def _disabled_lanes(masks: Sequence[int] | None, opcode: Opcode) -> NDArray[np.b
     return np.array([words[lane // 32] >> lane % 32 & 1 for lane in range(LANES)], np.bool_)
 
 
-def _placement(
+def placement_of(
     opcode: Opcode,
     descriptor: InstructionDescriptor,
     operands: dict[str, int],
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Turn addresses and descriptors into maps."""
+    """Turn addresses and descriptors into maps.
+
+    Parameters
+    ----------
+    opcode, descriptor : Opcode, InstructionDescriptor
+        What runs.
+    operands : dict of str to int
+        Descriptors and addresses of `a`, `b`, `d`, and of a sparse instruction `e`.
+    scales : dict of str to int or None
+        Addresses of `scale_a` and `scale_b`.
+    zero_column_mask : int or None
+        As of :func:`tcgen05_mma`.
+
+    Raises
+    ------
+    OperandError
+        As there.
+    """
     instruction = descriptor.instruction
     operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
     mask = _column_mask(zero_column_mask, opcode, descriptor)

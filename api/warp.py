@@ -1,6 +1,6 @@
 """``mma`` and ``mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
 
-from ..errors import InstructionError, OperandError, shown
+from ..errors import InstructionError, OperandError
 from ..golden.registers import gather_warp, pack
 from ..isa.architectures import TARGETS, require_target
 from ..isa.evidence import Evidence
@@ -15,10 +15,10 @@ from .operands import (
     Registers,
     check_choice,
     check_metadata,
+    checked_ids,
     checked_selector,
     describe,
     in_blocks,
-    is_integer,
     registers,
 )
 
@@ -134,8 +134,8 @@ def mma(
         operands["e"] = registers("e", e, (32,), parsed)
     selector = checked_selector(selector, parsed)
     scale_ids: dict[str, tuple[int, int]] = {}
-    for name, scale, threads in (("scale_a", scale_a, 2), ("scale_b", scale_b, 4)):
-        if checked := _scale(name, scale, threads, parsed):
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if checked := _scale(name, scale, parsed):
             operands[name] = checked[0]
             scale_ids[name] = checked[1:]
 
@@ -150,9 +150,7 @@ def mma(
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
 
 
-def _scale(
-    name: str, value: ScaleOperand | None, threads: int, instruction: Instruction
-) -> tuple[Registers, int, int] | None:
+def _scale(name: str, value: ScaleOperand | None, instruction: Instruction) -> tuple[Registers, int, int] | None:
     """Check one block-scale operand."""
     if instruction.scale_size is None:
         if value is not None:
@@ -163,9 +161,5 @@ def _scale(
     if not isinstance(value, tuple) or len(value) != 3:
         raise OperandError(f"{name} of {instruction} must be a tuple (data, byte id, thread id), not {describe(value)}")
     data, byte_id, thread_id = value
-    byte_ids = range(0, 4, instruction.scale_size)
-    for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, range(threads))):
-        if not is_integer(number) or number not in accepted:
-            choices = " or ".join(map(str, accepted))
-            raise OperandError(f"the {label} in {name} of {instruction} must be {choices}, not {shown(number)}")
-    return registers(name, data, (32,), instruction), int(byte_id), int(thread_id)
+    byte_id, thread_id = checked_ids(name, byte_id, thread_id, instruction)
+    return registers(name, data, (32,), instruction), byte_id, thread_id

@@ -27,10 +27,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "identify",
         help="which way to sum gives every bit of a product that somebody else computed",
         description="Search the ways to sum along K (instructions, slices of K and the order in which they are added, "
-        "promotion of partial sums, rounding of the result) until one gives every bit of Y = A B, and say how many "
-        "outputs tell it from the next best; or how near the nearest comes. Matrices hold numbers or codes (uint8, "
-        "uint16). With --probe, write matrices to feed to a kernel, on which the ways differ most. Exit status 0 if a "
-        "way gives every bit, 1 if none does.",
+        "stream-K, promotion of partial sums, rounding of the result) until one gives every bit of Y = A B, and say "
+        "how many outputs tell it from the next best; or how near the nearest comes, with the last instructions of the "
+        "first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write matrices to "
+        "feed to a kernel, on which the ways differ most. Exit status 0 if a way gives every bit, 1 if none does.",
     )
     parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K, structured-sparse: {READABLE}")
     parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
@@ -48,6 +48,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--dense", action="store_true", help="A is dense, and so are the instructions")
     parser.add_argument("--prune", action="store_true", help="A is pruned to its largest magnitudes first")
     parser.add_argument("--nan", choices=NAN_POLICIES, default="error", help="what a NaN becomes (default %(default)s)")
+    parser.add_argument(
+        "--workers",
+        type=integer(1),
+        metavar="N",
+        help="thread blocks of a kernel with stream-K, where known (default: multiprocessors of GPUs of --arch)",
+    )
     add_epilogue_options(parser, "what the kernel did to the sums")
     ask = parser.add_argument_group("asking a kernel")
     ask.add_argument("--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy there, and stop")
@@ -60,19 +66,25 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from .identify_chain import chain_of
+
     if options.probe:
         return _probe(options)
     if options.shape or options.seed is not None:
         raise OperandError("--shape and --seed need --probe")
     if not (options.a and options.b and options.y):
         raise OperandError("give A, B and what was computed of them with --a, --b and --y, or ask for a --probe")
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan")
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers")
     known: dict[str, Any] = {name: getattr(options, name) for name in words} | epilogue_words(options)
     for name in "aby":
         option = f"--{name}-tensor"
         known[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
     found = identify(**known)
-    print(json.dumps(found.record(), indent=1) if options.json else found)
+    chain = None if found.exact or not found.nearest else chain_of(found.nearest)
+    if options.json:
+        print(json.dumps(found.record() | {"chain": chain and chain.as_dict()}, indent=1))
+    else:
+        print(found if chain is None else f"{found}\n{chain}")
     return int(not found.exact)
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import chain, product
+from itertools import chain, islice, product
 from typing import Any
 
 from ..errors import OperandError
 from ..isa.instructions import Instruction
+from .stream_k import StreamK
 from .ways import Way, combine
 
-__all__ = ["Expressions", "any_order", "candidates"]
+__all__ = ["Expressions", "any_order", "candidates", "streams"]
 
 #: Words of a way.
 _Words = dict[str, Any]
@@ -20,6 +21,21 @@ _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 #: Instructions of a K tile.
 _TILES = (1, 2, 4, 8)
+#: Workers of stream-K: multiprocessors of the GPUs of an architecture.
+_WORKERS = {
+    "sm_80": (108, 56),
+    "sm_86": (84, 82, 72, 10),
+    "sm_89": (142, 128, 58, 20),
+    "sm_90": (132, 114, 78),
+    "sm_100": (148, 152),
+    "sm_120": (170, 188),
+}
+#: Rows and columns of output tiles of stream-K.
+_OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
+#: Orders in which slices of stream-K are added, and K tiles that one has at least.
+_ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
+#: Ways of stream-K that are spelled at most, and those with bits of their own that are tried at most.
+_MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
 #: Slices that are added in any order: more have too many orders to try.
 _MOST_IN_ANY_ORDER = 8
 
@@ -31,11 +47,24 @@ class Expressions:
     ----------
     instructions : callable
         Gives how many of an instruction K takes, by its text.
+    shape : (int, int)
+        Of the product as it is computed.
     """
 
-    def __init__(self, instructions: Callable[[str], int]) -> None:
-        self.instructions = instructions
+    def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
+        self.instructions, self.shape = instructions, shape
         self._numbers: dict[Hashable, int] = {}
+        self._seen: set[int] = set()
+
+    def new(self, way: Way) -> bool:
+        """Return whether K is long enough for a way, and none with the same bits was asked about before."""
+        try:
+            number = self.of(way)
+        except OperandError:
+            return False
+        is_new = number not in self._seen
+        self._seen.add(number)
+        return is_new
 
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
@@ -48,6 +77,17 @@ class Expressions:
         OperandError
             K has too few tiles for the way.
         """
+        tiles, ways = way.of_tiles(self.shape, self.instructions(way.instruction))
+        numbers = [self._of_one(of_tile) for of_tile in ways]
+        of_tiles = [[numbers[number] for number in of_row] for of_row in tiles.tolist()]
+        if len({number for of_row in of_tiles for number in of_row}) == 1:
+            return of_tiles[0][0]
+        assert way.stream_k
+        rows, columns = min(way.stream_k.rows, self.shape[0]), min(way.stream_k.columns, self.shape[1])
+        return self._number((rows, columns, str(of_tiles)))
+
+    def _of_one(self, way: Way) -> int:
+        """Return the number of what a way computes that is no stream-K."""
 
         def plus(one: int, other: int) -> int:
             return self._number(("plus", *sorted((one, other))))
@@ -97,15 +137,14 @@ def candidates(instructions: Sequence[Instruction], plain: Way, expressions: Exp
         ]
     if plain.result not in ("f32", "s32"):
         kinds.append({**words, "rounding": "RZ"} for words in chain([{}], [] if integer else _slices()))
-    seen: set[int] = set()
     for kind in kinds:
-        for words, i in product([*kind], instructions):
-            yield from _new(replace(plain, instruction=str(i), **words), expressions, seen)
+        ways = (replace(plain, instruction=str(i), **words) for words, i in product([*kind], instructions))
+        yield from filter(expressions.new, ways)
     if not integer:
         first = str(instructions[0])
         for number in range(1, expressions.instructions(first)):
             split = (number, expressions.instructions(first) - number)
-            yield from _new(replace(plain, instruction=first, split_k=split), expressions, seen)
+            yield from filter(expressions.new, [replace(plain, instruction=first, split_k=split)])
 
 
 def _slices() -> Iterator[_Words]:
@@ -114,15 +153,39 @@ def _slices() -> Iterator[_Words]:
         yield {"split_k": split, "tile": tile, "cut": cut}
 
 
-def _new(way: Way, expressions: Expressions, seen: set[int]) -> Iterator[Way]:
-    """Yield a way unless K is too short for it or another had the same bits."""
-    try:
-        number = expressions.of(way)
-    except OperandError:
-        return
-    if number not in seen:
-        seen.add(number)
-        yield way
+def streams(
+    instructions: Sequence[Instruction], plain: Way, expressions: Expressions, workers: int | None = None
+) -> Iterator[Way]:
+    """Yield ways of stream-K, each with bits of its own, no more than are worth the time.
+
+    Parameters
+    ----------
+    instructions, plain, expressions
+        As for :func:`candidates`.
+    workers : int, optional
+        How many there are; by default as many as some GPU of the architecture has multiprocessors, or half of them.
+    """
+    known = _WORKERS.get(plain.arch, ())
+    counts = (workers,) if workers else (*known, *(number // 2 for number in known))
+
+    def every() -> Iterator[Way]:
+        shapes = [
+            *dict.fromkeys((min(r, expressions.shape[0]), min(c, expressions.shape[1])) for r, c in _OUTPUT_TILES)
+        ]
+        forms = [("all", True), ("two waves", True), ("one wave", True), ("two waves", False), ("one wave", False)]
+        rasters = ("row-major", "column-major")
+        likelier = product(_ORDERS, (1, _LEAST), instructions, ("balanced", "rounded up"), forms, rasters)
+        for order, least, i, cut, (streamed, first), raster in likelier:
+            words: _Words = {"instruction": str(i), "cut": cut, "order": order}
+            for number, tile, (rows, columns) in product(counts, _TILES, shapes):
+                dealing = StreamK(
+                    workers=number, rows=rows, columns=columns, streamed=streamed, first=first, raster=raster,
+                    least=least,
+                )  # fmt: skip
+                yield replace(plain, **words, tile=tile, stream_k=dealing)
+
+    if not instructions[0].d.is_integer:
+        yield from islice(filter(expressions.new, islice(every(), _MOST_ASKED)), _MOST_STREAMS)
 
 
 def any_order(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:

@@ -2,61 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import Backend
-from ..errors import OperandError
+from ..api.operands import is_integer
+from ..errors import OperandError, shown
 from ..golden.registers import CONTAINERS
 from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed, SparsityError
-from .candidates import Expressions, any_order, candidates
+from .candidates import Expressions, any_order, candidates, streams
 from .choice import fastest, instructions_for
 from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
 from .matrices import Factors, Sparse, as_array, as_factor, dense_codes, factors, sparse_codes
+from .misses import Miss, Output
 from .options import along_m, chosen, epilogue_of, oriented
 from .possible import possible
-from .sums import Chains, blocks, check_result, sums
+from .sums import Chains, Place, blocks, check_result, sums
 from .ways import Way
 
-__all__ = ["Identification", "Miss", "identify"]
+__all__ = ["Identification", "identify"]
 
 #: Multiplications of the sample on which every candidate is tried, and most rows and columns of it.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
+#: Rows and columns of the sample on which ways of stream-K are tried first.
+_GLANCE_ROWS, _GLANCE_COLUMNS = 8, 16
 #: Ways that are compared in whole to say which is next to the one that was found, or nearest where none was; and those
 #: that are tried on the sample for that.
 _RIVALS, _TRIED_BESIDE = 4, 400
+#: What a record says of a miss, beside its way.
+_OF_MISS = ("differing", "row", "column", "wanted", "got")
 #: Multiplications from which on a product is large: one rival must do.
 _LARGE = 1 << 33
-
-
-@dataclass(frozen=True)
-class Miss:
-    """How a way differs.
-
-    Attributes
-    ----------
-    way : Way
-        Which.
-    differing : int
-        Outputs that differ.
-    row, column : int
-        The first of them.
-    wanted, got : int
-        Its code in the given result, and what the way gives.
-    """
-
-    way: Way
-    differing: int
-    row: int
-    column: int
-    wanted: int
-    got: int
 
 
 @dataclass(frozen=True)
@@ -92,8 +74,17 @@ class Identification:
     tried: int
 
     def record(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return asdict(self)
+        """Return all of it as JSON values, without what the first output that differs is made of."""
+        near = self.nearest
+        return {
+            "exact": self.exact,
+            "way": self.way and asdict(self.way),
+            "compared": self.compared,
+            "nearest": near and {name: getattr(near, name) for name in _OF_MISS} | {"way": asdict(near.way)},
+            "equal": [asdict(way) for way in self.equal],
+            "possible": self.possible and asdict(self.possible),
+            "tried": self.tried,
+        }
 
     def __str__(self) -> str:
         near = self.nearest
@@ -133,6 +124,7 @@ class _Search:
         self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
         self.size = wanted.size * left.k
         self.counts: dict[Way, int] = {}
+        self.tried = 0
 
     def of(self, way: Way) -> Factors:
         """Return the operands of a way's instruction."""
@@ -151,10 +143,14 @@ class _Search:
         elif self.wanted[rows, columns].size == self.wanted.size:
             kept = self._whole
         else:
-            return Chains(self.of(way).take(rows, columns), self._arch, self._computes)
+            return self._chains(way, rows, columns)
         if way.instruction not in kept:
-            kept[way.instruction] = Chains(self.of(way).take(rows, columns), self._arch, self._computes)
+            kept[way.instruction] = self._chains(way, rows, columns)
         return kept[way.instruction]
+
+    def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
+        place = Place.of(rows, columns, self.wanted.shape)
+        return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
         """Return some outputs of a way."""
@@ -162,15 +158,27 @@ class _Search:
         return to_codes(of_block.apply(sums(way, self.chains(way, rows, columns))), way.result, way.rounding)
 
     def sample(self, way: Way) -> int:
-        """Count the outputs of the sample in which a way differs."""
+        """Count the outputs of the sample in which a way differs; a way of stream-K that is far off is not kept."""
         if way not in self.counts:
+            self.tried += 1
+            if way.stream_k and (far := self._glance(way)):
+                return far
             found = self.codes(way, self._rows, self._columns)
             self.counts[way] = int((found != self.wanted[self._rows][:, self._columns]).sum())
         return self.counts[way]
 
+    def _glance(self, way: Way) -> int:
+        """Count the outputs in which a way differs of a few that no results are kept of; 0 if it is less than half."""
+        rows = self._rows[:: -(-len(self._rows) // _GLANCE_ROWS)]
+        columns = self._columns[:: -(-len(self._columns) // _GLANCE_COLUMNS)]
+        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
+        found = to_codes(of_block.apply(sums(way, self._chains(way, rows, columns))), way.result, way.rounding)
+        far = int((found != self.wanted[rows][:, columns]).sum())
+        return far if 2 * far > found.size else 0
+
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
         """Yield the blocks in which all outputs are compared."""
-        return blocks(self.wanted.shape, sum(len(of_slice) for of_slice in way.slices(self.of(way).count)))
+        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
 
     def equals(self, way: Way) -> bool:
         """Return whether a way gives every output."""
@@ -187,7 +195,16 @@ class _Search:
                 place = int(rows.start + row), int(columns.start + column)
                 if first is None or place < first[:2]:
                     first = (*place, int(wanted[row, column]), int(found[row, column]))
-        return Miss(way, total, *first) if first else None
+        return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
+
+    def _output(self, way: Way, row: int, column: int) -> Output:
+        """Return one output of the product as it is computed."""
+        shape, of_all = self.wanted.shape, self.of(way)
+        tiles, ways = way.of_tiles(shape, of_all.count)
+        dealing = way.stream_k
+        of_tile = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
+        place = slice(row, row + 1), slice(column, column + 1)
+        return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
         """Return whether each output is one that slices in some order give."""
@@ -220,6 +237,7 @@ def identify(
     scale_a: Any = None,
     scale_b: Any = None,
     relu: bool = False,
+    workers: int | None = None,
 ) -> Identification:
     """Search for the way to sum that gives every bit of a result.
 
@@ -247,6 +265,9 @@ def identify(
         As for :func:`sptc.gemm`.
     alpha, beta, c, bias, scale_a, scale_b, relu
         What the kernel did to the sums, as of :class:`~sptc.gemm.epilogue.Epilogue`.
+    workers : int, optional
+        Thread blocks that a kernel with stream-K was launched with; by default as many as GPUs of the architecture have
+        multiprocessors.
 
     Returns
     -------
@@ -285,7 +306,9 @@ def identify(
     wanted = wanted.T if swapped else wanted
     computes = fastest(backend, arch)
     search = _Search(sparse, codes, np.ascontiguousarray(wanted), computes, arch, epilogue)
-    return _turned(_searched(search, found, plain))
+    if workers is not None and (not is_integer(workers) or workers < 1):
+        raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")
+    return _turned(_searched(search, found, plain, None if workers is None else int(workers)))
 
 
 def _operands(
@@ -320,18 +343,19 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
     return np.ascontiguousarray(y).view(container)
 
 
-def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way) -> Identification:
+def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way, workers: int | None) -> Identification:
     """Try the candidates until one gives every output; then tell it from others, or say which is nearest."""
-    expressions, compared = Expressions(search.instructions), search.wanted.size
-    every = candidates(instructions, plain, expressions)
+    expressions, compared = Expressions(search.instructions, search.wanted.shape), search.wanted.size
+    every, streamed = candidates(instructions, plain, expressions), streams(instructions, plain, expressions, workers)
+    every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
     for way in every:
         if not search.sample(way) and search.equals(way):
-            tried = len(search.counts)
+            tried = search.tried
             for other in islice(every, _TRIED_BESIDE):
                 search.sample(other)
             nearest, equal = _nearest(search, way)
             return Identification(True, way, compared, nearest, equal, None, tried)
-    tried, found = len(search.counts), None
+    tried, found = search.tried, None
     if not instructions[0].d.is_integer:
         for way in any_order(instructions, plain, expressions):
             tried += 1

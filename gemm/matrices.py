@@ -22,6 +22,7 @@ from ..tensors.encode import decode_codes
 from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
+from .containers import FORMAT_OF, in_containers
 
 __all__ = [
     "FILLING",
@@ -38,20 +39,6 @@ __all__ = [
     "sparse_codes",
 ]
 
-#: Format of each type of numpy and ``ml_dtypes`` that is one.
-_FORMAT_OF = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "float6_e3m2fn": "e3m2",
-    "float6_e2m3fn": "e2m3",
-    "float4_e2m1fn": "e2m1",
-    "int8": "s8",
-    "uint8": "u8",
-    "int4": "s4",
-    "uint4": "u4",
-}
 #: Metadata of chunks beyond K: legal under every rule, of every granularity.
 FILLING = 0b0100
 
@@ -162,13 +149,13 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
 
 def own_format(array: NDArray) -> str | None:
     """Return the format that is an array's type; None of one that leaves it open."""
-    return _FORMAT_OF.get(array.dtype.name)
+    return FORMAT_OF.get(array.dtype.name)
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     """Return the codes that an array holds; None if it holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
-    if array.dtype.name in _FORMAT_OF and _FORMAT_OF[array.dtype.name] == fmt.name:
+    if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         held = True
     elif fmt.is_integer:  # of which a signed array holds numbers, and an unsigned one codes
         held = array.dtype == np.uint8
@@ -362,7 +349,7 @@ def factors(
 
     def filled(codes: NDArray, width: int, fmt: Format) -> NDArray:
         whole = np.zeros((len(codes), width), container)
-        whole[:, : codes.shape[1]] = codes.astype(container) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+        whole[:, : codes.shape[1]] = in_containers(codes, i, fmt)
         return whole
 
     nibbles = None

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Error, FileError, OperandError
-from ..golden.registers import CONTAINERS
 from ..infra.reading import read_json
 from ..isa.architectures import require_target, same_numerics
-from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from .choice import instructions_for
+from .containers import accumulator_codes
 from .epilogue import Epilogue, check_shape
 from .matrices import as_array, own_format
 from .ways import Way, instruction_named
@@ -118,11 +117,8 @@ def read_way(path: Path) -> Way:
         held = held["way"]
         if held is None:
             raise FileError(f"{path} holds no way: none gave every bit")
-    if not isinstance(held, dict) or "instruction" not in held or not held.keys() <= _WORDS.keys():
-        raise FileError(f"{path} holds no way, such as `sptc identify --json` prints")
-    split = held.get("split_k", 1)
     try:
-        return Way(**{**held, "split_k": tuple(split) if isinstance(split, list) else split})
+        return Way.of_record(held)
     except Error as error:
         raise FileError(f"{path}: {error}") from None
 
@@ -196,7 +192,7 @@ def oriented(
     epilogue.check(shape)
     if start is not None:
         check_shape("c", start, shape)
-        start = np.broadcast_to(_accumulator(start, way.parsed), shape)
+        start = np.broadcast_to(accumulator_codes(start, way.parsed), shape)
     if way.swapped:
         return epilogue.turned(shape), None if start is None else start.T
     return epilogue, start
@@ -226,12 +222,3 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(np.float32)
-
-
-def _accumulator(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator, which must be numbers or codes of the instruction's type."""
-    container, fmt = CONTAINERS[i.c.bits], FORMATS[i.c.name]
-    own = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[fmt.name]
-    if c.dtype not in (own, container):
-        raise OperandError(f"c must be {fmt.name}, {np.dtype(own)} or codes in {container}, not {c.dtype}")
-    return np.ascontiguousarray(c).view(container)

@@ -103,7 +103,8 @@ def probe(
         part = slice(0, _ROWS), slice(0, _COLUMNS)
         operands = {str(i): factors(sparse, b, i).take(*part) for i in instructions}
         chains = {name: Chains(of_name, arch, computes) for name, of_name in operands.items()}
-        expressions = Expressions({name: of_name.count for name, of_name in operands.items()}.__getitem__)
+        counts = {name: of_name.count for name, of_name in operands.items()}
+        expressions = Expressions(counts.__getitem__, (_ROWS, _COLUMNS))
         ways = [*islice(candidates(instructions, plain, expressions), _WAYS)]
         codes = [to_codes(sums(way, chains[way.instruction]), result, way.rounding) for way in ways]
         apart = [int((one != other).sum()) for one, other in combinations(codes, 2)]

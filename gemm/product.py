@@ -23,7 +23,7 @@ from .epilogue import Epilogue
 from .matrices import Factors, exact_values
 from .options import oriented
 from .sources import Source
-from .sums import product
+from .sums import Place, product
 from .ways import Way
 
 __all__ = [
@@ -131,11 +131,9 @@ class Problem:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Problem":
         """Return a problem from what :meth:`record` gave."""
-        way, split = record["way"], record["way"]["split_k"]
-        way = Way(**{**way, "split_k": tuple(split) if isinstance(split, list) else split})
         sources = {name: Source(**record[name]) for name in ("a", "b")}
         tuples = {name: tuple(record[name]) for name in ("shape", "backends")}
-        return cls(**{**record, **sources, **tuples, "way": way})
+        return cls(**{**record, **sources, **tuples, "way": Way.of_record(record["way"])})
 
 
 @dataclass(frozen=True)
@@ -282,7 +280,8 @@ def compute_block(problem: Problem, index: int) -> Block:
     epilogue, start = problem.added()
     epilogue = epilogue.take(problem.all_size, rows, columns)
     start = None if start is None else start[rows, columns]
-    results = {name: product(way, factors, backend(name), epilogue, start) for name in problem.backends}
+    place = Place.of(rows, columns, problem.all_size)
+    results = {name: product(way, factors, backend(name), epilogue, start, place) for name in problem.backends}
     d = results[problem.backends[0]]
     mismatches, first = 0, None
     for name, other in results.items():
@@ -290,8 +289,8 @@ def compute_block(problem: Problem, index: int) -> Block:
         mismatches += len(wrong)
         if len(wrong) and first is None:
             m, n = map(int, wrong[0])
-            place = (column + n, row + m) if way.swapped else (row + m, column + n)
-            first = name, *place, int(other[m, n]), int(d[m, n])
+            where = (column + n, row + m) if way.swapped else (row + m, column + n)
+            first = name, *where, int(other[m, n]), int(d[m, n])
     out = np.load(Path(problem.folder) / "d.npy", "r+")
     whole = out.reshape(problem.shape[:2])
     (whole.T if way.swapped else whole)[rows, columns] = d.view(out.dtype)
@@ -305,9 +304,9 @@ def _mapped(path: str) -> NDArray:
     return mapped
 
 
-def _errors(problem: Problem, factors: Factors, d: NDArray, place: tuple[slice, slice]) -> dict[str, Errors]:
+def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
     """Compare a block with the same expression in float64, in the units of the matrices where only sums are stored."""
-    way, i, (rows, columns) = problem.way, problem.way.parsed, place
+    way, i, (rows, columns) = problem.way, problem.way.parsed, part
     epilogue, start = problem.added()
     is_sum = epilogue.is_empty and start is None
     epilogue = epilogue.take(problem.all_size, rows, columns)
@@ -328,7 +327,8 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, place: tuple[slice, 
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
             c = None if start is None else start[rows, columns]
-            d = product(dense_way, of_dense, backend("golden"), epilogue, c)
+            place = Place.of(rows, columns, problem.all_size)
+            d = product(dense_way, of_dense, backend("golden"), epilogue, c, place)
             found["dense"] = of(d, whole / float(scale), float(scale))
     return found
 

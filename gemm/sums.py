@@ -5,6 +5,7 @@ taken by blocks, which bound what is held beside operands and result.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
 from .matrices import Factors
 from .ways import Way, combine
 
-__all__ = ["Chains", "blocks", "check_result", "check_way", "product", "sums"]
+__all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "sums"]
 
 #: Results of chains that are held at once, and what one block has of rows and columns at most.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
@@ -28,6 +29,32 @@ _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 _KEPT_BYTES = 1 << 28
 
 _Chain = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where outputs stand in a product.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of intp
+        Numbers of theirs.
+    shape : (int, int)
+        Of the product.
+    """
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":
+        """Return the place of some rows and columns."""
+        return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
+
+    def take(self, rows: slice, columns: slice) -> "Place":
+        """Return the place of some of the outputs."""
+        return Place(self.rows[rows], self.columns[columns], self.shape)
 
 
 class Chains:
@@ -43,12 +70,22 @@ class Chains:
         What computes.
     c : ndarray of uint16 or uint32, shape (M, N), optional
         Accumulator from which the first chain of the first slice begins; zero by default.
+    place : Place, optional
+        Where the outputs stand in a product; by default they are all of it.
     """
 
-    def __init__(self, factors: Factors, arch: str, computes: Backend, c: NDArray | None = None) -> None:
+    def __init__(
+        self, factors: Factors, arch: str, computes: Backend, c: NDArray | None = None, place: Place | None = None
+    ) -> None:
         self.factors, self._arch, self._computes, self._c = factors, arch, computes, c
+        self.place = place or Place.of(slice(None), slice(None), factors.shape)
         self._kept: dict[bytes, NDArray] = {}
         self._bytes = 0
+
+    def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
+        """Return those of some of the outputs, as a product of their own, of which no results are kept yet."""
+        c = None if self._c is None else self._c[rows][:, columns]
+        return Chains(self.factors.take(rows, columns), self._arch, self._computes, c)
 
     def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
         """Return the results of chains, float32 or int32, shape (chains, M, N).
@@ -118,12 +155,32 @@ def sums(way: Way, chains: Chains) -> NDArray:
     chains : Chains
         Operands.
     """
-    parts = slices(way, chains)
-    return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
+    if way.stream_k is None:
+        parts = slices(way, chains)
+        return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
+    result: NDArray | None = None
+    for rows, columns, of_tiles in _tiled(way, chains):
+        found = sums(of_tiles, chains.take(rows, columns))
+        result = np.empty(chains.factors.shape, found.dtype) if result is None else result
+        result[np.ix_(rows, columns)] = found
+    assert result is not None
+    return result
+
+
+def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
+    """Yield rows and columns of outputs whose tiles have one way, and that; tile rows that are alike are one."""
+    place, dealing = chains.place, way.stream_k
+    assert dealing
+    numbers, ways = way.of_tiles(place.shape, chains.factors.count)
+    found, alike = np.unique(numbers[place.rows // dealing.rows], axis=0, return_inverse=True)
+    for which, of_row in enumerate(found):
+        rows, of_columns = np.flatnonzero(alike.ravel() == which), of_row[place.columns // dealing.columns]
+        for number in np.unique(of_columns):
+            yield rows, np.flatnonzero(of_columns == number), ways[number]
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return what each slice of K gives, as it is added."""
+    """Return what each slice of K gives, as it is added; not of stream-K."""
     found = []
     for number, of_slice in enumerate(way.slices(chains.factors.count)):
         results = chains.results(of_slice, first=number == 0)
@@ -159,9 +216,9 @@ def check_way(way: Way, instructions: int) -> None:
         As of :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
     """
     check_result(way)
-    slices = len(way.slices(instructions))
-    if slices > 1:
-        combine([*range(slices)], way.order, max)
+    count = len(way.slices(instructions))
+    if count > 1 or way.stream_k:
+        combine([*range(count)], way.order, max)
 
 
 def check_result(way: Way) -> None:
@@ -191,9 +248,14 @@ def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]
 
 
 def product(
-    way: Way, factors: Factors, computes: Backend, epilogue: Epilogue | None = None, start: NDArray | None = None
+    way: Way,
+    factors: Factors,
+    computes: Backend,
+    epilogue: Epilogue | None = None,
+    start: NDArray | None = None,
+    place: Place | None = None,
 ) -> NDArray:
-    """Return a whole product.
+    """Return a product, or some rows and columns of one.
 
     Parameters
     ----------
@@ -207,6 +269,8 @@ def product(
         What is done to the sums.
     start : ndarray of uint16 or uint32, shape (M, N), optional
         Accumulator of the first chain.
+    place : Place, optional
+        Where its outputs stand in a product, which matters to stream-K; by default they are all of it.
 
     Returns
     -------
@@ -223,10 +287,10 @@ def product(
     check_way(way, factors.count)
     shape, epilogue = factors.shape, epilogue or Epilogue()
     result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
-    count = sum(len(of_slice) for of_slice in way.slices(factors.count))
-    for rows, columns in blocks(shape, count):
+    place = place or Place.of(slice(None), slice(None), shape)
+    for rows, columns in blocks(shape, way.chains(place.shape, factors.count)):
         c = None if start is None else start[rows, columns]
-        chains = Chains(factors.take(rows, columns), way.arch, computes, c)
+        chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns))
         done = epilogue.take(shape, rows, columns).apply(sums(way, chains))
         result[rows, columns] = to_codes(done, way.result, way.rounding)
     return result

@@ -8,14 +8,16 @@ the accumulator of the next. Between chains there are additions of f32 under IEE
     chains   |     chain 0.0     |     chain 0.1     |     chain 1.0     |     chain 1.1     |   promote = 2
     result     (chain 0.0 + chain 0.1) + (chain 1.0 + chain 1.1)                                 in order
 
+Of stream-K each output tile has slices of its own, see :mod:`sptc.gemm.stream_k`.
+
 At the end the sum is rounded to the type of the result. See :mod:`sptc.gemm.epilogue` for what may stand between.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache, reduce
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +27,14 @@ from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.tcgen05 import every_opcode
 from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
 from ..isa.text import is_word_of
+from .stream_k import StreamK
 
 __all__ = ["CUTS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
 
-#: In which order the results of slices are added: one after the other from the first or the last; neighbours in pairs,
-#: then neighbouring sums; the first half to the second, then again; or as atomic additions happen to come.
-ORDERS = ("in order", "reverse", "tree", "halves", "any")
+#: In which order the results of slices are added: one after the other from the first or the last; to the last one the
+#: others in order; neighbours in pairs, then neighbouring sums; the first half to the second, then again; or as atomic
+#: additions happen to come.
+ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
 #: In which order a slice takes its instructions.
 K_ORDERS = ("ascending", "descending")
 #: How K tiles are dealt to slices: as many to each, rounded up, and what is left to the last; numbers that differ by
@@ -63,7 +67,9 @@ class Way:
     tile : int
         Instructions of a K tile; slices are cut between tiles.
     cut : str
-        How K tiles are dealt to slices, one of :data:`CUTS`.
+        How K tiles are dealt to slices, one of :data:`CUTS`; of stream-K, to workers, the first or the second of them.
+    stream_k : StreamK or None
+        How work is dealt to the workers of stream-K; `split_k` is 1 then.
     workspace : str
         Type to which the result of each slice is rounded (RNE) before it is added; empty for none.
     running : str
@@ -84,6 +90,7 @@ class Way:
     promote: int = 0
     tile: int = 1
     cut: str = "rounded up"
+    stream_k: StreamK | None = None
     workspace: str = ""
     running: str = ""
     swapped: bool = False
@@ -105,14 +112,73 @@ class Way:
         for name, least, values in numbers:
             if any(isinstance(value, bool) or not isinstance(value, int) or value < least for value in values):
                 raise OperandError(f"{name} must be an integer of {least} or more, not {shown(getattr(self, name))}")
+        if self.stream_k is not None:
+            if not isinstance(self.stream_k, StreamK):
+                raise OperandError(f"stream_k must be a StreamK, not {shown(self.stream_k)}")
+            if self.split_k != 1 or self.cut == "in turn":
+                raise OperandError("stream-K has one line of K tiles: leave split_k at 1, and cut at no 'in turn'")
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "Way":
+        """Return the way of a record, as JSON has it and :meth:`sptc.gemm.identify.Identification.record` makes it.
+
+        Raises
+        ------
+        OperandError
+            It is no record, a word is unknown, or no instruction is named; or as of the way.
+        """
+        if not isinstance(record, Mapping):
+            raise OperandError(f"the record of a way must have words, not be {shown(record)}")
+        words = dict(record)
+        dealing = words.get("stream_k")
+        for name, found, kind in (("a way", words, cls), ("stream-K", dealing, StreamK)):
+            if isinstance(found, dict):
+                known = {field.name: field.default is MISSING for field in fields(kind)}
+                unknown = [word for word in found if word not in known]
+                missing = [word for word, is_needed in known.items() if is_needed and word not in found]
+                if unknown or missing:
+                    what = f"has no word {shown(unknown[0])}" if unknown else f"lacks the word {missing[0]!r}"
+                    raise OperandError(f"the record of {name} {what}")
+        if isinstance(dealing, dict):
+            words["stream_k"] = StreamK(**dealing)
+        if isinstance(words.get("split_k"), list):
+            words["split_k"] = tuple(words["split_k"])
+        return cls(**words)
 
     @property
     def parsed(self) -> Instruction:
         """The instruction."""
         return instruction_named(self.instruction, self.arch)
 
+    def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
+        """Return the ways of output tiles, none of which is one of stream-K.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Of the product as it is computed.
+        instructions : int
+            Along K.
+
+        Returns
+        -------
+        ndarray of intp, shape (tile rows, tile columns)
+            Which way each has; without stream-K the whole product is one tile.
+        list of Way
+            The different ones.
+        """
+        if self.stream_k is None:
+            return np.zeros((1, 1), np.intp), [self]
+        numbers, cuts = self.stream_k.dealt(shape, -(-instructions // self.tile), self.cut)
+        return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
+
+    def chains(self, shape: tuple[int, int], instructions: int) -> int:
+        """Return how many chains an output has at most; arguments as of :meth:`of_tiles`."""
+        ways = self.of_tiles(shape, instructions)[1]
+        return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
+
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
-        """Return the chains of every slice, each the numbers of its instructions in their order.
+        """Return the chains of every slice, each the numbers of its instructions in their order; not of stream-K.
 
         Raises
         ------
@@ -150,12 +216,14 @@ class Way:
         if self.swapped:
             parts.append("A and B exchanged")
         tile = "" if self.tile == 1 else f" tiles of {self.tile} instructions,"
-        if isinstance(self.split_k, tuple):
+        if self.stream_k:
+            parts.append(f"{self.stream_k},{tile} {self.cut}, {_ADDED[self.order]}")
+        elif isinstance(self.split_k, tuple):
             parts.append(f"slices of {', '.join(map(str, self.split_k))} K tiles,{tile} {_ADDED[self.order]}")
         elif self.split_k > 1:
             cut = "" if self.cut == "rounded up" else f" {self.cut},"
             parts.append(f"{self.split_k} slices of K,{tile}{cut} {_ADDED[self.order]}")
-        else:
+        elif self.stream_k is None:
             parts.append("one chain along K" if not self.promote else "K in one slice")
         if self.promote:
             parts.append(f"partial sums promoted to f32 every {self.promote} instructions")
@@ -169,6 +237,7 @@ class Way:
 _ADDED = {
     "in order": "added in order",
     "reverse": "added in reverse order",
+    "last first": "added to the last in order",
     "tree": "added in a tree of neighbours",
     "halves": "added in a tree of halves",
     "any": "added in any order",
@@ -190,6 +259,8 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     parts = list(terms)
     if order in ("in order", "reverse"):
         return reduce(add, parts if order == "in order" else parts[::-1])
+    if order == "last first":
+        return reduce(add, [parts[-1], *parts[:-1]])
     if order == "any":
         raise OperandError("slices that are added in any order have many results; name an order")
     while len(parts) > 1:

@@ -15,6 +15,9 @@ __all__ = [
     "gather_warp",
     "pack",
     "pack_nibbles",
+    "pack_scales",
+    "random_nibbles",
+    "scatter_shared",
     "unpack",
     "unpack_nibbles",
     "unpack_scales",
@@ -113,6 +116,47 @@ def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
     straddles = where.low_bits + where.element_bits > 8
     high = smem.take(where.addresses + straddles, axis=1).astype(np.uint16)
     return ((low | high << 8) >> where.low_bits & (1 << where.element_bits) - 1).astype(np.uint8)
+
+
+def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
+    """Put a matrix into shared-memory images that are zero there, in place, the inverse of :func:`gather_shared`.
+
+    Parameters
+    ----------
+    smem : ndarray of uint8, shape (batch, bytes)
+        The images.
+    where : SharedMap
+        Where the elements lie.
+    codes : ndarray of an unsigned integer type, shape (batch, *where.addresses.shape)
+        Elements.
+    """
+    bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
+    for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):
+        octets = (bits >> np.uint64(8 * place)).astype(np.uint8)
+        np.bitwise_or.at(smem.T, (where.addresses + place).ravel(), octets.reshape(len(smem), -1).T)
+
+
+def random_nibbles(
+    instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
+) -> NDArray[np.uint8]:
+    """Draw metadata of a sparse instruction, shape (tiles, m, chunks), legal under its rule, or any of all sixteen."""
+    assert instruction.rule
+    legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
+    drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))
+    return legal[drawn].astype(np.uint8)
+
+
+def pack_scales(
+    scales: NDArray[np.uint8], instruction: Instruction, operand: str, ids: tuple[int, int], others: NDArray[np.uint8]
+) -> NDArray[np.uint32]:
+    """Put block scales, shape (batch, m or n, scales), into registers, shape (batch, 32), at a byte and a thread id.
+
+    Bytes that hold no scale are those of `others`, shape (batch, 32, 4).
+    """
+    where = scale_map(instruction, operand, *ids)
+    octets = others.copy()
+    octets[:, where.lanes, where.bytes] = scales
+    return octets.view("<u4")[..., 0]
 
 
 def unpack_scales(

@@ -19,6 +19,7 @@ __all__ = [
     "every_opcode",
     "instructions_of",
     "parse_opcode",
+    "parse_shaped",
 ]
 
 _TINY = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
@@ -364,3 +365,30 @@ def any_instruction(text: str) -> Instruction:
     if isinstance(text, str) and text.strip().startswith("tcgen05."):
         return next(instructions_of(parse_opcode(text)))
     return parse(text)
+
+
+@parser
+def parse_shaped(text: str) -> tuple[Opcode, Instruction]:
+    """Parse an opcode and, in brackets, what the instruction descriptor adds to it.
+
+    Parameters
+    ----------
+    text : str
+        For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types, the
+        tallest and narrowest instruction is meant.
+
+    Raises
+    ------
+    InstructionError
+        It does not parse, or what stands in brackets is none of its instructions.
+    """
+    word, _, added = text.strip().partition(" ")
+    opcode = parse_opcode(word)
+    every = {i.shape_and_types: i for i in instructions_of(opcode)}
+    default = next(i for i in every.values() if i.m == opcode.rows[-1])
+    wanted = added.strip().removeprefix("(").removesuffix(")")
+    if wanted and wanted not in every:
+        raise InstructionError(
+            f"{wanted!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
+        )
+    return opcode, every[wanted] if wanted else default

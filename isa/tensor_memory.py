@@ -132,6 +132,11 @@ class TensorMap:
     element_bits: int
     copies: tuple[int, ...] = (0,)
 
+    def below_each_other(self, count: int) -> "TensorMap":
+        """Return the map of so many matrices below each other, each at this place of a CTA of its own."""
+        lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))
+        return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
+
     def words(self) -> NDArray[np.bool_]:
         """Return which words hold a part of the matrix, shape (128, 512)."""
         words = np.zeros((LANES, COLUMNS), np.bool_)

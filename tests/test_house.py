@@ -38,7 +38,9 @@ MAY_IMPORT = {
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 450, 60, 8
 #: Functions of the contract, which have what is asked of them one by one, and where they stand.
-PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api", "gemm": "gemm", "identify": "gemm"}
+PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api"} | dict.fromkeys(
+    ("gemm", "identify", "pack", "unpack"), "gemm"
+)
 
 
 def python_files(folder: Path) -> list[Path]:

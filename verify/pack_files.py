@@ -5,19 +5,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import FileError, InstructionError, OperandError
+from ..api.arrangement import Arrangement, arrangement
+from ..errors import FileError, OperandError
 from ..golden.registers import gather_shared, gather_warp, pack_nibbles, unpack, unpack_nibbles
+from ..golden.tensor_memory import gather_tensor
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.memory import decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
-from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
+from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
 from .archive import Replayable
 from .given import Given
 from .register_file import RegisterFile
 from .stimulus import matrices_file
 from .tensor_memory_file import TensorMemoryFile
-from .tensor_memory_image import Arrangement, arrangement
 
 __all__ = ["Subject", "every_subject", "file_of", "given_of", "require_placed", "subject_named"]
 
@@ -55,16 +57,8 @@ def subject_named(text: str) -> Subject:
     """
     if not text.strip().startswith("tcgen05."):
         return Subject(parse(text))
-    word, _, added = text.strip().partition(" ")
-    opcode = parse_opcode(word)
-    every = {i.shape_and_types: i for i in instructions_of(opcode)}
-    default = next(i for i in every.values() if i.m == opcode.rows[-1])
-    wanted = added.strip().removeprefix("(").removesuffix(")")
-    if wanted and wanted not in every:
-        raise InstructionError(
-            f"{wanted!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
-        )
-    return Subject(every[wanted] if wanted else default, opcode)
+    opcode, i = parse_shaped(text)
+    return Subject(i, opcode)
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
@@ -132,7 +126,7 @@ def file_of(
     """
     i = subject.instruction
     if subject.opcode:
-        return arrangement(subject.opcode, i, sparsity_selector).file(arch, given)
+        return _tensor_memory_file(arrangement(subject.opcode, i, sparsity_selector), arch, given)
     file = matrices_file(i, arch, given.matrices, rng, sparsity_selector=sparsity_selector)
     if given.elsewhere is not None:
         assert file.e is not None
@@ -150,7 +144,7 @@ def given_of(file: Replayable) -> Given:
         It is another one: its operands lie elsewhere, or it negates products, or leaves out D.
     """
     if isinstance(file, TensorMemoryFile):
-        return _arrangement_of(file).given(file)
+        return _of_tensor_memory(file)
     assert isinstance(file, RegisterFile)
     i = file.instruction
     if not file.scale_d or file.imm_scale != (1, 1):
@@ -160,6 +154,39 @@ def given_of(file: Replayable) -> Given:
     if file.e is not None and i.sparsity_selectors > 1:
         elsewhere = unpack_nibbles(file.e, i, (file.sparsity_selector + 1) % i.sparsity_selectors)
     return Given(matrices, elsewhere)
+
+
+def _tensor_memory_file(where: Arrangement, arch: str, given: Given) -> TensorMemoryFile:
+    tmem, smem = where.images(given.matrices)
+    if given.elsewhere is not None:
+        where.put(tmem, _elsewhere(where), given.elsewhere)
+    cases, ctas = tmem.shape[:2]
+    axis = (ctas,) if ctas > 1 else ()
+    return TensorMemoryFile(
+        opcode=where.opcode,
+        idesc=where.idesc,
+        addresses=where.addresses,
+        tmem=tmem.reshape(cases, *axis, LANES, COLUMNS),
+        smem=smem.reshape(cases, *axis, -1),
+        arch=arch,
+        metadata="silicon",
+    )
+
+
+def _of_tensor_memory(file: TensorMemoryFile) -> Given:
+    where, ctas = _arrangement_of(file), file.opcode.cta_group
+    tmem = file.tmem.reshape(file.cases, ctas, LANES, COLUMNS)
+    matrices, elsewhere, i = where.matrices(tmem, file.smem.reshape(file.cases, ctas, -1)), None, file.instruction
+    if i.sparse and i.sparsity_selectors > 1:
+        elsewhere = gather_tensor(tmem.reshape(-1, LANES, COLUMNS), _elsewhere(where)).reshape(file.cases, i.m, -1)
+    return Given(matrices, elsewhere)
+
+
+def _elsewhere(where: Arrangement) -> TensorMap:
+    """Return where the metadata of the next sparsity selector lies."""
+    i = where.instruction
+    following = (where.sparsity_selector + 1) % i.sparsity_selectors
+    return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])
 
 
 def _arrangement_of(file: TensorMemoryFile) -> Arrangement:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import pack, pack_nibbles
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, scale_map
+from ..golden.registers import pack, pack_nibbles, pack_scales
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
@@ -159,10 +159,7 @@ def _scales_placed(
 ) -> NDArray[np.uint32] | None:
     if scales is None:
         return None
-    where = scale_map(instruction, operand, *ids)
-    octets = rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8)
-    octets[:, where.lanes, where.bytes] = scales
-    return octets.view("<u4")[..., 0]
+    return pack_scales(scales, instruction, operand, ids, rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8))
 
 
 def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.arrangement import arrangement
 from ..errors import OperandError
 from ..isa.operands import MatrixOperands
 from ..isa.tensor_memory import TensorMap
@@ -19,7 +20,6 @@ from .pack_files import Subject, file_of
 from .register_file import RegisterFile
 from .stimulus import further_file
 from .tensor_memory_file import TensorMemoryFile
-from .tensor_memory_image import arrangement
 from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
 from .vector_tiles import NIBBLES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...golden.registers import pack, pack_nibbles
+from ...golden.registers import pack, pack_nibbles, random_nibbles
 from ...isa.formats import Format, Specials
 from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ...isa.instructions import Instruction
@@ -229,10 +229,9 @@ def random_metadata(
     """Return metadata registers of `cases` tiles, None of a dense instruction."""
     if instruction.rule is None:
         return None
-    legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
-    nibbles = legal[rng.integers(0, len(legal), (cases, instruction.m, instruction.chunks))]
-    return pack_nibbles(nibbles.astype(np.uint8), instruction, sparsity_selector, others)
+    nibbles = random_nibbles(instruction, cases, rng, any_nibble=any_nibble)
+    return pack_nibbles(nibbles, instruction, sparsity_selector, others)
 
 
 def _random_scales(

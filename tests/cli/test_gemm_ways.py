@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import sptc
 from sptc.cli import main
 from sptc.errors import FileError
 from sptc.gemm.options import read_way
+from sptc.gemm.stream_k import RASTERS, StreamK
 from sptc.gemm.ways import Way
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
@@ -206,13 +207,41 @@ def test_a_way_from_a_file(matrices: dict[str, np.ndarray], tmp_path: Path, caps
     assert read_way(tmp_path / "way.json") == way
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_stream_k_over_blocks(
+    swapped: bool,
+    matrices: dict[str, np.ndarray],
+    tmp_path: Path,
+    rng: Random,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Output tiles lie across the blocks in which the command computes."""
+    dealing = StreamK(workers=11, rows=96, columns=80, raster=str(rng.choice(RASTERS)))
+    way = Way(instruction=WGMMA, cut="balanced", swapped=swapped, stream_k=dealing)
+    (tmp_path / "way.json").write_text(json.dumps(asdict(way)), encoding="utf-8")
+    a, b = matrices["a"], matrices["b"]
+    if swapped:
+        a, b = b.T.copy(), a.T.copy()
+        np.save(tmp_path / "a.npy", a)
+        np.save(tmp_path / "b.npy", b)
+    expected = sptc.gemm(a, b, way=way, backend="native")
+    assert (expected != sptc.gemm(a, b, way=replace(way, stream_k=None), backend="native")).mean() > 0.2
+    words = ("--way", tmp_path / "way.json", "--json")
+    np.testing.assert_array_equal(gemm(tmp_path, *words), expected)
+    assert Way.of_record(json.loads(capsys.readouterr().out)["way"]) == way
+    np.testing.assert_array_equal(gemm(tmp_path, *words, "--rows", 140), expected[:140])
+    (tmp_path / "way.json").write_text(json.dumps(asdict(replace(way, order="any"))), encoding="utf-8")
+    assert main(["gemm", "--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "b.npy"), *map(str, words)]) == 2
+    assert capsys.readouterr().err.endswith("added in any order have many results; name an order\n")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", r"way\.json holds no way, such as `sptc identify --json` prints$"),
+        ("[1]", r"way\.json: the record of a way must have words, not be \[1\]$"),
         ('{"way": null}', r"way\.json holds no way: none gave every bit$"),
-        ('{"split_k": 2}', r"way\.json holds no way, such as"),
-        ('{"instruction": "x", "slices": 2}', r"way\.json holds no way, such as"),
+        ('{"split_k": 2}', r"way\.json: the record of a way lacks the word 'instruction'$"),
+        ('{"instruction": "x", "slices": 2}', r"way\.json: the record of a way has no word 'slices'$"),
         ('{"instruction": ["x"]}', r"way\.json: instruction must be a text, not \['x'\]$"),
         ('{"instruction": "x", "split_k": [1, [2]]}', r"way\.json: split_k must be an integer of 1 or more, not \(1"),
         ('{"instruction": "x", "swapped": 1}', r"way\.json: swapped must be True or False, not 1$"),

@@ -1,12 +1,18 @@
 """``sptc identify``: what it prints, its exit status, and one line for whatever is wrong."""
 
 import json
+from itertools import pairwise
+from math import fsum
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import sptc
 from sptc.cli import main
+from sptc.gemm.stream_k import StreamK
+from sptc.gemm.ways import Way
 
 Random = np.random.Generator
 
@@ -17,8 +23,6 @@ def product(tmp_path: Path, rng: Random) -> dict[str, Path]:
     a = rng.standard_normal((32, 512)).astype(np.float32)
     a[:, rng.integers(0, 2, 256) + np.arange(0, 512, 2)] = 0
     b = rng.standard_normal((512, 16)).astype(np.float32)
-    import ml_dtypes
-
     arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
     arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)
     for name, array in arrays.items():
@@ -56,6 +60,77 @@ def test_a_search_without_a_match(product: dict[str, Path], capsys: pytest.Captu
     assert identify(product, "--json") == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["exact"], said["way"], said["nearest"]["row"], said["nearest"]["column"]) == (False, None, 3, 4)
+
+
+def chain(files: dict[str, Path], capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, dict[str, Any]]:
+    """Return the chain of the first output that differs, as text and as JSON."""
+    assert identify(files, *words) == 1
+    text = capsys.readouterr().out
+    assert identify(files, *words, "--json") == 1
+    return text, json.loads(capsys.readouterr().out)["chain"]
+
+
+def test_the_chain_of_the_first_output_that_differs(
+    product: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each instruction takes the result of the one before; slices add up to what the way gives."""
+    a, b, y = (np.load(path) for path in product.values())
+    wrong = y.view(np.uint32).copy()
+    wrong[3, 4] ^= 1
+    np.save(product["y"], wrong)
+    text, found = chain(product, capsys)
+    assert "the last 8 of its 8 instructions:\n" in text
+    assert f"stored 0x{y.view(np.uint32)[3, 4]:x} (" in text
+    assert f"wanted 0x{wrong[3, 4]:x} (" in text
+    assert [link["instruction"] for link in found["shown"]] == [*range(8)]
+    for before, link in pairwise(found["shown"]):
+        assert link["c"] == ("0x00000000" if link["slice"] != before["slice"] else before["d"])
+        assert not link["wanted"]
+    values = [array.view(ml_dtypes.float8_e4m3fn).astype(np.float64) for array in (a, b)]
+    products = values[0][3] * values[1][:, 4]
+    for link in found["shown"]:
+        k = slice(64 * link["instruction"], 64 * link["instruction"] + 64)
+        assert link["products"] == fsum(products[k])
+    assert found["exact"] == fsum(products)
+    assert np.float32(found["slices"][0]) + np.float32(found["slices"][1]) == y[3, 4]
+    last = np.array([int(found["shown"][-1]["d"], 16)], np.uint32).view(np.float32)
+    assert last == found["slices"][1]
+
+
+def test_where_the_wanted_value_would_come_from(product: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a kernel that forgets the end of K in one row, the instruction is marked after which it stopped."""
+    a, b, _ = (np.load(path) for path in product.values())
+    y = sptc.gemm(a, b, format="e4m3", alpha=2.0)
+    y[5] = sptc.gemm(a[5:6, :320], b[:320], format="e4m3", alpha=2.0)
+    np.save(product["y"], y)
+    text, found = chain(product, capsys, "--alpha", 2)
+    assert "instructions of its 8, up to where the wanted value would come from:\n" in text
+    assert found["shown"][-1]["instruction"] == 4
+    assert found["shown"][-1]["wanted"]
+    assert text.count(" <- wanted\n") == sum(link["wanted"] for link in found["shown"])
+    assert ", before what is done to it" in text
+
+
+def test_the_chain_of_stream_k_and_of_integers(tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: Random) -> None:
+    files = {name: tmp_path / f"{name}.npy" for name in "aby"}
+    a = rng.standard_normal((32, 512)).astype(np.float16)
+    a[:, rng.integers(0, 2, 256) + np.arange(0, 512, 2)] = 0
+    b = rng.standard_normal((512, 48)).astype(np.float16)
+    instruction = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+    way = Way(instruction=instruction, cut="balanced", stream_k=StreamK(workers=5, rows=64, columns=64))
+    y = sptc.gemm(a, b, way=way).view(np.uint32)
+    y[31, 47] ^= 2
+    for name, array in zip("aby", (a, b, y), strict=True):
+        np.save(files[name], array)
+    words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    words += ["--format", "f16", "--result", "f32", "--instruction", instruction, "--workers", "5", "--json"]
+    assert main(["identify", *words]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["nearest"]["differing"], len(said["chain"]["slices"])) == (1, 5)
+    for name, array in zip("aby", (a, b, np.full((32, 48), 7)), strict=True):
+        np.save(files[name], (4 * array).astype(np.int32 if name == "y" else np.int8))
+    assert main(["identify", *words[:6], "--format", "s8", "--result", "s32"]) == 1
+    assert "exact sum of all products " in capsys.readouterr().out
 
 
 def test_files_of_pytorch(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,8 +177,6 @@ def test_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_sptc_compress_wrote(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And a vector, and a bias from a file."""
     a, b = np.load(product["a"]), np.load(product["b"])
-    import ml_dtypes
-
     numbers = a.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     np.save(tmp_path / "numbers.npy", numbers)
     packed = tmp_path / "packed.safetensors"

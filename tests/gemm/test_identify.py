@@ -14,6 +14,7 @@ from sptc.errors import Error
 from sptc.gemm.candidates import Expressions, candidates
 from sptc.gemm.choice import instructions_for
 from sptc.gemm.probe import probe, write_probe
+from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
 from sptc.tests.planted import faults
 
@@ -183,7 +184,7 @@ def test_unequal_slices(rng: Random) -> None:
 def test_each_candidate_forms_another_sum() -> None:
     i = instructions_for("f16", "sm_90")[0]
     plain = Way(instruction=str(i), result="f16")
-    ways = [*candidates([i], plain, Expressions(lambda _: 24))]
+    ways = [*candidates([i], plain, Expressions(lambda _: 24, (64, 64)))]
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
@@ -250,12 +251,18 @@ def test_a_record_is_json(rng: Random) -> None:
     assert (record["compared"], record["nearest"]) == (8, None)
 
 
-@pytest.mark.parametrize("name", ["gemm.ways.descending", "gemm.sums.promotion"])
+@pytest.mark.parametrize("name", ["gemm.ways.descending", "gemm.sums.promotion", "gemm.stream_k.cuts"])
 def test_a_planted_mistake_is_seen(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the right package computed, the wrong one does not identify as the way that it was."""
     from importlib import import_module
 
-    words: dict[str, Any] = {"k_order": "descending"} if name.endswith("descending") else {"promote": 2}
+    instruction = str(instructions_for("f16", "sm_90")[0])
+    dealing = StreamK(workers=5, rows=8, columns=8)
+    words: dict[str, Any] = {
+        "gemm.ways.descending": {"k_order": "descending"},
+        "gemm.sums.promotion": {"promote": 2},
+        "gemm.stream_k.cuts": {"way": Way(instruction=instruction, cut="balanced", stream_k=dealing)},
+    }[name]
     a, b = drawn(rng, "f16", (16, 16, 512))
     y = sptc.gemm(a, b, **words)
     fault = faults("gemm")[name]

@@ -14,6 +14,7 @@ from sptc.gemm.folder import ProductFolder
 from sptc.gemm.operands import Choices, ProductRequest, generate, prepare
 from sptc.gemm.product import DECADES, Block, Errors, Problem, block_count, compute_block, instruction_count
 from sptc.gemm.sources import Source
+from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
 from sptc.golden.registers import pack, pack_nibbles, unpack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
@@ -240,7 +241,8 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     """A second process, other wishes, damage and strangers are refused."""
     wanted, path = {"format": "f16"}, tmp_path / "product"
-    problem = made(tmp_path, F16, (300, 20, 32), rng)
+    dealing = StreamK(workers=2, rows=64, columns=8)
+    problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)
     blocks = [compute_block(problem, index) for index in (2, 0)]  # in the order in which processes may finish
     folder = ProductFolder(path, wanted)
     folder.begin(problem)

@@ -110,6 +110,7 @@ FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
         ({"split_k": 4}, "((p + q) + r) + s", FOUR),
         ({"promote": 2}, "((p + q) + r) + s", FOUR),
         ({"split_k": 4, "order": "reverse"}, "((s + r) + q) + p", FOUR),
+        ({"split_k": 4, "order": "last first"}, "((s + p) + q) + r", FOUR),
         ({"split_k": 4, "order": "tree"}, "(p + q) + (r + s)", FOUR),
         ({"split_k": 4, "order": "halves"}, "(p + r) + (q + s)", FOUR),
         ({"split_k": 2, "promote": 2}, "(p + q) + (r + s)", FOUR),
@@ -135,7 +136,10 @@ def test_each_way_is_what_a_plain_evaluation_gives(
 
 def test_what_is_no_way() -> None:
     for words, message in (
-        ({"order": "random"}, r"^order must be 'in order' or 'reverse' or 'tree' or 'halves' or 'any', not 'random'$"),
+        (
+            {"order": "random"},
+            r"^order must be 'in order' or 'reverse' or 'last first' or 'tree' or 'halves' or 'any', not 'random'$",
+        ),
         ({"split_k": 0}, r"^split_k must be an integer of 1 or more, not 0$"),
         ({"split_k": ()}, r"^split_k must be an integer of 1 or more, not \(\)$"),
         ({"promote": -1}, r"^promote must be an integer of 0 or more, not -1$"),

@@ -50,6 +50,26 @@ def _tcgen05() -> Call:
     return Call(sptc.tcgen05_mma, given | more | {"smem": np.zeros(4096, np.uint8), "metadata": "silicon"})
 
 
+def _packing() -> list[Call]:
+    """Return calls of what puts matrices into registers and memory, and takes them out again."""
+    found = []
+    for text in (
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16",
+        "tcgen05.mma.sp.cta_group::1.kind::f16 (m64n8k32.f32.f16.f16)",
+    ):
+        rows, k = (16, 16) if text.startswith("mma") else (64, 16 if "wgmma" in text else 32)
+        a, b = np.zeros((rows, k), np.float32), np.ones((k, 8), np.float16)
+        held = sptc.pack(text, a, b)
+        given = {"instruction": text, "a": a, "b": b, "c": np.ones((rows, 8), np.float32), "selector": 0}
+        found += [Call(sptc.pack, given | {"metadata": "strict"}), Call(sptc.unpack, held)]
+    ordered = found[0].arguments["instruction"]
+    stored = {"a": np.zeros((2, 16, 8), np.uint16), "nibbles": np.full((2, 16, 4), 4, np.uint8)}
+    found.append(Call(sptc.pack, {"instruction": ordered, "b": np.zeros((2, 16, 8)), **stored, "metadata": "software"}))
+    found.append(Call(sptc.random_metadata, {"instruction": ordered, "rng": 3, "tiles": 2, "selector": 1}))
+    return found
+
+
 def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable) -> None:
     """Run a sequence of ``wgmma`` from its first fence to its end."""
     sequence = sptc.WgmmaSequence()
@@ -89,4 +109,5 @@ def calls() -> list[Call]:
         ),
         Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
         Call(_sequence, sequence),
+        *_packing(),
     ]

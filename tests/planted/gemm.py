@@ -52,3 +52,15 @@ def _(sums: Any, change: Change) -> None:
         return total if total.dtype != np.float32 else (total.view(np.uint32) & ~np.uint32(1023)).view(np.float32)
 
     change(sums, "_plus", plus)
+
+
+@fault("gemm.stream_k.cuts", "gemm.stream_k")
+def _(stream_k: Any, change: Change) -> None:
+    """The slices of an output tile of stream-K stand in the reverse order."""
+    right = stream_k._dealt
+
+    def dealt(dealing: Any, shape: Any, k_tiles: int, cut: str) -> Any:
+        numbers, cuts = right(dealing, shape, k_tiles, cut)
+        return numbers, [of_tile[::-1] for of_tile in cuts]
+
+    change(stream_k, "_dealt", dealt)

@@ -40,7 +40,7 @@ def test_numbers() -> None:
         "golden": 8,
         "isa": 6,
         "verify": 3,
-        "gemm": 4,
+        "gemm": 5,
         "native": 21,
         "formal": 20,
         "sim": 33,

@@ -1,4 +1,4 @@
-"""Matrices put into tensor memory and shared memory, as ``tcgen05.mma`` finds them there."""
+"""Matrices put into tensor memory and shared memory, as ``tcgen05.mma`` finds them there, and taken out again."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -6,7 +6,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.tensor_memory import Placement, gather, gather_tensor
+from ..golden.registers import scatter_shared
+from ..golden.tensor_memory import Placement, gather
 from ..isa.formats import Format
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import Instruction
@@ -14,8 +15,6 @@ from ..isa.memory import UNIT_BYTES, SharedMap, decode_descriptor, encode_descri
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for, metadata_map, scale_map
-from .given import Given
-from .tensor_memory_file import TensorMemoryFile
 
 __all__ = ["Arrangement", "arrangement"]
 
@@ -37,7 +36,7 @@ class Arrangement:
     sparsity_selector : int
         Sparsity selector.
     addresses : dict of str to int
-        As of :class:`~sptc.verify.tensor_memory_file.TensorMemoryFile`.
+        Where each operand starts: descriptors of A and B, and addresses in tensor memory.
     placement : Placement
         The same as maps.
     """
@@ -57,74 +56,64 @@ class Arrangement:
         """Instruction descriptor."""
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
-    def file(self, arch: str, given: Given) -> TensorMemoryFile:
-        """Return the register file of operands, with the silicon's policy; what nothing reads is zero."""
-        i, where, ctas, matrices = self.instruction, self.placement, self.opcode.cta_group, given.matrices
-        cases = len(matrices.a)
-        tmem = np.zeros((cases * ctas, LANES, COLUMNS), np.uint32)
-        smem = np.zeros((cases * ctas, _bytes_of(where)), np.uint8)
+    def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+        """Return tensor memory and shared memory that hold the operands; what nothing reads is zero.
 
-        def of_each(codes: NDArray) -> NDArray:
-            """Give each CTA its share of the lines."""
-            return codes.reshape(cases * ctas, -1, codes.shape[2])
+        Parameters
+        ----------
+        matrices : MatrixOperands
+            The operands of a batch, of all CTAs together.
 
-        _put(tmem, where.d, of_each(matrices.c))
+        Returns
+        -------
+        ndarray of uint32, shape (batch, CTAs, 128, 512)
+            Tensor memory.
+        ndarray of uint8, shape (batch, CTAs, bytes)
+            Shared memory.
+        """
+        i, where, ctas = self.instruction, self.placement, self.opcode.cta_group
+        batch = len(matrices.a)
+        tmem = np.zeros((batch, ctas, LANES, COLUMNS), np.uint32)
+        smem = np.zeros((batch, ctas, _bytes_of(where)), np.uint8)
+        self.put(tmem, where.d, matrices.c)
         assert isinstance(where.a, SharedMap)
         for place, codes, fmt in ((where.a, matrices.a, i.a), (where.b, matrices.b.swapaxes(1, 2), i.b)):
-            _put_shared(smem, place, of_each(codes >> _shift(i, fmt, place)))
+            share = (codes >> _shift(i, fmt, place)).reshape(batch * ctas, -1, codes.shape[2])
+            scatter_shared(smem.reshape(batch * ctas, -1), place, share)
         if where.e is not None:
             assert matrices.nibbles is not None
-            _put(tmem, where.e, of_each(matrices.nibbles))
-            if given.elsewhere is not None:
-                _put(tmem, self._elsewhere, of_each(given.elsewhere))
+            self.put(tmem, where.e, matrices.nibbles)
         if where.scale_a is not None:
             assert where.scale_b is not None
             assert matrices.scale_a is not None
             assert matrices.scale_b is not None
-            _put(tmem, where.scale_a, of_each(matrices.scale_a))
-            _put(tmem, where.scale_b, matrices.scale_b.repeat(ctas, axis=0))
-        axis = (ctas,) if ctas > 1 else ()
-        return TensorMemoryFile(
-            opcode=self.opcode,
-            idesc=self.idesc,
-            addresses=self.addresses,
-            tmem=tmem.reshape(cases, *axis, LANES, COLUMNS),
-            smem=smem.reshape(cases, *axis, -1),
-            arch=arch,
-            metadata="silicon",
-        )
+            self.put(tmem, where.scale_a, matrices.scale_a)
+            self.put(tmem, where.scale_b, np.tile(matrices.scale_b, (1, ctas, 1)))
+        return tmem, smem
 
-    @property
-    def _elsewhere(self) -> TensorMap:
-        """Where the metadata of the next sparsity selector lies."""
-        i = self.instruction
-        following = (self.sparsity_selector + 1) % i.sparsity_selectors
-        return metadata_map(layout_for(self.opcode, i.m), i, following, self.addresses["e"])
+    def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
+        """Put a matrix and its copies into tensor memory that is zero there, in place, each CTA's share of its rows."""
+        batch, ctas = tmem.shape[:2]
+        share = codes.reshape(batch * ctas, -1, codes.shape[2]).astype(np.uint32)
+        words = (share & np.uint32((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint32)
+        flat = tmem.reshape(batch * ctas, -1).T
+        for copy in where.copies:
+            places = (where.lanes + copy) * COLUMNS + where.columns
+            np.bitwise_or.at(flat, places.ravel(), words.reshape(batch * ctas, -1).T)
 
-    def given(self, file: TensorMemoryFile) -> Given:
-        """Return the operands in a register file that has this arrangement."""
-        i, ctas = self.instruction, self.opcode.cta_group
-        tmem = file.tmem.reshape(file.cases, ctas, LANES, COLUMNS)
-        of_ctas = gather(self._descriptor, self.placement, tmem, file.smem.reshape(file.cases, ctas, -1))
+    def matrices(self, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]) -> MatrixOperands:
+        """Return the operands that images of this arrangement hold, the inverse of :meth:`images`."""
+        i, ctas, batch = self.instruction, self.opcode.cta_group, len(tmem)
+        of_ctas = gather(self._descriptor, self.placement, tmem, smem)
 
         def together(codes: NDArray | None) -> NDArray | None:
-            return None if codes is None else codes.reshape(file.cases, i.m, -1)
+            return None if codes is None else codes.reshape(batch, i.m, -1)
 
-        elsewhere = None
-        if i.sparse and i.sparsity_selectors > 1:
-            elsewhere = together(gather_tensor(tmem.reshape(-1, LANES, COLUMNS), self._elsewhere))
         a, c = together(of_ctas.a), together(of_ctas.c)
         assert a is not None
         assert c is not None
-        matrices = MatrixOperands(
-            a,
-            of_ctas.b[::ctas],
-            c,
-            together(of_ctas.nibbles),
-            together(of_ctas.scale_a),
-            None if of_ctas.scale_b is None else of_ctas.scale_b[::ctas],
-        )
-        return Given(matrices, elsewhere)
+        scale_b = None if of_ctas.scale_b is None else of_ctas.scale_b[::ctas]
+        return MatrixOperands(a, of_ctas.b[::ctas], c, together(of_ctas.nibbles), together(of_ctas.scale_a), scale_b)
 
 
 @lru_cache(maxsize=16)
@@ -179,20 +168,3 @@ def _bytes_of(where: Placement) -> int:
 def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:
     """Return the bits below an element in its container that shared memory does not hold."""
     return instruction.low_bit(fmt) if place.element_bits < instruction.container_bits else 0
-
-
-def _put(tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-    """Put a matrix and its copies into tensor memory that is zero there, in place."""
-    words = (codes.astype(np.uint32) & np.uint32((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint32)
-    flat = tmem.reshape(len(tmem), -1).T
-    for copy in where.copies:
-        places = (where.lanes + copy) * COLUMNS + where.columns
-        np.bitwise_or.at(flat, places.ravel(), words.reshape(len(tmem), -1).T)
-
-
-def _put_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
-    """Put a matrix into shared memory that is zero there, in place."""
-    bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
-    for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):
-        octets = (bits >> np.uint64(8 * place)).astype(np.uint8)
-        np.bitwise_or.at(smem.T, (where.addresses + place).ravel(), octets.reshape(len(smem), -1).T)

@@ -1,0 +1,182 @@
+"""The chain of an output that differs: what each of its last instructions made of the sum so far."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import fsum, isfinite
+from typing import Any
+
+import numpy as np
+
+from ..api.backends import backend
+from ..gemm.misses import Miss, Output
+from ..gemm.sums import Chains, slices
+from ..golden.registers import CONTAINERS
+from ..isa.formats import FORMATS
+from ..isa.operands import MatrixOperands
+from ..tensors.encode import decode_codes
+from ..verify.replay import as_number
+from ..verify.trace_golden import golden_traces
+
+__all__ = ["Link", "OutputChain", "chain_of"]
+
+#: Instructions that are shown.
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One instruction of a chain.
+
+    Attributes
+    ----------
+    slice, chain : int
+        Slice of K, and chain in it.
+    instruction : int
+        Its number along K.
+    c, d : int
+        Codes of the accumulator and of the result.
+    products : float or int
+        Exact sum of its products, rounded once to a float.
+    wanted : bool
+        Whether the wanted code would be stored of its result.
+    """
+
+    slice: int
+    chain: int
+    instruction: int
+    c: int
+    products: float | int
+    d: int
+    wanted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputChain:
+    """How the first output that differs came to be by the nearest way.
+
+    Attributes
+    ----------
+    miss : Miss
+        Which output, and by which way.
+    links : tuple of Link
+        All instructions in the order of the slices.
+    slices : tuple of (float or int)
+        What each slice gives.
+    exact : float or int
+        Exact sum of all products.
+    """
+
+    miss: Miss
+    links: tuple[Link, ...]
+    slices: tuple[float | int, ...]
+    exact: float | int
+
+    @property
+    def shown(self) -> tuple[Link, ...]:
+        """The last instructions up to where the wanted value could have come from, or up to the end."""
+        last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
+        return self.links[max(0, last + 1 - _SHOWN) : last + 1]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it, with the instructions that are shown: codes as hexadecimal words, NaN as a word."""
+        bits = self.miss.output.factors.instruction.d.bits
+
+        def of(link: Link) -> dict[str, Any]:
+            words = {name: f"0x{getattr(link, name):0{bits // 4}x}" for name in ("c", "d")}
+            return asdict(link) | words | {"products": _json(link.products)}
+
+        return {
+            "instructions": len(self.links),
+            "shown": [of(link) for link in self.shown],
+            "slices": [_json(value) for value in self.slices],
+            "exact": _json(self.exact),
+        }
+
+    def __str__(self) -> str:
+        shown, i, way = self.shown, self.miss.output.factors.instruction, self.miss.output.way
+        header = ("slice", "instruction", "accumulator", "products", "result")
+        rows = [header, *(_row(link, i.d.name) for link in shown)]
+        widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+        lines = [f"the last {len(shown)} of its {len(self.links)} instructions:" if shown[-1] is self.links[-1] else
+                 f"instructions of its {len(self.links)}, up to where the wanted value would come from:"]  # fmt: skip
+        marks = ["", *(" <- wanted" if link.wanted else "" for link in shown)]
+        for row, mark in zip(rows, marks, strict=True):
+            lines.append("  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark)
+        if len(self.slices) > 1:
+            more = f", and {len(self.slices) - _SHOWN} more" if len(self.slices) > _SHOWN else ""
+            told = ", ".join(_number(value) for value in self.slices[:_SHOWN])
+            lines.append(f"  slices {told}{more}, in the order {way.order!r}")
+        codes = (f"0x{code:x} ({_number(_value(code, way.result))})" for code in (self.miss.got, self.miss.wanted))
+        after = "" if self.miss.output.epilogue.is_empty else ", before what is done to it"
+        lines.append(
+            "  stored {}, wanted {}; ".format(*codes) + f"exact sum of all products {_number(self.exact)}{after}"
+        )
+        return "\n".join(lines)
+
+
+def chain_of(miss: Miss) -> OutputChain:
+    """Return how the first output of a miss came to be, by the golden model.
+
+    Parameters
+    ----------
+    miss : Miss
+        As of :func:`sptc.identify`.
+    """
+    output = miss.output
+    chains = Chains(output.factors, output.way.arch, backend("golden"))
+    parts = tuple(part[0, 0].item() for part in slices(output.way, chains))
+    links, products = [], []
+    for link, values in _links(output, miss.wanted):
+        links.append(link)
+        products += values
+    return OutputChain(miss=miss, links=tuple(links), slices=parts, exact=_sum(products))
+
+
+def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
+    """Yield every instruction, and its products."""
+    factors, i = output.factors, output.factors.instruction
+    for number, of_slice in enumerate(output.way.slices(factors.count)):
+        for place, chain in enumerate(of_slice):
+            at = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
+            for instruction in chain.tolist():
+                stored = slice(instruction * i.stored_k, (instruction + 1) * i.stored_k)
+                nibbles = factors.nibbles
+                if nibbles is not None:
+                    nibbles = nibbles[None, :, instruction * i.chunks : (instruction + 1) * i.chunks]
+                b = factors.b[None, instruction * i.k : (instruction + 1) * i.k]
+                operands = MatrixOperands(factors.a[None, :, stored], b, at, nibbles)
+                [trace] = golden_traces(i, output.way.arch, operands)
+                values = [product.value for step in trace.steps for product in step.products]
+                c, at = int(at[0, 0, 0]), np.full((1, 1, 1), trace.d, at.dtype)
+                total = np.array([[as_number(trace.d, i.d)]], np.int32 if i.d.is_integer else np.float32)
+                yield (
+                    Link(
+                        slice=number, chain=place, instruction=instruction, c=c, products=_sum(values), d=trace.d,
+                        wanted=output.stored(total) == wanted,
+                    ),
+                    values,
+                )  # fmt: skip
+
+
+def _row(link: Link, name: str) -> tuple[str, ...]:
+    fmt = FORMATS[name]
+    codes = [f"0x{code:0{fmt.bits // 4}x} ({_number(as_number(code, fmt))})" for code in (link.c, link.d)]
+    return str(link.slice), str(link.instruction), codes[0], _number(link.products), codes[1]
+
+
+def _sum(values: list[float | int]) -> float | int:
+    if all(isinstance(value, int) for value in values):
+        return sum(values)
+    return fsum(values) if all(map(isfinite, values)) else float(np.sum(values))
+
+
+def _value(code: int, result: str) -> float:
+    return float(decode_codes(np.array([code], np.uint32), FORMATS[result])[0])
+
+
+def _number(value: float | int) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.9g}"
+
+
+def _json(value: float | int) -> float | int | str:
+    return value if isinstance(value, int) or isfinite(value) else repr(value)

@@ -1,0 +1,338 @@
+"""``sptc.pack`` and ``sptc.random_metadata``: matrices to the registers and the memory that an instruction takes."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.arrangement import Arrangement, arrangement
+from ..api.operands import (
+    METADATA_POLICIES,
+    Places,
+    check_choice,
+    check_metadata,
+    checked_ids,
+    checked_selector,
+    describe,
+    is_integer,
+)
+from ..errors import MetadataError, OperandError, shown
+from ..golden.registers import CONTAINERS, pack_nibbles, pack_scales, random_nibbles, scatter_shared
+from ..golden.registers import pack as spread
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
+from ..isa.instructions import Instruction, parse
+from ..isa.memory import SWIZZLES, SharedMap, decode_descriptor, encode_descriptor, operand_map
+from ..isa.operands import MatrixOperands
+from ..isa.tcgen05 import Opcode, parse_shaped
+from ..isa.tensor_memory import layout_for
+from ..isa.tensor_memory import metadata_map as tensor_metadata_map
+from ..tensors.compressed import Compressed
+from .containers import accumulator_codes, in_containers
+from .matrices import as_array, dense_codes, sparse_codes
+
+__all__ = ["common_batch", "pack", "random_metadata"]
+
+#: Tiles of which metadata is drawn at most.
+_MOST_TILES = 1 << 16
+#: Rows of a block of shared memory along which addresses go up by the width of the swizzle.
+_PATTERN_ROWS = 8
+#: Bytes after which every swizzle pattern repeats.
+_PATTERN_BYTES = 1024
+
+
+def _instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
+    """Return the instruction of a text, and of ``tcgen05`` its opcode."""
+    if isinstance(text, str) and text.strip().startswith("tcgen05."):
+        return parse_shaped(text)
+    return None, parse(text)
+
+
+def pack(
+    instruction: str,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    nibbles: NDArray[np.uint8] | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    selector: int = 0,
+    a_from: str | None = None,
+    swizzle: str = "none",
+    metadata: str = "strict",
+) -> dict[str, Any]:
+    """Put the matrices of an instruction where it finds them: registers, shared memory, tensor memory.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers; of ``tcgen05`` with shape and types in brackets behind it, as in
+        ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``.
+    a : array, tensor or Compressed, shape (..., m, K), or with `nibbles` (..., m, stored K)
+        A of one instruction: structured-sparse, given dense; or its stored values. Arrays hold numbers or codes, as
+        for :func:`sptc.gemm`; numbers are rounded to the format, and NaN are kept.
+    b : array or tensor, shape (..., K, n)
+        B.
+    c : array or tensor, shape (..., m, n), optional
+        Accumulator, numbers of its type or codes; zero by default. Leading axes are a batch.
+    nibbles : ndarray of uint8, shape (..., m, chunks), optional
+        Metadata of stored values.
+    scale_a, scale_b : ndarray of uint8, shape (..., m, scales) and (..., n, scales), optional
+        Codes of block scales, required of block-scaled kinds; of ``mma`` also (codes, byte id, thread id).
+    selector : int
+        Sparsity selector.
+    a_from : str, optional
+        Of ``wgmma``, whether A is held in ``"registers"``, which is the default, or in ``"shared"`` memory.
+    swizzle : str
+        Of ``wgmma``, how shared memory is swizzled: ``none``, ``32B``, ``64B`` or ``128B``.
+    metadata : str
+        What is accepted of `nibbles`, as for :func:`sptc.mma`.
+
+    Returns
+    -------
+    dict of str to object
+        The arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`: ``sptc.mma(**held)``.
+        Operands in memory lie K-major, one behind the other; bits that nothing reads are zero.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse.
+    OperandError, SparsityError
+        An operand is missing, superfluous, or of the wrong shape, type or range; A is not sparse; or no public source
+        states where all operands of ``tcgen05`` lie.
+    MetadataError
+        An undefined nibble.
+    """
+    opcode, i = _instruction_of(instruction)
+    check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
+    selector = checked_selector(selector, i)
+    accepted = ("registers", "shared") if i.family == "wgmma" else ("shared" if opcode else "registers",)
+    if a_from is not None:
+        check_choice(f"a_from of {i}", a_from, accepted, OperandError)
+    swizzles = ("none", "32B", "64B", "128B") if i.family == "wgmma" else ("none",)
+    check_choice(f"swizzle of {i}", swizzle, swizzles, OperandError)
+    stored, selected = _stored(i, a, nibbles)
+    right = as_array("b", b)
+    _check_shape("b", right, (i.k, i.n), i)
+    right = in_containers(_flat(dense_codes, "b", right, i.b, "keep"), i, i.b)
+    codes = np.zeros((i.m, i.n), CONTAINERS[i.c.bits]) if c is None else accumulator_codes(as_array("c", c), i)
+    _check_shape("c", codes, (i.m, i.n), i)
+    scales = {name: _checked_scale(name, scale, i) for name, scale in (("scale_a", scale_a), ("scale_b", scale_b))}
+    of_tensor_memory = arrangement(opcode, i, selector) if opcode else None
+    if selected is not None:
+        where = of_tensor_memory.placement.e if of_tensor_memory else None
+        places = where.below_each_other(opcode.cta_group) if opcode and where else metadata_map(i, selector)
+        _check_nibbles(i, selected, stored, places, metadata)
+    if of_tensor_memory:
+        return _in_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
+    held: dict[str, Any] = {"instruction": instruction, "a": _spread(stored, a_fragment(i))}
+    if selected is not None:
+        held["e"], held["selector"] = _metadata(i, selected, selector), selector
+    if i.family == "mma":
+        of_scales = {name: scale and _scale_registers(i, name, *scale) for name, scale in scales.items()}
+        held |= {"b": _spread(right, b_fragment(i)), "c": _spread(codes, accumulator_fragment(i))}
+        return held | {name: scale for name, scale in of_scales.items() if scale}
+    shared = {"b": right.swapaxes(-1, -2)} | ({"a": stored} if a_from == "shared" else {})
+    return held | {"d": _spread(codes, accumulator_fragment(i))} | _in_shared_memory(i, shared, swizzle)
+
+
+def random_metadata(
+    instruction: str, rng: np.random.Generator | int, tiles: int = 1, *, selector: int = 0
+) -> NDArray[np.uint32]:
+    """Draw metadata words of a sparse instruction, all of whose nibbles are legal.
+
+    Parameters
+    ----------
+    instruction : str
+        As for :func:`sptc.pack`.
+    rng : Generator or int
+        Draws them; or a seed.
+    tiles : int
+        Of how many instructions.
+    selector : int
+        Sparsity selector, which says where in the words the nibbles lie; all other bits are random.
+
+    Returns
+    -------
+    ndarray of uint32, shape (tiles, threads), or of ``tcgen05`` (tiles, 128, columns)
+        What the threads hold as `e`; or the words of tensor memory from column `e` on, with a leading axis of 2 with
+        ``.cta_group::2``.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse.
+    OperandError
+        The instruction is dense, or an argument is of the wrong type or range.
+    """
+    opcode, i = _instruction_of(instruction)
+    if not i.sparse:
+        raise OperandError(f"{i} is dense and has no metadata")
+    selector = checked_selector(selector, i)
+    if not is_integer(tiles) or not 1 <= tiles <= _MOST_TILES:
+        raise OperandError(f"tiles must be an integer of 1 to {_MOST_TILES}, not {shown(tiles)}")
+    if not isinstance(rng, np.random.Generator):
+        if not is_integer(rng) or rng < 0:
+            raise OperandError(f"rng must be a numpy.random.Generator or a seed of 0 or more, not {describe(rng)}")
+        rng = np.random.default_rng(rng)
+    nibbles = random_nibbles(i, int(tiles), rng)
+    if opcode is None:
+        others = rng.integers(0, 1 << 32, (len(nibbles), i.threads), dtype=np.uint32)
+        return pack_nibbles(nibbles, i, selector, others)
+    where = tensor_metadata_map(layout_for(opcode, i.m), i, selector, 0)
+    share = nibbles.reshape(-1, *where.lanes.shape).astype(np.uint32)
+    words = rng.integers(0, 1 << 32, (len(share), 128, int(where.columns.max()) + 1), dtype=np.uint32)
+    for copy in where.copies:
+        for row, chunk in np.ndindex(where.lanes.shape):
+            place = slice(None), where.lanes[row, chunk] + copy, where.columns[row, chunk]
+            low_bit = np.uint32(where.low_bits[row, chunk])
+            words[place] = words[place] & ~(np.uint32(15) << low_bit) | share[:, row, chunk] << low_bit
+    return np.moveaxis(words.reshape(len(nibbles), 2, *words.shape[1:]), 1, 0) if opcode.cta_group == 2 else words
+
+
+def _check_shape(name: str, array: NDArray, tail: tuple[int, ...], i: Instruction) -> None:
+    if array.shape[-len(tail) :] != tail or not array.size:
+        wanted = ", ".join(map(str, ("...", *tail)))
+        raise OperandError(f"{name} of {i} must be of shape ({wanted}), not {array.shape}")
+
+
+def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options: Any) -> NDArray:
+    """Apply a function of a matrix to all of a batch below each other."""
+    return function(name, array.reshape(-1, array.shape[-1]), *options).reshape(array.shape)
+
+
+def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.uint8] | None]:
+    """Return the stored elements of A in containers, and the metadata of a sparse instruction."""
+    if nibbles is not None or isinstance(a, Compressed):
+        if nibbles is not None and isinstance(a, Compressed):
+            raise OperandError("a is compressed and has its own nibbles: give no others")
+        if not i.sparse:
+            raise OperandError(f"{i} is dense and takes no metadata")
+        if isinstance(a, Compressed):
+            a, nibbles = a.stored, a.nibbles
+        values = as_array("a", a)
+        _check_shape("a with its nibbles", values, (i.m, i.stored_k), i)
+        whole = isinstance(nibbles, np.ndarray) and nibbles.dtype == np.uint8 and bool((nibbles < 16).all())
+        if not whole or nibbles.shape != (*values.shape[:-1], i.chunks):
+            wanted = (*values.shape[:-1], i.chunks)
+            raise OperandError(f"nibbles of {i} must be uint8 below 16 of shape {wanted}, not {describe(nibbles)}")
+        return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), nibbles
+    values = as_array("a", a)
+    _check_shape("a", values, (i.m, i.k), i)
+    if not i.sparse:
+        return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), None
+    sparse = sparse_codes("a", values.reshape(-1, i.k), i, nan="keep")
+    assert sparse.nibbles is not None
+    lead = values.shape[:-1]
+    return in_containers(sparse.codes, i, i.a).reshape(*lead, -1), sparse.nibbles.reshape(*lead, -1)
+
+
+def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, places: Places, policy: str) -> None:
+    lead = nibbles.shape[:-2]
+    try:
+        check_metadata(
+            i, nibbles.reshape(-1, i.m, i.chunks), lambda: stored.reshape(-1, i.m, i.stored_k), places, policy
+        )
+    except MetadataError as error:
+        case = np.unravel_index(error.batch[0], lead) if lead else ()
+        raise error.at(tuple(int(index) for index in case)) from None
+
+
+def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.uint8], int, int] | None:
+    """Return the codes of block scales with byte id and thread id, which only ``mma`` has; None of other kinds."""
+    if i.scale_size is None:
+        if value is not None:
+            raise OperandError(f"{i} has no block scales and takes no {name}")
+        return None
+    byte_id = thread_id = 0
+    if isinstance(value, tuple) and len(value) == 3 and i.family == "mma":
+        value, byte_id, thread_id = value
+        byte_id, thread_id = checked_ids(name, byte_id, thread_id, i)
+    lines = i.m if name == "scale_a" else i.n
+    if not isinstance(value, np.ndarray) or value.dtype.itemsize != 1 or value.dtype.kind not in "uV":
+        raise OperandError(f"{name} of {i} must be codes in uint8 of shape (..., {lines}, {i.scale_size}), "
+                           f"not {describe(value)}")  # fmt: skip
+    _check_shape(name, value, (lines, i.scale_size), i)
+    return np.ascontiguousarray(value).view(np.uint8), byte_id, thread_id
+
+
+def _spread(matrices: NDArray, fragment: Any) -> NDArray[np.uint32]:
+    """Return registers of matrices, with their batch."""
+    lead = matrices.shape[:-2]
+    registers = spread(matrices.reshape(prod(lead), *matrices.shape[-2:]), fragment)
+    return registers.reshape(*lead, *registers.shape[1:])
+
+
+def _metadata(i: Instruction, nibbles: NDArray[np.uint8], selector: int) -> NDArray[np.uint32]:
+    lead = nibbles.shape[:-2]
+    zeros = np.zeros((prod(lead), i.threads), np.uint32)
+    return pack_nibbles(nibbles.reshape(-1, i.m, i.chunks), i, selector, zeros).reshape(*lead, i.threads)
+
+
+def _scale_registers(
+    i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
+) -> tuple[NDArray[np.uint32], int, int]:
+    lead = codes.shape[:-2]
+    zeros = np.zeros((prod(lead), 32, 4), np.uint8)
+    flat = codes.reshape(prod(lead), *codes.shape[-2:])
+    data = pack_scales(flat, i, name.removeprefix("scale_"), (byte_id, thread_id), zeros)
+    return data.reshape(*lead, 32), byte_id, thread_id
+
+
+def _in_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str) -> dict[str, Any]:
+    """Return descriptors and the image of operands of ``wgmma``, K-major, one behind the other."""
+    maps: dict[str, SharedMap] = {}
+    held: dict[str, Any] = {}
+    row, end = SWIZZLES[swizzle].row_bytes, 0
+    for name, codes in operands.items():
+        stride = _PATTERN_ROWS * row
+        leading = -(-codes.shape[-2] // _PATTERN_ROWS) * stride
+        held[name] = encode_descriptor(end, leading, stride, swizzle)
+        maps[name] = operand_map(i, name, decode_descriptor(held[name]))
+        end += -(-codes.shape[-1] * i.container_bits // (8 * row)) * leading
+        end = -(-end // _PATTERN_BYTES) * _PATTERN_BYTES
+    lead = common_batch({name: codes.shape[:-2] for name, codes in operands.items()})
+    smem = np.zeros((prod(lead), end), np.uint8)
+    for name, codes in operands.items():
+        scatter_shared(smem, maps[name], np.broadcast_to(codes, (*lead, *codes.shape[-2:])))
+    return held | {"smem": smem.reshape(*lead, end)}
+
+
+def _in_tensor_memory(
+    where: Arrangement,
+    a: NDArray,
+    b: NDArray,
+    c: NDArray,
+    nibbles: NDArray[np.uint8] | None,
+    scales: dict[str, tuple[NDArray[np.uint8], int, int] | None],
+) -> dict[str, Any]:
+    """Return the arguments of ``tcgen05.mma``."""
+    codes = {name: scale and scale[0] for name, scale in scales.items()}
+    operands = {"a": a, "b": b, "c": c, "nibbles": nibbles, **codes}
+    lead = common_batch({name: array.shape[:-2] for name, array in operands.items() if array is not None})
+
+    def flat(array: NDArray | None) -> Any:
+        if array is None:
+            return None
+        return np.broadcast_to(array, (*lead, *array.shape[-2:])).reshape(prod(lead), *array.shape[-2:])
+
+    images = where.images(MatrixOperands(**{name: flat(array) for name, array in operands.items()}))
+    ctas = where.opcode.cta_group
+    tmem, smem = (image.reshape(*lead, *image.shape[1:]) for image in images)
+    if ctas == 1:
+        tmem, smem = tmem[..., 0, :, :], smem[..., 0, :]
+    else:
+        tmem, smem = np.moveaxis(tmem, -3, 0), np.moveaxis(smem, -2, 0)
+    return {"instruction": str(where.opcode), "idesc": where.idesc, "tmem": tmem, "smem": smem, **where.addresses}
+
+
+def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the batch that those of operands broadcast to; raise unless they do."""
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None

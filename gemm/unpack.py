@@ -1,0 +1,257 @@
+"""``sptc.unpack``: what the registers and the memory of an instruction hold, as matrices."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.operands import check_image, checked_ids, checked_selector, describe, is_integer, registers
+from ..api.tcgen05 import placement_of
+from ..errors import InstructionError, OperandError
+from ..golden.registers import gather_shared, unpack_nibbles, unpack_scales
+from ..golden.registers import unpack as gathered
+from ..golden.tensor_memory import gather, gather_tensor
+from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.instructions import Instruction, parse
+from ..isa.memory import SharedMap, decode_descriptor, operand_map
+from ..isa.tcgen05 import Opcode, parse_opcode
+from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
+from ..tensors.compressed import Compressed
+from ..tensors.sparsify import expand
+from .containers import out_of_containers, typed
+from .pack import common_batch
+
+__all__ = ["Matrices", "unpack"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Matrices:
+    """Matrices of an instruction, each None where it was not given; leading axes are a batch.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Which.
+    stored : ndarray, shape (..., m, stored K), or None
+        Stored elements of A, of the type of numpy or ``ml_dtypes`` that is their format.
+    nibbles : ndarray of uint8, shape (..., m, chunks), or None
+        Metadata.
+    b : ndarray, shape (..., K, n), or None
+        B.
+    c, d : ndarray, shape (..., m, n), or None
+        Accumulator and result.
+    scale_a, scale_b : ndarray of uint8, shape (..., m, scales) and (..., n, scales), or None
+        Codes of block scales.
+    """
+
+    instruction: Instruction
+    stored: NDArray | None = None
+    nibbles: NDArray[np.uint8] | None = None
+    b: NDArray | None = None
+    c: NDArray | None = None
+    d: NDArray | None = None
+    scale_a: NDArray[np.uint8] | None = None
+    scale_b: NDArray[np.uint8] | None = None
+
+    @cached_property
+    def a(self) -> NDArray | None:
+        """A, shape (..., m, K), +0 where nothing is stored; None if it or its metadata was not given.
+
+        Raises
+        ------
+        NibbleError
+            Two elements of a chunk would be at one place.
+        """
+        i = self.instruction
+        if self.stored is None or i.granularity is None or i.rule is None:
+            return self.stored
+        if self.nibbles is None:
+            return None
+        lead = np.broadcast_shapes(self.stored.shape[:-2], self.nibbles.shape[:-2])
+        stored, nibbles = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (self.stored, self.nibbles))
+        rows = prod(lead) * i.m
+        flat = Compressed(stored.reshape(rows, i.stored_k), nibbles.reshape(rows, i.chunks), i.granularity)
+        return expand(flat, i.rule.name, strict=True).reshape(*lead, i.m, i.k)
+
+
+def unpack(
+    instruction: str,
+    *,
+    a: NDArray | int | None = None,
+    b: NDArray | int | None = None,
+    c: NDArray | None = None,
+    d: NDArray | int | None = None,
+    e: NDArray | int | None = None,
+    selector: int | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    smem: NDArray[np.uint8] | None = None,
+    tmem: NDArray[np.uint32] | None = None,
+    idesc: int | None = None,
+) -> Matrices:
+    """Return the matrices that registers and memory hold, the inverse of :func:`sptc.pack`.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers.
+    a, b, c, d, e, selector, scale_a, scale_b, smem, tmem, idesc
+        As :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma` take them, and as :func:`sptc.pack` returns
+        them; of ``mma``, `d` is its result. What is not given is None in the result. Of ``tcgen05``, `d` is given with
+        `tmem` and `idesc`, and the other operands all or not at all. Operands in shared memory lie K-major unless
+        `idesc` says otherwise.
+
+    Returns
+    -------
+    Matrices
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse.
+    OperandError
+        An operand is superfluous, or of the wrong shape, type or range.
+    FileError
+        ``ml_dtypes`` is missing, which holds the format of an operand.
+    """
+    if isinstance(instruction, str) and instruction.strip().startswith("tcgen05."):
+        opcode = parse_opcode(instruction.strip().partition(" ")[0])
+        _refuse(str(opcode), {"c": c, "selector": selector})
+        operands = {"d": d, "a": a, "b": b, "e": e, "scale_a": scale_a, "scale_b": scale_b}
+        return _of_tensor_memory(opcode, operands, tmem, smem, idesc)
+    i = parse(instruction)
+    for name, value in (("a", a), ("b", b), ("c", c), ("d", d), ("e", e), ("smem", smem)):
+        _check_filled(name, value, str(i))
+    accumulators = accumulator_fragment(i)
+    found: dict[str, Any] = {"instruction": i}
+    if i.family == "mma":
+        _refuse(str(i), {"smem": smem, "tmem": tmem, "idesc": idesc})
+        scales = (("scale_a", scale_a), ("scale_b", scale_b))
+        found |= {name: _scales(name, scale, i) for name, scale in scales if scale is not None}
+    else:
+        _refuse(str(i), {"c": c, "tmem": tmem, "idesc": idesc, "scale_a": scale_a, "scale_b": scale_b})
+    for name, value in (("c", c), ("d", d)):
+        if value is not None:
+            found[name] = typed(_gathered(name, value, accumulators, i), i.d)
+    if a is not None:
+        found["stored"] = typed(_operand(i, "a", a, smem), i.a)
+    if b is not None:
+        found["b"] = typed(_operand(i, "b", b, smem), i.b)
+    if e is not None:
+        if not i.sparse:
+            raise OperandError(f"{i} is dense and takes no metadata operand e")
+        words = registers("e", e, (i.threads,), i)
+        chosen = checked_selector(0 if selector is None else selector, i)
+        flat = unpack_nibbles(words.reshape(prod(words.shape[:-1]), i.threads), i, chosen)
+        found["nibbles"] = flat.reshape(*words.shape[:-1], i.m, i.chunks)
+    return Matrices(**found)
+
+
+def _refuse(instruction: str, operands: dict[str, Any]) -> None:
+    """Raise for the first operand that is given, of those that an instruction does not have."""
+    for name, value in operands.items():
+        if value is not None:
+            raise OperandError(f"{instruction} has no operand {name}")
+
+
+def _check_filled(name: str, value: Any, instruction: str) -> None:
+    if isinstance(value, np.ndarray) and not value.size:
+        raise OperandError(f"{name} of {instruction} is empty, of shape {value.shape}")
+
+
+def _gathered(name: str, value: Any, fragment: Fragment, i: Instruction) -> NDArray:
+    held = registers(name, value, fragment.rows.shape[:2], i)
+    lead = held.shape[:-2]
+    return gathered(held.reshape(prod(lead), *held.shape[-2:]), fragment).reshape(*lead, *fragment.shape)
+
+
+def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | None) -> NDArray:
+    """Return the codes of A or B."""
+    fmt = i.a if name == "a" else i.b
+    if i.family == "mma" or isinstance(value, np.ndarray):
+        if i.family != "mma" and name == "b":
+            raise OperandError(f"b of {i} must be a descriptor (an int), not {describe(value)}")
+        fragment = a_fragment(i) if name == "a" else b_fragment(i)
+        return out_of_containers(_gathered(name, value, fragment, i), i, fmt)
+    if not is_integer(value):
+        held = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
+        raise OperandError(f"{name} of {i} must be {held}, not {describe(value)}")
+    where = operand_map(i, name, decode_descriptor(int(value)))
+    image = check_image(smem, str(i), {name: where})
+    codes = gather_shared(image.reshape(prod(image.shape[:-1]), image.shape[-1]), where)
+    codes = codes.reshape(*image.shape[:-1], *codes.shape[1:])
+    return out_of_containers(codes if name == "a" else codes.swapaxes(-1, -2), i, fmt)
+
+
+def _scales(name: str, value: Any, i: Instruction) -> NDArray[np.uint8]:
+    """Return the codes of block scales in registers."""
+    if i.scale_size is None:
+        raise OperandError(f"{i} has no block scales and takes no {name}")
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise OperandError(f"{name} of {i} must be a tuple (data, byte id, thread id), not {describe(value)}")
+    words = registers(name, value[0], (32,), i)
+    byte_id, thread_id = checked_ids(name, value[1], value[2], i)
+    flat = unpack_scales(words.reshape(prod(words.shape[:-1]), 32), i, name.removeprefix("scale_"), byte_id, thread_id)
+    return flat.reshape(*words.shape[:-1], *flat.shape[1:])
+
+
+def _of_tensor_memory(
+    opcode: Opcode,
+    operands: dict[str, Any],
+    tmem: NDArray[np.uint32] | None,
+    smem: NDArray[np.uint8] | None,
+    idesc: int | None,
+) -> Matrices:
+    for name, address in operands.items():
+        if address is not None and not is_integer(address):
+            raise OperandError(f"{name} of {opcode} must be an int, not {describe(address)}")
+    if operands["d"] is None or not is_integer(idesc):
+        raise InstructionError(f"{opcode} leaves shape and types to an instruction descriptor: give d, tmem and idesc")
+    descriptor = decode_instruction_descriptor(opcode, int(idesc))
+    i, ctas = descriptor.instruction, opcode.cta_group
+    axis = () if ctas == 1 else (2,)
+    is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
+    if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(axis)] != axis:
+        wanted = ", ".join(map(str, (*axis, "...", LANES, COLUMNS)))
+        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
+    held = np.moveaxis(tmem, 0, -3) if axis else tmem[..., None, :, :]
+    for name, value in (("tmem", tmem), ("smem", smem)):
+        _check_filled(name, value, str(opcode))
+    layout = layout_for(opcode, i.m)
+    if operands["a"] is None and operands["b"] is None:
+        where = accumulator_map(layout, i.n, i.d.bits, operands["d"])
+        lead = held.shape[:-3]
+        codes = gather_tensor(held.reshape(prod(lead) * ctas, LANES, COLUMNS), where).reshape(*lead, i.m, i.n)
+        return Matrices(instruction=i, d=typed(codes, i.d))
+    scales = {name: operands.pop(name) for name in ("scale_a", "scale_b")}
+    addresses = {name: address for name, address in operands.items() if address is not None}
+    if missing := [name for name in ("a", "b", *("e" * opcode.sparse)) if name not in addresses]:
+        raise OperandError(f"{opcode} requires {missing[0]}, where other operands than d are given")
+    placement = placement_of(opcode, descriptor, addresses, scales, None)
+    shared = {name: where for name in ("a", "b") if isinstance(where := getattr(placement, name), SharedMap)}
+    image = check_image(smem, str(opcode), shared)
+    if image.shape[:-1][: len(axis)] != axis:
+        raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
+    octets = np.moveaxis(image, 0, -2) if axis else image[..., None, :]
+    lead = common_batch({"tmem": held.shape[:-3], "smem": octets.shape[:-2]})
+    held = np.broadcast_to(held, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
+    octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(held), ctas, -1)
+    plain = replace(descriptor, negate_a=False, negate_b=False)  # which is of the instruction, not of what is held
+    of_ctas = gather(plain, placement, held, octets)
+
+    def together(codes: NDArray | None, rows: int) -> Any:
+        return None if codes is None else codes.reshape(*lead, rows, -1)
+
+    return Matrices(
+        instruction=i,
+        stored=typed(out_of_containers(together(of_ctas.a, i.m), i, i.a), i.a),
+        nibbles=together(of_ctas.nibbles, i.m),
+        b=typed(out_of_containers(together(of_ctas.b[::ctas], i.k), i, i.b), i.b),
+        d=typed(together(of_ctas.c, i.m), i.d),
+        scale_a=together(of_ctas.scale_a, i.m),
+        scale_b=None if of_ctas.scale_b is None else together(of_ctas.scale_b[::ctas], i.n),
+    )

@@ -1,0 +1,328 @@
+"""Matrices to registers and memory and back: every instruction, every selector, both directions exact."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.api.arrangement import arrangement
+from sptc.errors import Error, MetadataError, OperandError
+from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS, random_nibbles
+from sptc.isa.formats import Format
+from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.operands import MatrixOperands
+from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_shaped
+from sptc.tensors.compressed import Compressed
+from sptc.tensors.sparsify import expand
+
+Random = np.random.Generator
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+E4M3 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
+SCALED = (
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col."
+    "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+)
+TENSOR = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
+
+
+def texts() -> Iterator[str]:
+    """Yield the instructions of ``mma``, those of ``wgmma`` of two N, and the forms of ``tcgen05`` with the least N."""
+    yield from (str(i) for i in every_instruction() if i.n in (8, 40))
+    for opcode in every_opcode():
+        forms: dict[tuple[object, ...], str] = {}
+        for i in instructions_of(opcode):
+            forms.setdefault((i.m, i.a, i.b, i.d, i.satfinite, i.scale_format), f"{opcode} ({i.shape_and_types})")
+        yield from forms.values()
+
+
+TEXTS = [*texts()]
+
+
+def parsed(text: str) -> Instruction:
+    if text.startswith("tcgen05"):
+        return parse_shaped(text)[1]
+    return next(i for i in every_instruction() if str(i) == text)
+
+
+def codes(fmt: Format, shape: tuple[int, ...], rng: Random) -> np.ndarray:
+    """Return codes of every value, as wide as the format's container."""
+    width = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8]
+    return rng.integers(0, 1 << fmt.container_bits, shape).astype(width)
+
+
+def drawn(i: Instruction, rng: Random, lead: tuple[int, ...] = (2,)) -> dict[str, Any]:
+    """Return the arguments of `pack`: stored values with metadata of a sparse instruction."""
+    found = {
+        "a": codes(i.a, (*lead, i.m, i.stored_k), rng),
+        "b": codes(i.b, (*lead, i.k, i.n), rng),
+        "c": codes(i.c, (*lead, i.m, i.n), rng),
+    }
+    if i.sparse:
+        found["nibbles"] = random_nibbles(i, int(np.prod(lead)), rng).reshape(*lead, i.m, i.chunks)
+    if i.scale_size:
+        for name, lines in (("scale_a", i.m), ("scale_b", i.n)):
+            found[name] = rng.integers(0, 256, (*lead, lines, i.scale_size), dtype=np.uint8)
+    return found
+
+
+def unplaced(text: str, selector: int) -> bool:
+    """Tell of a form of ``tcgen05`` whether no public source places its operands."""
+    if text.startswith("tcgen05"):
+        try:
+            arrangement(*parse_shaped(text), selector)
+        except OperandError:
+            return True
+    return False
+
+
+def same(found: np.ndarray | None, wanted: np.ndarray) -> bool:
+    return found is not None and found.shape == wanted.shape and (found.view(wanted.dtype) == wanted).all()
+
+
+def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
+    """Compute, and return what holds D."""
+    arch = i.architectures[-1]
+    if i.family == "mma":
+        return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=arch)}
+    if i.family == "wgmma":
+        return {"instruction": held["instruction"], "d": sptc.wgmma(**held)}
+    kept = {name: held[name] for name in ("instruction", "d", "idesc")}
+    return {**kept, "tmem": sptc.tcgen05_mma(**held)}
+
+
+def expected(i: Instruction, given: dict[str, Any]) -> np.ndarray:
+    """Return the codes of D as the matrices alone give them."""
+
+    def placed(name: str, fmt: Format) -> np.ndarray:
+        return given[name].astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
+
+    others = {name: given.get(name) for name in ("nibbles", "scale_a", "scale_b")}
+    return multiply(i, i.architectures[-1], MatrixOperands(placed("a", i.a), placed("b", i.b), given["c"], **others))
+
+
+@pytest.mark.quick_cases(24)
+@pytest.mark.parametrize("text", TEXTS)
+def test_there_and_back(text: str, rng: Random) -> None:
+    """What is packed is unpacked, and what the instruction computes of it is the product of the matrices."""
+    i, tried = parsed(text), 0
+    given = drawn(i, rng)
+    for selector in range(i.sparsity_selectors):
+        if unplaced(text, selector):
+            with pytest.raises(OperandError, match="no public source states"):
+                sptc.pack(text, **given, selector=selector)
+            continue
+        held = sptc.pack(text, **given, selector=selector)
+        tried += 1
+        found = sptc.unpack(**held)
+        assert same(found.stored, given["a"])
+        assert same(found.b, given["b"])
+        assert same(found.c if i.family == "mma" else found.d, given["c"])
+        for name in ("nibbles", "scale_a", "scale_b"):
+            assert name not in given or same(getattr(found, name), given[name]), name
+        if i.sparse:
+            flat = Compressed(given["a"].reshape(-1, i.stored_k), given["nibbles"].reshape(-1, i.chunks), i.granularity)
+            assert same(found.a, expand(flat, i.rule.name, strict=True).reshape(2, i.m, i.k))
+        assert same(sptc.unpack(**run(i, held)).d, expected(i, given))
+    assert tried in (0, i.sparsity_selectors)
+
+
+@pytest.mark.parametrize("a_from", ["registers", "shared"])
+@pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])
+def test_shared_memory(a_from: str, swizzle: str, rng: Random) -> None:
+    for types in ("m64n24k16.f32.tf32.tf32", "m64n40k32.f16.f16.f16", "m64n8k64.s32.u8.s8", "m64n16k64.f32.e5m2.e4m3"):
+        text = f"wgmma.mma_async.sp.sync.aligned.{types}"
+        i = parsed(text)
+        given = drawn(i, rng)
+        held = sptc.pack(text, **given, a_from=a_from, swizzle=swizzle)
+        assert isinstance(held["a"], int) == (a_from == "shared")
+        found = sptc.unpack(**held)
+        assert same(found.stored, given["a"])
+        assert same(found.b, given["b"])
+        assert same(sptc.unpack(text, d=sptc.wgmma(**held)).d, expected(i, given))
+
+
+@pytest.mark.quick_cases(8)
+@pytest.mark.parametrize("text", [str(i) for i in every_instruction("mma")])
+def test_registers_come_back(text: str, rng: Random) -> None:
+    """What random registers hold is put where it was; bits that hold nothing are zero."""
+    i = parsed(text)
+    given = sptc.pack(text, **drawn(i, rng, ()))
+    registers = {n: rng.integers(0, 1 << 32, given[n].shape, dtype=np.uint32) for n in ("a", "b", "c")}
+    found = sptc.unpack(text, **registers)
+    others = {name: value for name, value in drawn(i, rng, ()).items() if name in ("nibbles", "scale_a", "scale_b")}
+    again = sptc.pack(text, found.stored, found.b, found.c, **others)
+    for name, fmt in (("a", i.a), ("b", i.b), ("c", None)):
+        element = i.container_bits
+        used = (1 << fmt.container_bits) - 1 << (i.low_bit(fmt) - fmt.ignored_low_bits) if fmt else 0xFFFFFFFF
+        mask = sum(used << place for place in range(0, 32, element)) if fmt else used
+        np.testing.assert_array_equal(again[name], registers[name] & np.uint32(mask))
+
+
+def test_three_lines(rng: Random) -> None:
+    """Numbers in, numbers out: A structured-sparse and dense, B, and D as a matrix of f32."""
+    a = rng.standard_normal((16, 32)).astype(np.float16)
+    a[:, rng.integers(0, 2, 16) + np.arange(0, 32, 2)] = 0
+    b = rng.standard_normal((32, 8)).astype(np.float16)
+    held = sptc.pack(F16, a, b, selector=1)
+    d = sptc.mma(**held)
+    result = sptc.unpack(F16, d=d).d
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, sptc.gemm(a, b, instruction=F16))
+    np.testing.assert_array_equal(sptc.unpack(**held).a, a)
+    torch = pytest.importorskip("torch")
+    for name, array in sptc.pack(F16, torch.from_numpy(a), torch.from_numpy(b), selector=1).items():
+        np.testing.assert_array_equal(array, held[name])
+
+
+def test_types_and_batches(rng: Random) -> None:
+    """Each format comes back as its own type; operands have batches of their own, which broadcast when computed."""
+    a, b = np.ones((3, 1, 16, 64), np.float32), rng.integers(-8, 8, (2, 64, 8)).astype(np.float64)
+    a[..., 1::2] = 0
+    held = sptc.pack(E4M3, a, b)
+    assert held["a"].shape[:-2] == (3, 1)
+    assert held["b"].shape[:-2] == (2,)
+    assert sptc.unpack(E4M3, d=sptc.mma(**held, arch="sm_89")).d.shape == (3, 2, 16, 8)
+    found = sptc.unpack(**held)
+    assert str(found.b.dtype) == "float8_e4m3fn"
+    np.testing.assert_array_equal(found.b.astype(np.float64), b)
+    np.testing.assert_array_equal(found.a.astype(np.float32), a)
+    assert (found.d, sptc.unpack(E4M3, a=held["a"]).a) == (None, None)
+    tiles = sptc.pack(WGMMA, np.zeros((3, 1, 64, 32)), np.zeros((2, 32, 16)), a_from="shared")
+    assert tiles["smem"].shape[:-1] == (3, 2)
+    pair = "tcgen05.mma.cta_group::2.kind::i8 (m256n32k32.s32.s8.s8)"
+    low = sptc.pack(pair, np.full((256, 32), -8, np.int8), np.zeros((4, 32, 32), np.int8))
+    assert low["tmem"].shape == (2, 4, 128, 512)
+    assert (sptc.unpack(**low).a == -8).all()
+
+
+def test_s4_has_its_sign() -> None:
+    text = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
+    found = sptc.unpack(**sptc.pack(text, np.full((16, 64), -3), np.full((64, 8), 7)))
+    assert (found.a.astype(int) == -3).all()
+    assert (found.b.astype(int) == 7).all()
+
+
+def test_compressed_and_byte_ids(rng: Random) -> None:
+    i = parsed(SCALED)
+    given = drawn(i, rng, ())
+    compressed = Compressed(given.pop("a"), given.pop("nibbles"), i.granularity)
+    held = sptc.pack(SCALED, compressed, **{**given, "scale_a": (given["scale_a"], 0, 1)})
+    assert held["scale_a"][1:] == (0, 1)
+    found = sptc.unpack(**held)
+    assert same(found.scale_a, given["scale_a"])
+    assert same(found.nibbles, compressed.nibbles)
+
+
+@pytest.mark.parametrize("text", [F16, E4M3, WGMMA, TENSOR, TENSOR.replace("::1", "::2").replace("m128", "m256")])
+def test_random_metadata_is_legal(text: str, rng: Random) -> None:
+    """Every legal nibble comes, and no other; the seed decides them."""
+    i = parsed(text)
+    np.testing.assert_array_equal(sptc.random_metadata(text, 7, 3), sptc.random_metadata(text, 7, 3))
+    assert (sptc.random_metadata(text, 7, 3) != sptc.random_metadata(text, 8, 3)).any()
+    for selector in range(i.sparsity_selectors):
+        words = sptc.random_metadata(text, rng, 40, selector=selector)
+        held = sptc.pack(text, np.zeros((i.m, i.k)), np.zeros((i.k, i.n)), selector=selector)
+        if i.family == "tcgen05":
+            tmem = np.broadcast_to(held["tmem"][..., None, :, :], (*held["tmem"].shape[:-2], 40, 128, 512)).copy()
+            tmem[..., held["e"] : held["e"] + words.shape[-1]] = words
+            held["tmem"] = tmem
+            sptc.tcgen05_mma(**held)
+        else:
+            held["e"] = words
+            assert words.shape == (40, i.threads)
+            run(i, held)
+        found = sptc.unpack(**held).nibbles
+        assert {*np.unique(found).tolist()} == i.rule.legal
+
+
+ZEROS = {"a": np.zeros((16, 32), np.float16), "b": np.zeros((32, 8), np.float16)}
+STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
+NIBBLES = np.full((16, 8), 4, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
+        (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
+        (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
+        (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
+        (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must be f32, float32 or codes in uint32, not float64$"),
+        (F16, {**ZEROS, "a": ZEROS["a"] + np.float16(1)}, r"^not 2:4 sparse: 128 of 128 chunks"),
+        (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
+        (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
+        (
+            F16,
+            {**STORED, "nibbles": NIBBLES[:, :4]},
+            r"^nibbles of mma.* must be uint8 below 16 of shape \(16, 8\)",
+        ),
+        (F16, {**STORED, "nibbles": NIBBLES + np.uint8(12)}, r"^nibbles of mma.* must be uint8 below 16"),
+        (F16, {**ZEROS, "scale_a": NIBBLES}, r"^mma.* has no block scales and takes no scale_a$"),
+        (F16, {**ZEROS, "swizzle": "32B"}, r"^swizzle of mma.* must be 'none', not '32B'$"),
+        (F16, {**ZEROS, "a_from": "shared"}, r"^a_from of mma.* must be 'registers', not 'shared'$"),
+        (DENSE, {**STORED, "b": ZEROS["b"][:16], "nibbles": NIBBLES}, r"^mma.* is dense and takes no metadata$"),
+        (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
+        (TENSOR.replace("m128", "m99"), ZEROS, r"^'m99n16k32.f32.f16.f16' is no shape with types of tcgen05"),
+        ("mma.sp", ZEROS, r"missing in 'mma.sp'"),
+        (7, ZEROS, r"^an instruction must be a string, not int\.$"),
+    ],
+)
+def test_what_cannot_be_packed(text: Any, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(Error, match=message):
+        sptc.pack(text, **words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (
+            F16,
+            {"d": np.zeros((32, 2), np.uint32)},
+            r"^d of mma.* must be a uint32 array of shape \(\.\.\., 32, 4\)",
+        ),
+        (F16, {"tmem": 0}, r"has no operand tmem$"),
+        (WGMMA, {"b": 0}, r"^smem of wgmma.* must be a uint8 array of shape"),
+        (WGMMA, {"b": ZEROS["b"]}, r"^b of wgmma.* must be a descriptor \(an int\), not float16 of shape"),
+        (WGMMA, {"a": 0.5}, r"^a of wgmma.* must be an array of registers or a descriptor \(an int\), not float$"),
+        (DENSE, {"e": np.zeros(32, np.uint32)}, r"is dense and takes no metadata operand e$"),
+        (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
+        (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
+        (TENSOR, {"d": 0}, r"leaves shape and types to an instruction descriptor: give d, tmem and idesc$"),
+        (TENSOR, {"d": "x"}, r"^d of tcgen05.* must be an int, not str$"),
+    ],
+)
+def test_what_cannot_be_unpacked(text: str, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(Error, match=message):
+        sptc.unpack(text, **words)
+
+
+def test_undefined_nibbles_are_named(rng: Random) -> None:
+    for text, where in ((F16, "lane 9"), (TENSOR, "lane 10"), (WGMMA, "lane 9")):
+        i = parsed(text)
+        given = drawn(i, rng)
+        given["nibbles"][1, 2, 5] = 0b1111
+        with pytest.raises(MetadataError, match=r"undefined metadata .*nibble 0b1111 breaks") as caught:
+            sptc.pack(text, **given)
+        assert (caught.value.batch, caught.value.row, caught.value.chunk) == ((1,), 2, 5)
+        assert where in str(caught.value)
+        held = sptc.pack(text, **given, metadata="silicon")
+        found = sptc.unpack(**held)
+        assert found.nibbles[1, 2, 5] == 0b1111
+        with pytest.raises(Error, match="0b1111"):
+            assert found.a is None
+
+
+def test_what_random_metadata_refuses() -> None:
+    for words, message in (
+        ((DENSE, 0), r"is dense and has no metadata$"),
+        ((F16, -1), r"^rng must be a numpy.random.Generator or a seed of 0 or more, not int$"),
+        ((F16, 0, 0), r"^tiles must be an integer of 1 to 65536, not 0$"),
+    ):
+        with pytest.raises(OperandError, match=message):
+            sptc.random_metadata(*words)
+    with pytest.raises(OperandError, match=r"^the selector of mma.* must be 0 to 1, not 5$"):
+        sptc.random_metadata(F16, 0, selector=5)
