@@ -54,6 +54,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="thread blocks of a kernel with stream-K, where known (default: multiprocessors of GPUs of --arch)",
     )
+    for name, shape in (("a", "M"), ("b", "N")):
+        parser.add_argument(
+            f"--block-scale-{name}",
+            type=Path,
+            metavar="FILE",
+            help=f"block scales of {name.upper()}, {shape} x blocks along K: ue8m0 or ue4m3, or codes (uint8)",
+        )
     add_epilogue_options(parser, "what the kernel did to the sums")
     ask = parser.add_argument_group("asking a kernel")
     ask.add_argument("--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy there, and stop")
@@ -79,6 +86,8 @@ def _execute(options: argparse.Namespace) -> int:
     for name in "aby":
         option = f"--{name}-tensor"
         known[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
+        scales = getattr(options, f"block_scale_{name}", None)
+        known |= {f"block_scale_{name}": read_factor(scales)} if scales else {}
     found = identify(**known)
     chain = None if found.exact or not found.nearest else chain_of(found.nearest)
     if options.json:

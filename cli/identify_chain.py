@@ -1,6 +1,6 @@
 """The chain of an output that differs: what each of its last instructions made of the sum so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import fsum, isfinite
 from typing import Any
@@ -12,9 +12,11 @@ from ..gemm.misses import Miss, Output
 from ..gemm.sums import Chains, slices
 from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..tensors.encode import decode_codes
 from ..verify.replay import as_number
+from ..verify.trace import Product
 from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
@@ -144,9 +146,13 @@ def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int
                 if nibbles is not None:
                     nibbles = nibbles[None, :, instruction * i.chunks : (instruction + 1) * i.chunks]
                 b = factors.b[None, instruction * i.k : (instruction + 1) * i.k]
-                operands = MatrixOperands(factors.a[None, :, stored], b, at, nibbles)
+                of_one = slice(instruction * (i.scale_size or 0), (instruction + 1) * (i.scale_size or 0))
+                scale_a, scale_b = (
+                    None if held is None else held[None, :, of_one] for held in (factors.scale_a, factors.scale_b)
+                )
+                operands = MatrixOperands(factors.a[None, :, stored], b, at, nibbles, scale_a, scale_b)
                 [trace] = golden_traces(i, output.way.arch, operands)
-                values = [product.value for step in trace.steps for product in step.products]
+                values = _scaled((product for step in trace.steps for product in step.products), i, operands)
                 c, at = int(at[0, 0, 0]), np.full((1, 1, 1), trace.d, at.dtype)
                 total = np.array([[as_number(trace.d, i.d)]], np.int32 if i.d.is_integer else np.float32)
                 yield (
@@ -156,6 +162,18 @@ def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int
                     ),
                     values,
                 )  # fmt: skip
+
+
+def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperands) -> list[float | int]:
+    """Return the values of products of one row and one column, with their block scales."""
+    if not (i.scale_size and i.scale_format):
+        return [product.value for product in products]
+    factors = [1.0] * i.scale_size
+    for scales in (operands.scale_a, operands.scale_b):
+        assert scales is not None
+        factors = [one * other for one, other in zip(factors, decode_codes(scales[0, 0], i.scale_format), strict=True)]
+    block = i.stored_k // i.scale_size
+    return [product.value * float(factors[product.element // block]) for product in products]
 
 
 def _row(link: Link, name: str) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def instructions_for(
     different: dict[object, Instruction] = {}
     for i in sorted(found, key=preferred, reverse=True):
         parameters = replace(numerics(i, arch), source="")
-        different.setdefault((parameters, i.k, i.d.name, i.satfinite), i)
+        different.setdefault((parameters, i.k, i.span, i.d.name, i.satfinite), i)
     return tuple(different.values())
 
 

@@ -16,12 +16,13 @@ from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed, SparsityError
+from .block_scales import block_scales_of
 from .candidates import Expressions, any_order, candidates, streams
-from .choice import fastest, instructions_for
+from .choice import fastest
 from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
 from .matrices import Factors, Sparse, as_array, as_factor, dense_codes, factors, sparse_codes
 from .misses import Miss, Output
-from .options import along_m, chosen, epilogue_of, oriented
+from .options import all_chosen, along_m, epilogue_of, oriented
 from .possible import possible
 from .sums import Chains, Place, blocks, check_result, sums
 from .ways import Way
@@ -110,9 +111,16 @@ class _Search:
     """Operands by instruction, the result, and how far ways are from it."""
 
     def __init__(
-        self, left: Sparse, right: NDArray, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue
+        self,
+        left: Sparse,
+        right: NDArray,
+        scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None,
+        wanted: NDArray,
+        computes: Backend,
+        arch: str,
+        epilogue: Epilogue,
     ) -> None:
-        self._left, self._right, self.wanted = left, right, wanted
+        self._left, self._right, self._scales, self.wanted = left, right, scales, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
         self._factors: dict[str, Factors] = {}
         self._sampled: dict[str, Chains] = {}
@@ -129,7 +137,7 @@ class _Search:
     def of(self, way: Way) -> Factors:
         """Return the operands of a way's instruction."""
         if way.instruction not in self._factors:
-            self._factors[way.instruction] = factors(self._left, self._right, way.parsed)
+            self._factors[way.instruction] = factors(self._left, self._right, way.parsed, self._scales)
         return self._factors[way.instruction]
 
     def instructions(self, instruction: str) -> int:
@@ -237,6 +245,8 @@ def identify(
     scale_a: Any = None,
     scale_b: Any = None,
     relu: bool = False,
+    block_scale_a: Any = None,
+    block_scale_b: Any = None,
     workers: int | None = None,
 ) -> Identification:
     """Search for the way to sum that gives every bit of a result.
@@ -265,6 +275,8 @@ def identify(
         As for :func:`sptc.gemm`.
     alpha, beta, c, bias, scale_a, scale_b, relu
         What the kernel did to the sums, as of :class:`~sptc.gemm.epilogue.Epilogue`.
+    block_scale_a, block_scale_b : array or tensor, shape (M, blocks) and (N, blocks), optional
+        Block scales of the factors, as for :func:`sptc.gemm`.
     workers : int, optional
         Thread blocks that a kernel with stream-K was launched with; by default as many as GPUs of the architecture have
         multiprocessors.
@@ -280,19 +292,14 @@ def identify(
         One sentence on what is wrong with the input.
     """
     wanted = _result_codes(as_array("y", y), result)
-    if instruction:
-        found: Sequence[Instruction] = (chosen(format, instruction, arch),)
-    elif format:
-        chosen(format, None, arch, dense=dense)  # refuses what the target lacks
-        found = instructions_for(format, same_numerics(arch), dense=dense)
-    else:
-        raise OperandError("name the format of a and b, or an instruction")
+    left, right = as_factor("a", a), as_array("b", b)
+    scales, vector = block_scales_of(block_scale_a, block_scale_b), right.ndim == 1
+    found = all_chosen(format, instruction, arch, dense, scales, left.shape[-1] if left.shape else 0)
     arch = same_numerics(arch)
     plain = Way(instruction=str(found[0]), arch=arch, result=result)
     check_result(plain)
-    left, right = as_factor("a", a), as_array("b", b)
-    vector = right.ndim == 1
     if vector:
+        scales = scales and scales.of_vector()
         right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
     sparse, codes, swapped = _operands(left, right, found[0], prune, nan)
     shape = (codes.shape[1], len(sparse.codes)) if swapped else (len(sparse.codes), codes.shape[1])
@@ -304,8 +311,9 @@ def identify(
     plain = replace(plain, swapped=swapped)
     epilogue, _ = oriented(plain, shape, epilogue, None)
     wanted = wanted.T if swapped else wanted
+    of_blocks = None if scales is None else scales.checked(found[0], shape, sparse.k, swapped=swapped)
     computes = fastest(backend, arch)
-    search = _Search(sparse, codes, np.ascontiguousarray(wanted), computes, arch, epilogue)
+    search = _Search(sparse, codes, of_blocks, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
         raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")
     return _turned(_searched(search, found, plain, None if workers is None else int(workers)))

@@ -341,7 +341,7 @@ def factors(
         The instruction has block scales, and none are given.
     """
     if i.scale_size and scales is None:
-        raise InstructionError(f"{i} has block scales; `sptc gemm` multiplies with those")
+        raise InstructionError(f"{i} has block scales, which are missing")
     if a.k != len(b):
         raise OperandError(f"A has {a.k} columns and B {len(b)} rows: they have no common K")
     count = -(-a.k // i.k)

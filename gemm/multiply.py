@@ -1,6 +1,7 @@
 """``sptc.gemm``: matrix products from Python, by a way to sum that the caller names."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from ..api.backends import backend as backend_named
 from ..errors import OperandError
 from ..tensors.compressed import Compressed
+from .block_scales import BlockScales, block_scales_of, scaled_instructions
 from .epilogue import Epilogue, result_dtype
 from .matrices import as_array, as_factor, dense_codes, factors, sparse_codes
 from .options import along_m, epilogue_of, exchanged, format_of, oriented, way_of
@@ -46,6 +48,8 @@ def gemm(
     scale_a: Any = None,
     scale_b: Any = None,
     relu: bool = False,
+    block_scale_a: Any = None,
+    block_scale_b: Any = None,
     prune: bool = False,
     nan: str = "error",
 ) -> NDArray:
@@ -76,6 +80,10 @@ def gemm(
         Instead of `instruction`, `arch` and the words of the way, as :func:`sptc.identify` found it.
     alpha, beta, bias, scale_a, scale_b, relu
         As of :class:`~sptc.gemm.epilogue.Epilogue`; arrays broadcast to (M, N), or with a vector are of shape (M,).
+    block_scale_a, block_scale_b : array or tensor, shape (..., M, blocks) and (..., N, blocks), optional
+        Block scales along K, as codes: ``float8_e8m0fnu`` or ``float8_e4m3fn`` of ``ml_dtypes``, or uint8. `a` and `b`
+        are the elements without them. How many there are says which instruction is chosen: a sparse one has a scale
+        for 64 or 32 elements along K, a dense one for 32 or 16. With a vector `b` of shape (blocks,).
     prune : bool
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str
@@ -100,22 +108,23 @@ def gemm(
     }  # fmt: skip
     if not (way or format or instruction) and not (format := format_of(left, right)):  # noqa: A001
         raise OperandError("the types of a and b leave their format open: name a format or an instruction")
+    scales, vector = block_scales_of(block_scale_a, block_scale_b), len(right.shape) == 1
+    if isinstance(right, np.ndarray) and vector:
+        right, scales = right[:, None], scales and scales.of_vector()
+    shape = _broadcast(left, right)
+    if scales and format and not (way or instruction):
+        instruction = str(scaled_instructions(scales, left.shape[-1], format, arch, accumulate=accumulate)[0])
     way = way_of(way, words, fmt=format, instruction=instruction, arch=arch, accumulate=accumulate, result=result)
     dtype = result_dtype(way.result)
     check_result(way)
-    vector = len(right.shape) == 1
-    if isinstance(right, np.ndarray) and vector:
-        right = right[:, None]
-    shape = _broadcast(left, right)
     start = None if c is None or beta is not None else as_array("c", c)
     epilogue = epilogue_of(
         alpha=alpha, beta=beta, c=None if beta is None else c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu
     )
     if vector:
         epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
-    computes, found = backend_named(backend), []
-    for one, other in _each(left, right, shape):
-        found.append(_one(one, other, way, computes, epilogue, start, prune, nan))
+    computes, each = backend_named(backend), _each(left, right, scales, shape)
+    found = [_one(operands, way, computes, epilogue, start, prune, nan) for operands in each]
     whole = np.stack(found).reshape(*shape, *found[0].shape).view(dtype)
     return whole[..., 0] if vector else whole
 
@@ -132,8 +141,17 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
         raise OperandError(f"the batches of a {shapes[0]} and b {shapes[1]} do not broadcast") from None
 
 
-def _each(left: Any, right: Any, shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
-    """Yield the factors of every product of a batch."""
+def _each(
+    left: Any, right: Any, scales: BlockScales | None, shape: tuple[int, ...]
+) -> Iterator[tuple[Any, Any, BlockScales | None]]:
+    """Yield the factors of every product of a batch, and their block scales."""
+    for name, array in (("a", scales.a), ("b", scales.b)) if scales else ():
+        batch = array.shape[:-2]
+        fits = len(batch) <= len(shape) and all(
+            one in (1, whole) for one, whole in zip(batch[::-1], shape[::-1], strict=False)
+        )
+        if array.ndim < 2 or not fits:
+            raise OperandError(f"block_scale_{name} of shape {array.shape} does not fit a batch of shape {shape}")
 
     def of(array: Any, index: tuple[int, ...]) -> Any:
         if isinstance(array, Compressed):
@@ -141,17 +159,25 @@ def _each(left: Any, right: Any, shape: tuple[int, ...]) -> Iterator[tuple[Any, 
         return np.broadcast_to(array, (*shape, *array.shape[-2:]))[index]
 
     for index in np.ndindex(shape):
-        yield of(left, index), of(right, index)
+        of_both = scales and replace(scales, a=of(scales.a, index), b=of(scales.b, index))
+        yield of(left, index), of(right, index), of_both
 
 
 def _one(
-    left: Any, right: Any, way: Way, computes: Any, epilogue: Epilogue, start: NDArray | None, prune: bool, nan: str
+    operands: tuple[Any, Any, BlockScales | None],
+    way: Way,
+    computes: Any,
+    epilogue: Epilogue,
+    start: NDArray | None,
+    prune: bool,
+    nan: str,
 ) -> NDArray:
     """Return the codes of one product."""
-    i = way.parsed
+    i, (left, right, scales) = way.parsed, operands
     left, right, names = exchanged(way, left, right)
-    sparse = sparse_codes(names[0], left, i, prune=prune, nan=nan)
-    of_both = factors(sparse, dense_codes(names[1], right, i.b, nan), i)
-    shape = of_both.shape[::-1] if way.swapped else of_both.shape
+    sparse, dense = sparse_codes(names[0], left, i, prune=prune, nan=nan), dense_codes(names[1], right, i.b, nan)
+    shape = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
+    of_blocks = None if scales is None else scales.checked(i, shape, sparse.k, swapped=way.swapped)
+    of_both = factors(sparse, dense, i, of_blocks)
     codes = product(way, of_both, computes, *oriented(way, shape, epilogue, start))
     return np.ascontiguousarray(codes.T) if way.swapped else codes

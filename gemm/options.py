@@ -13,13 +13,14 @@ from ..infra.reading import read_json
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
+from .block_scales import BlockScales, scaled_instructions
 from .choice import instructions_for
 from .containers import accumulator_codes
 from .epilogue import Epilogue, check_shape
 from .matrices import as_array, own_format
 from .ways import Way, instruction_named
 
-__all__ = ["along_m", "chosen", "epilogue_of", "exchanged", "format_of", "oriented", "read_way", "way_of"]
+__all__ = ["all_chosen", "along_m", "chosen", "epilogue_of", "exchanged", "format_of", "oriented", "read_way", "way_of"]
 
 _WORDS = {field.name: field.default for field in fields(Way)}
 
@@ -63,6 +64,37 @@ def chosen(
     if i.c is not i.d:
         raise OperandError(f"{i} makes {i.d.name} of an accumulator of {i.c.name}: it is no chain")
     return i
+
+
+def all_chosen(
+    fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
+) -> tuple[Instruction, ...]:
+    """Return the one instruction that a caller names, or all of a format that give different bits.
+
+    Parameters
+    ----------
+    fmt, instruction, arch, dense
+        As for :func:`chosen`.
+    scales : BlockScales or None
+        Block scales of both factors.
+    k : int
+        K.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        As of :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`; or nothing says which.
+    """
+    if instruction:
+        return (chosen(fmt, instruction, arch),)
+    if not fmt:
+        raise OperandError("name the format of a and b, or an instruction")
+    if scales:
+        found = scaled_instructions(scales, k, fmt, arch, dense=dense)
+    else:
+        found = instructions_for(fmt, same_numerics(arch), dense=dense)
+    require_target(found[0], arch)
+    return found
 
 
 def way_of(

@@ -13,6 +13,7 @@ import sptc
 from sptc.cli import main
 from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
+from sptc.tensors.files import write_tensors
 
 Random = np.random.Generator
 
@@ -131,6 +132,39 @@ def test_the_chain_of_stream_k_and_of_integers(tmp_path: Path, capsys: pytest.Ca
         np.save(files[name], (4 * array).astype(np.int32 if name == "y" else np.int8))
     assert main(["identify", *words[:6], "--format", "s8", "--result", "s32"]) == 1
     assert "exact sum of all products " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scale", ["float8_e8m0fnu", "float8_e4m3fn"])
+def test_block_scales(scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: Random) -> None:
+    """The way is found; without one, the chain has the scales in its products."""
+    k, span = 512, 32
+    low, high = (110, 145) if scale == "float8_e8m0fnu" else (1, 0x7F)
+    a = rng.integers(0, 16, (9, k)).astype(np.uint8)
+    a.reshape(9, -1, 4, 2)[:, :, rng.permutation(4)[:2]] = 0
+    b = rng.integers(0, 16, (k, 5)).astype(np.uint8)
+    codes = [rng.integers(low, high, (lines, k // span)).astype(np.uint8) for lines in (9, 5)]
+    scales = [of_one.view(getattr(ml_dtypes, scale)) for of_one in codes]
+    words = {"block_scale_a": scales[0], "block_scale_b": scales[1], "arch": "sm_120"}
+    y = sptc.gemm(a, b, format="e2m1", split_k=2, **words)
+    write_tensors(tmp_path / "s.safetensors", {"a": scales[0]}, {})
+    write_tensors(tmp_path / "t.safetensors", {"b": scales[1]}, {})
+    files = {name: tmp_path / f"{name}.npy" for name in "aby"}
+    for name, array in zip("aby", (a, b, y), strict=True):
+        np.save(files[name], array)
+    given = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    given += ["--format", "e2m1", "--result", "f32", "--arch", "sm_120", "--json", "--block-scale-a"]
+    given += [str(tmp_path / "s.safetensors"), "--block-scale-b", str(tmp_path / "t.safetensors")]
+    assert main(["identify", *given]) == 0
+    assert json.loads(capsys.readouterr().out)["way"]["split_k"] == 2
+    y.view(np.uint32)[2, 3] ^= 1 << 30
+    np.save(files["y"], y)
+    assert main(["identify", *given]) == 1
+    found = json.loads(capsys.readouterr().out)["chain"]
+    left, right = (array.view(ml_dtypes.float4_e2m1fn).astype(float) for array in (a[2], b[:, 3].copy()))
+    factor = (scales[0][2].astype(float) * scales[1][3].astype(float)).repeat(span)
+    assert found["exact"] == fsum(left * right * factor)
+    assert main(["identify", *given[:-2]]) == 2
+    assert capsys.readouterr().err.endswith("block_scale_b is missing: both factors have block scales, or none\n")
 
 
 def test_files_of_pytorch(product: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -294,7 +294,7 @@ NAN = np.where(np.arange(32).reshape(4, 8) == 10, np.float16(np.nan), HALVES)
         ((HALVES, sparsify(HALVES, "2:4")), {}, r"^b is the dense factor and cannot be compressed$"),
         ((HALVES, B), {"way": Way(instruction=WGMMA), "format": "e4m3"}, r"^wgmma.* multiplies f16 with f16, not e4"),
         ((HALVES, B), {"way": Way(instruction=WGMMA), "rounding": "RZ"}, r"^a way says how it is summed: give no"),
-        ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* has block scales; `sptc gemm` multiplies"),
+        ((HALVES, B), {"instruction": SCALED, "arch": "sm_120"}, r"^mma.* has block scales, which are missing$"),
         ((sparsify(HALVES, "1:2"), B), {}, r"^wgmma.* takes 2:4, not a matrix compressed to 1:2$"),
     ],
 )  # fmt: skip

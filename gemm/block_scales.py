@@ -1,0 +1,146 @@
+"""Block scales of Python to operands: whose instructions take them, and their codes.
+
+Block scales are codes: of the type of ``ml_dtypes`` that is their format, or bytes, whose format is that of the
+instruction. Elements are given beside them, as stored: a value is the product of both.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InstructionError, OperandError
+from ..isa.architectures import same_numerics
+from ..isa.instructions import Instruction
+from .choice import instructions_for
+from .matrices import as_array
+
+__all__ = ["BlockScales", "block_scales_of", "scaled_instructions"]
+
+#: Format of scales of each type of ``ml_dtypes``.
+_FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
+
+
+@dataclass(frozen=True, eq=False)
+class BlockScales:
+    """Block scales of both factors.
+
+    Attributes
+    ----------
+    a, b : ndarray of uint8, shape (..., M, blocks) and (..., N, blocks)
+        Codes; a block is so many elements along K as share a scale.
+    format : str or None
+        Their format, where their types say it.
+    """
+
+    a: NDArray[np.uint8]
+    b: NDArray[np.uint8]
+    format: str | None
+
+    def of_vector(self) -> "BlockScales":
+        """Return those of a vector B, which have no axis of columns, as of a matrix with one."""
+        return replace(self, b=self.b[..., None, :])
+
+    def checked(
+        self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return the scales of one product as an instruction takes them: of its left factor, and of its right one.
+
+        Parameters
+        ----------
+        i : Instruction
+            The instruction.
+        shape : (int, int)
+            M and N.
+        k : int
+            K.
+        swapped : bool
+            The factors are exchanged.
+
+        Raises
+        ------
+        OperandError
+            It has none, or those of another format or of blocks of another length.
+        """
+        if i.span is None or i.scale_format is None:
+            raise OperandError(f"{i} has no block scales")
+        if self.format not in (None, i.scale_format.name):
+            raise OperandError(f"{i} has block scales of {i.scale_format.name}, not {self.format}")
+        blocks = -(-k // i.span)
+        for name, scales, lines in (("a", self.a, shape[0]), ("b", self.b, shape[1])):
+            if scales.shape != (lines, blocks):
+                raise OperandError(
+                    f"block_scale_{name} must be of shape ({lines}, {blocks}), one scale for {i.span} elements along "
+                    f"K, not {scales.shape}"
+                )
+        return (self.b, self.a) if swapped else (self.a, self.b)
+
+
+def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
+    """Return the block scales that a caller gives, None if there are none.
+
+    Raises
+    ------
+    OperandError
+        One factor has none, they are no matrices of codes, or of two formats.
+    """
+    if block_scale_a is None and block_scale_b is None:
+        return None
+    if block_scale_a is None or block_scale_b is None:
+        missing = "a" if block_scale_a is None else "b"
+        raise OperandError(f"block_scale_{missing} is missing: both factors have block scales, or none")
+    codes, formats = [], set()
+    for name, value in (("block_scale_a", block_scale_a), ("block_scale_b", block_scale_b)):
+        array = as_array(name, value)
+        raw = array.dtype == np.uint8 or (array.dtype.kind == "V" and array.dtype.itemsize == 1)
+        if not (raw or array.dtype.name in _FORMAT_OF) or array.ndim < 1 or not array.size:
+            types = ", ".join(_FORMAT_OF)
+            raise OperandError(f"{name} must hold codes: {types} or uint8, not {array.dtype} of shape {array.shape}")
+        formats |= {_FORMAT_OF[array.dtype.name]} if array.dtype.name in _FORMAT_OF else set()
+        codes.append(np.ascontiguousarray(array).view(np.uint8))
+    if len(formats) > 1:
+        raise OperandError(
+            f"block_scale_a and block_scale_b must be of one format, not {' and '.join(sorted(formats))}"
+        )
+    return BlockScales(codes[0], codes[1], next(iter(formats), None))
+
+
+def scaled_instructions(
+    scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
+) -> tuple[Instruction, ...]:
+    """Return the instructions with such block scales, the one that a library would use first.
+
+    Parameters
+    ----------
+    scales : BlockScales
+        The scales, whose number says how long blocks are.
+    k : int
+        K.
+    fmt, arch, dense, accumulate
+        As for :func:`sptc.gemm.choice.instructions_for`.
+
+    Returns
+    -------
+    tuple of Instruction
+        All of the structure of the sparsity of the first.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        There is none, no such format or architecture, or two formats of scales are possible.
+    """
+    if scales.format is None and fmt == "e2m1":
+        raise OperandError(
+            "block scales of e2m1 may be ue8m0 or ue4m3: give them in their type, or name an instruction"
+        )
+    arch = same_numerics(arch)
+    every = instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scales.format or "ue8m0")
+    found = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
+    if not found:
+        spans = " or ".join(str(span) for span in sorted({i.span or 0 for i in every}))
+        raise InstructionError(
+            f"no instruction for {fmt} on {arch} has {scales.a.shape[-1]} block scales along a K of {k}: one is for "
+            f"{spans} elements"
+        )
+    return tuple(i for i in found if i.granularity == found[0].granularity)

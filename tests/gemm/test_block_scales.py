@@ -1,0 +1,159 @@
+"""Block scales in ``sptc.gemm`` and ``sptc.identify``: chains of ``sptc.mma`` by hand, and what is refused."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from sptc.errors import Error
+from sptc.gemm.choice import instructions_for
+from sptc.isa.formats import FORMATS
+from sptc.tensors.sparsify import sparsify
+
+Random = np.random.Generator
+TYPES = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
+#: Format, that of scales, dense, and elements along K for which there is one.
+KINDS = [
+    ("e4m3", "ue8m0", False, 64),
+    ("e5m2", "ue8m0", True, 32),
+    ("e3m2", "ue8m0", False, 64),
+    ("e2m1", "ue8m0", False, 64),
+    ("e2m1", "ue8m0", False, 32),
+    ("e2m1", "ue4m3", False, 32),
+    ("e2m1", "ue4m3", True, 16),
+]
+
+
+class Drawn:
+    """Random factors with block scales, K of some instructions and a half."""
+
+    def __init__(self, rng: Random, fmt: str, scale: str, dense: bool, span: int, shape: tuple[int, int]) -> None:
+        every = instructions_for(fmt, "sm_120", dense=dense, scales=scale)
+        self.i = next(i for i in every if i.span == span)
+        self.k, (m, n) = 3 * self.i.k + self.i.k // 2, shape
+        bits = FORMATS[fmt].bits
+        finite = (1 << bits) - 1 if fmt == "e2m1" else (1 << bits) - 1 & ~(0b100 if bits == 8 else 0)
+
+        def codes(*size: int) -> np.ndarray:
+            return (rng.integers(0, 1 << bits, size) & finite).astype(np.uint8)
+
+        self.a, self.b = codes(m, self.k), codes(self.k, n)
+        if self.i.granularity:
+            chunk = self.i.granularity.logical
+            halves = self.a.reshape(m, -1, chunk // 2)
+            halves[:, 1::2] = 0
+            self.a = np.ascontiguousarray(halves.reshape(m, self.k))
+        low, high = (120, 134) if scale == "ue8m0" else (1, 0x7E)
+        blocks = -(-self.k // span)
+        self.scale_a = rng.integers(low, high, (m, blocks)).astype(np.uint8)
+        self.scale_b = rng.integers(low, high, (n, blocks)).astype(np.uint8)
+
+    def words(self, scale: str) -> dict[str, Any]:
+        return {
+            "block_scale_a": self.scale_a.view(TYPES[scale]),
+            "block_scale_b": self.scale_b.view(TYPES[scale]),
+            "arch": "sm_120",
+        }
+
+
+def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
+    """Return the sums of some instructions along K, of ``sptc.mma`` tile by tile."""
+    i, (m, n) = drawn.i, (len(drawn.a), drawn.b.shape[1])
+    found = np.zeros((-(-m // i.m) * i.m, -(-n // i.n) * i.n), np.float32)
+
+    def tile(array: np.ndarray, rows: int, columns: int, height: int, width: int) -> np.ndarray:
+        part = array[rows : rows + height, columns : columns + width]
+        return np.pad(part, ((0, height - part.shape[0]), (0, width - part.shape[1])))
+
+    for row in range(0, m, i.m):
+        for column in range(0, n, i.n):
+            c = np.zeros((i.m, i.n), np.float32)
+            for number in range(first, last):
+                a = tile(drawn.a, row, number * i.k, i.m, i.k)
+                size = i.scale_size or 0
+                held = sptc.pack(
+                    str(i),
+                    a=a,
+                    b=tile(drawn.b, number * i.k, column, i.k, i.n),
+                    c=c,
+                    scale_a=tile(drawn.scale_a, row, number * size, i.m, size),
+                    scale_b=tile(drawn.scale_b, column, number * size, i.n, size),
+                )
+                c = sptc.unpack(str(i), d=sptc.mma(**held, arch="sm_120")).d
+            found[row : row + i.m, column : column + i.n] = c.view(np.float32)
+    return found[:m, :n]
+
+
+@pytest.mark.parametrize(("fmt", "scale", "dense", "span"), KINDS)
+def test_a_chain_of_instructions(rng: Random, fmt: str, scale: str, dense: bool, span: int) -> None:
+    drawn = Drawn(rng, fmt, scale, dense, span, (19, 11))
+    words = drawn.words(scale) | ({"instruction": str(drawn.i)} if dense else {})
+    whole = chain(drawn, 0, 4)
+    found = sptc.gemm(drawn.a, drawn.b, format=fmt, **words)
+    np.testing.assert_array_equal(found.view(np.uint32), whole.view(np.uint32))
+    assert np.isfinite(whole).all()
+    halves = chain(drawn, 0, 2) + chain(drawn, 2, 4)
+    np.testing.assert_array_equal(sptc.gemm(drawn.a, drawn.b, format=fmt, split_k=2, **words), halves)
+    turned = words | {"block_scale_a": words["block_scale_b"], "block_scale_b": words["block_scale_a"]}
+    found = sptc.gemm(drawn.b.T, drawn.a.T, format=fmt, swapped=True, **turned)
+    np.testing.assert_array_equal(found, whole.T)
+
+
+def test_codes_vectors_and_batches(rng: Random) -> None:
+    drawn = Drawn(rng, "e4m3", "ue8m0", False, 64, (6, 3))
+    words = drawn.words("ue8m0")
+    expected = sptc.gemm(drawn.a, drawn.b, format="e4m3", **words)
+    codes = {"block_scale_a": drawn.scale_a, "block_scale_b": drawn.scale_b, "arch": "sm_120"}
+    np.testing.assert_array_equal(sptc.gemm(drawn.a, drawn.b, format="e4m3", **codes), expected)
+    packed = sparsify(drawn.a, "2:4")
+    np.testing.assert_array_equal(sptc.gemm(packed, drawn.b, format="e4m3", **words), expected)
+    vector = codes | {"block_scale_b": drawn.scale_b[1]}
+    np.testing.assert_array_equal(sptc.gemm(drawn.a, drawn.b[:, 1], format="e4m3", **vector), expected[:, 1])
+    batch = codes | {"block_scale_a": np.stack([drawn.scale_a, drawn.scale_a + 1])}
+    found = sptc.gemm(np.stack([drawn.a] * 2), drawn.b, format="e4m3", **batch)
+    np.testing.assert_array_equal(found, np.stack([expected, 2 * expected]))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_way_is_found(rng: Random, swapped: bool) -> None:
+    fmt, scale, dense, span = KINDS[int(rng.integers(4, 6))]
+    drawn = Drawn(rng, fmt, scale, dense, span, (20, 24))
+    words = drawn.words(scale)
+    a, b = drawn.a, drawn.b
+    if swapped:
+        a, b = b.T, a.T
+        words |= {"block_scale_a": words["block_scale_b"], "block_scale_b": words["block_scale_a"]}
+    y = sptc.gemm(a, b, format=fmt, split_k=(1, 3), swapped=swapped, **words)
+    found = sptc.identify(a, b, y, format=fmt, result="f32", **words)
+    assert found.exact
+    assert found.way
+    assert (found.way.split_k, found.way.swapped, found.way.instruction) == ((1, 3), swapped, str(drawn.i))
+    np.testing.assert_array_equal(sptc.gemm(a, b, way=found.way, **{n: w for n, w in words.items() if n != "arch"}), y)
+
+
+def test_what_is_refused(rng: Random) -> None:
+    drawn = Drawn(rng, "e2m1", "ue4m3", False, 32, (4, 3))
+    words = drawn.words("ue4m3")
+    other = drawn.words("ue8m0")
+    codes = {"block_scale_a": drawn.scale_a, "block_scale_b": drawn.scale_b}
+    for change, message in (
+        ({"block_scale_b": None}, r"^block_scale_b is missing: both factors have block scales, or none$"),
+        ({"block_scale_a": other["block_scale_a"]}, r"^block_scale_a and .* must be of one format, not ue4m3 and ue8"),
+        ({"block_scale_a": np.ones((4, 14))}, r"^block_scale_a must hold codes: float8_e8m0fnu, .* not float64 of sh"),
+        ({"block_scale_b": words["block_scale_b"][:2]}, r"^block_scale_b must be of shape \(3, 14\), .*, not \(2, 14"),
+        ({"block_scale_a": words["block_scale_a"][0]}, r"^block_scale_a of shape \(14,\) does not fit a batch of "),
+        ({"block_scale_a": words["block_scale_a"][:, :9]}, r"^no instruction for e2m1 on sm_120 has 9 block scales "),
+        (codes, r"^block scales of e2m1 may be ue8m0 or ue4m3: give them in their type, or name an instruction$"),
+        ({"arch": "sm_90"}, r"^sm_90 has no sparse instruction for e2m1 with block scales of ue4m3$"),
+        ({"instruction": str(drawn.i), **other}, r"^mma.* has block scales of ue4m3, not ue8m0$"),
+        ({"instruction": "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32",
+          "prune": True}, r"^mma.* has no block scales$"),
+    ):  # fmt: skip
+        with pytest.raises(Error, match=message):
+            sptc.gemm(drawn.a, drawn.b, format="e2m1", **{**words, **change})
+    a = np.zeros((), np.uint8)
+    with pytest.raises(Error, match=r"^a must be a matrix, or a batch"):
+        sptc.gemm(a, drawn.b, format="e2m1", **words)
+    with pytest.raises(Error, match=r"^no instruction for e2m1 on sm_120 has 14 block scales along a K of 0"):
+        sptc.identify(a, drawn.b, np.zeros((4, 3), np.float32), format="e2m1", result="f32", **words)
