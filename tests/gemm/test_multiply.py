@@ -208,6 +208,20 @@ def test_a_file_of_sptc_compress(rng: Random, tmp_path: Path) -> None:
     np.testing.assert_array_equal(sptc.gemm(compressed, b), sptc.gemm(weights, b, prune=True))
 
 
+def test_a_pruned_layer_of_pytorch() -> None:
+    """`torch.nn.Linear` on an H200, its weight 2:4 by `to_sparse_semi_structured` (cuSPARSELt), of one vector."""
+    rng = np.random.default_rng(20261125)
+    w = rng.standard_normal((256, 1024), np.float32)
+    kept = np.argsort(rng.random((256, 256, 4)), axis=2) < 2
+    x = rng.standard_normal(1024, np.float32).astype(np.float16)
+    w = (w * kept.reshape(w.shape)).astype(np.float16)
+    with np.load(Path(__file__).parents[2] / "recordings" / "libraries" / "layer.npz") as recorded:
+        y = recorded["y"]
+    found = sptc.gemm(w, x, result="f16")
+    assert found.dtype == y.dtype
+    np.testing.assert_array_equal(found.view(np.uint16), y.view(np.uint16))
+
+
 def test_tensors(rng: Random) -> None:
     torch = pytest.importorskip("torch")
     weights, x = sparse(rng, 8, 64, np.float32), rng.standard_normal((64, 3)).astype(np.float32)
