@@ -145,6 +145,13 @@ def _content(path: Path, changed: int, size: int) -> bytes:
 
 
 def rooms_of_modules(names: Iterable[str]) -> frozenset[str]:
-    """Return the rooms of modules of the package, as of those that a process has imported; the root is none."""
-    files = {module_name(path) for room in MAY_IMPORT if room for path in files_of(room)}
+    """Return the rooms of modules of the package, as of those that a process has imported.
+
+    The root is none, nor is a package that only says what its rooms have in common.
+    """
+    files = {module_name(path) for room in MAY_IMPORT if room for path in files_of(room) if _has_code(path)}
     return frozenset(charged(f"{name}.x") for name in names if name in files)
+
+
+def _has_code(path: Path) -> bool:
+    return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text(encoding="utf-8")).body)
