@@ -1,7 +1,8 @@
 """Which way to sum explains what libraries' kernels computed on a GPU, and how long ``sptc identify`` takes to find it.
 
 ``--record FOLDER`` runs cuSPARSELt and cuBLAS through PyTorch, and a kernel of Triton, on the GPU of this machine and
-writes what they give. Else the products in ``--folder`` are identified, wherever: operands are drawn again.
+writes what they give. Else the products in ``--folder`` are identified, wherever: operands are drawn again. What is
+found is written beside them with ``--ways``.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ RECORDED = Path(__file__).parents[1] / "recordings" / "libraries"
 PRODUCTS, RESULTS = "products.json", "products.npz"
 #: PyTorch's names of the formats.
 NAMES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32"}
+LONGEST_NAME = 200
 CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -116,6 +118,11 @@ def _triton(torch: Any, a: Any, b: Any) -> Callable[[], Any]:
     return lambda: product(torch, a, b)
 
 
+def _short(kernel: str) -> str:
+    """Return the name of a kernel, without template arguments that only list types."""
+    return kernel.split("<")[0] if len(kernel) > LONGEST_NAME else kernel
+
+
 def record(folder: Path) -> None:
     """Run every product that the libraries accept and write what they give."""
     import torch
@@ -142,7 +149,8 @@ def record(folder: Path) -> None:
             said["products"][product.name] = {"refused": str(error).splitlines()[0][:200]}
             print(product.name, str(error).splitlines()[0][:300], flush=True)
             continue
-        kernels = [event.key for event in profile.key_averages() if not event.key.startswith(("cu", "Mem", "Act"))]
+        seen = (event.key for event in profile.key_averages())
+        kernels = [_short(name) for name in seen if not name.startswith(("cuda", "cuLaunch", "Mem", "Act"))]
         codes = y.contiguous().view({2: torch.int16, 4: torch.int32}[y.element_size()]).cpu().numpy()
         codes = codes.view(CODES[codes.itemsize])
         arrays[product.name] = codes
@@ -154,8 +162,8 @@ def record(folder: Path) -> None:
     (folder / PRODUCTS).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
 
-def rows(folder: Path, chosen: list[Product]) -> Iterator[Row]:
-    """Yield how long each product takes to identify; one that is not identified ends the script."""
+def rows(folder: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
+    """Yield how long each product takes to identify, and say its way; one that is not identified ends the script."""
     import sptc
 
     with np.load(folder / RESULTS) as results:
@@ -169,6 +177,7 @@ def rows(folder: Path, chosen: list[Product]) -> Iterator[Row]:
             seconds = time.perf_counter() - start
             if not found.exact:
                 sys.exit(f"{product.name}: {found}")
+            said[product.name]["way"] = str(found.way)
             yield Row(f"{product.name}, {found.compared} outputs: {found.way}", "s", seconds, "under 60")
 
 
@@ -177,13 +186,19 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write what they give")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="what was recorded (default %(default)s)")
+    parser.add_argument("--ways", action="store_true", help="write the ways that are found to that folder")
     chosen = parser.parse_args()
     if chosen.record:
         record(chosen.record)
         return 0
-    said = json.loads((chosen.folder / PRODUCTS).read_text(encoding="utf-8"))["products"]
+    path = chosen.folder / PRODUCTS
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    said = recorded["products"]
     computed = [product for product in products() if "refused" not in said[product.name]]
-    show([*rows(chosen.folder, computed[:: len(computed) // 2] if chosen.small else computed)], chosen.json)
+    some = computed[:: len(computed) // 2] if chosen.small else computed
+    show([*rows(chosen.folder, some, said)], chosen.json)
+    if chosen.ways:
+        path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

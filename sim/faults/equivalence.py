@@ -51,8 +51,8 @@ _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\nc
 _PORT = re.compile(
     r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
-#: How far the cone goes, in wires and cells behind the fault's switch, three of which the faulty cell ends at the
-#: latest; and how far the rest before it. None is all there is.
+#: How far the cone goes behind the fault's switch, wires and cells counted alike (six end with the faulty cell at the
+#: earliest), and how far the rest before it. None is all there is.
 _LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
 #: Of the time for a search, what one gets that may fail for want of the rest.
 _SHARE_OF_A_PART = 0.25
