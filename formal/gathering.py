@@ -176,7 +176,7 @@ class Held:
         return Mux(words.scale_size == ScaleSizeCode.X4, word, Cat(first, first, second, second))
 
     def accumulator(self, row: int, column: int) -> Value:
-        """Accumulator of an output: f16 are packed in pairs."""
+        """Accumulator of an output: f16 are packed in pairs, and nobody reads what stands above one."""
         lane = self.words.c[4 * (row % 8) + column // 2]
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
@@ -297,7 +297,8 @@ def _output(
     config = held.config
     row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
     output, number = within[0] * config.columns + within[1], row * COLUMNS + column
-    first = (tile.c[output] == held.accumulator(row, column)) & ~tile.overflow[output]
+    gathered = tile.c[output] ^ held.accumulator(row, column)
+    first = Mux(held.half, gathered[:16] == 0, gathered == 0) & ~tile.overflow[output]
     second = (tile.c[output] == returned.words[number]) & (tile.overflow[output] == returned.overflows[number])
     return Mux(issued.step[0], second, first)
 

@@ -314,9 +314,10 @@ class Warp(wiring.Component):
         return Mux(held.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
     def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
-        """Return C of one output: f32 and s32 fill a register, f16 half of one."""
+        """Return C of one output: f32 and s32 fill a register, f16 half of one; above it stands what no unit reads."""
         lane = held.c[4 * (row % 8) + column // 2]
-        return Mux(half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
+        register = lane[2 * (row // 8) + column % 2]
+        return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
         """Store results by block and present the registers once the last one is in."""

@@ -35,7 +35,7 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Share of blocks whose accumulator takes the rounded products away, so that only their last bits are left.
+#: Share of blocks whose accumulator takes the rounded products away, but for a bit: what is left is short.
 _RESIDUES = 0.2
 #: Share of blocks with one extraordinary element among ordinary ones: where there are many they hide each other.
 _LONE = 0.25
@@ -186,7 +186,9 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
     if rng.random() < _RESIDUES:
         c = multiply(instruction, arch, replace(operands, c=np.zeros_like(c)))
         c ^= c.dtype.type(1 << instruction.c.bits - 1)
-        c += rng.integers(-1, 2, c.shape).astype(c.dtype)
+        # Half of what is left is of the last bits, the rest of any length, so that its first bit is anywhere.
+        place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
+        c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     results = multiply(instruction, arch, replace(operands, c=c))[0].astype(np.uint64)
     noise = rng.integers(0, 1 << 32, c.shape[1:]) >> instruction.c.bits << instruction.c.bits
     return _Outputs(c[0].astype(np.int64) | noise, overflow, results)
