@@ -82,6 +82,12 @@ def _native() -> Backend:
     return NativeBackend()
 
 
+def _warpgroup() -> Backend:
+    from .warpgroup_hardware import WarpgroupBackend
+
+    return WarpgroupBackend()
+
+
 def _cuda() -> Backend:
     from .cuda import CudaBackend
 
@@ -94,6 +100,7 @@ _MAKERS: dict[str, Callable[[], Backend]] = {
     "rtl": _rtl,
     "pysim": _pysim,
     "native": _native,
+    "warpgroup": _warpgroup,
     "cuda": _cuda,
 }
 #: Names of the back ends, and of those that are models and so have every architecture.

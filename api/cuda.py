@@ -1,26 +1,14 @@
-"""Back end ``cuda``: the instruction itself, on the GPU of this machine, given registers and shared memory.
+"""Back end ``cuda``: the instruction itself, on the GPU of this machine, given registers and shared memory."""
 
-What came from registers goes to the GPU as it was. Matrices that never were in registers are cut into tiles of the
-instruction, and spread over registers and an image by the index maps.
-"""
-
-from dataclasses import replace
-
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError
-from ..golden.registers import CONTAINERS, pack, pack_nibbles, unpack
 from ..gpu import device
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
-from ..isa.memory import decode_descriptor, encode_descriptor, operand_map
-from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..isa.operands import MatrixOperands
+from .tiles import multiply_held
 
 __all__ = ["CudaBackend"]
-
-_CORE_MATRIX_BYTES = 128
-_CORE_MATRIX_ROWS = 8
 
 
 class CudaBackend:
@@ -33,66 +21,4 @@ class CudaBackend:
         """Compute D by as many instructions as the matrices take."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
-        if operands.held is not None:
-            return unpack(device.execute(instruction, arch, operands.held), accumulator_fragment(instruction))
-        if operands.scale_a is not None or operands.scale_b is not None or operands.nibbles is None:
-            raise BackendError(f"products on back end 'cuda' take no block scales, as {instruction} has")
-        d = operands.c
-        for step in operands.steps(instruction):
-            d = np.concatenate(
-                [_in_tiles(instruction, arch, replace(step, c=d).take(slice(i, i + 1))) for i in range(len(d))]
-            )
-        return d
-
-
-def _in_tiles(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Multiply matrices of one batch, filled with zeros to whole tiles."""
-    assert operands.nibbles is not None
-    (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
-    down, across = -(-rows // m), -(-columns // n)
-    tiles, accumulators = (down, across), accumulator_fragment(instruction)
-
-    def of_rows(part: NDArray) -> NDArray:
-        filled = np.zeros((down * m, part.shape[-1]), part.dtype)
-        filled[:rows] = part[0]
-        return filled.reshape(down, m, -1)
-
-    def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat what all tiles of a row or a column share."""
-        whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
-        return whole.reshape(-1, *part.shape[1:])
-
-    b = np.zeros((operands.b.shape[1], across * n), operands.b.dtype)
-    b[:, :columns] = operands.b[0]
-    b = b.reshape(-1, across, n).swapaxes(0, 1)
-    c = np.zeros((down * m, across * n), operands.c.dtype)
-    c[:rows, :columns] = operands.c[0]
-    c = c.reshape(down, m, across, n).swapaxes(1, 2).reshape(-1, m, n)
-    e = pack_nibbles(of_rows(operands.nibbles), instruction, 0, np.zeros((down, instruction.threads), np.uint32))
-    arrays = {
-        "a": each_tile(pack(of_rows(operands.a), a_fragment(instruction)), 1),
-        "c": pack(c, accumulators),
-        "e": each_tile(e, 1),
-    }
-    descriptors = (0, 0)
-    if instruction.family == "mma":
-        arrays["b"] = each_tile(pack(b, b_fragment(instruction)), 0)
-    else:
-        image, descriptors = _image_of_b(instruction, b)
-        arrays["b"] = each_tile(image, 0)
-    d = device.execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
-    codes = unpack(d, accumulators).reshape(*tiles, m, n).swapaxes(1, 2)
-    return codes.reshape(1, down * m, across * n)[:, :rows, :columns]
-
-
-def _image_of_b(instruction: Instruction, b: NDArray) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return images of shared memory that hold B, shape (tiles, k, n), K-major and packed, and the descriptors."""
-    leading = _CORE_MATRIX_BYTES * -(-instruction.n // _CORE_MATRIX_ROWS)
-    descriptor = encode_descriptor(0, leading, _CORE_MATRIX_BYTES)
-    where = operand_map(instruction, "b", decode_descriptor(descriptor))
-    size = instruction.container_bits // 8
-    places = where.addresses[..., None] + np.arange(size)
-    image = np.zeros((len(b), int(places.max()) + 1), np.uint8)
-    columns = np.ascontiguousarray(b.swapaxes(1, 2).astype(CONTAINERS[instruction.container_bits]))
-    image[:, places] = columns[..., None].view(np.uint8)
-    return image, (0, descriptor)
+        return multiply_held("cuda", device.execute, instruction, arch, operands)

@@ -13,6 +13,7 @@ from .row import Row
 from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
+from .warpgroup import Warpgroup
 from .wgmma import WgmmaWarp
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
@@ -24,9 +25,11 @@ COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
     "core": Core,
     "warp": Warp,
     "wgmma": WgmmaWarp,
+    "warpgroup": Warpgroup,
     "tensor_memory": lambda config: TensorMemoryReader(),
 }
 TOPS = tuple(COMPONENTS)
+_OF_WARPS: dict[str, Callable[..., wiring.Component]] = {"warp": Warp, "wgmma": WgmmaWarp, "warpgroup": Warpgroup}
 
 
 def emit(
@@ -52,17 +55,17 @@ def emit(
     tag_shape : shape-like
         Of the tag that a core carries with each tile.
     language : str
-        ``verilog``, or ``rtlil`` for Yosys, whose texts of a core or a warp are two designs one after the other.
+        ``verilog``, or ``rtlil`` for Yosys, whose texts of what holds many units are two designs one after the other.
     platform : object
         What components are elaborated for: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     with_unit : bool
-        A core or a warp comes with the module of its unit.
+        What holds many units comes with the module of its unit.
     """
     component: wiring.Component
     if top == "core":
         component = Core(config, tag_shape, unit_instance(name))
-    elif top in ("warp", "wgmma"):
-        component = {"warp": Warp, "wgmma": WgmmaWarp}[top](config, unit_class=unit_instance(name))
+    elif top in _OF_WARPS:
+        component = _OF_WARPS[top](config, unit_class=unit_instance(name))
     else:
         return _convert(COMPONENTS[top](config), name, language, platform)
     text = _convert(component, name, language, platform)

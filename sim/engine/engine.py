@@ -30,6 +30,7 @@ __all__ = [
     "engine_for",
     "flags_watched",
     "multiply_with",
+    "tell_flags",
 ]
 
 #: Compiled and fast, or without a compiler and slow.
@@ -89,12 +90,18 @@ _WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher of flags", default=N
 
 @contextmanager
 def flags_watched(watcher: _Watcher) -> Iterator[None]:
-    """Call `watcher` with all steps of each multiplication of a :class:`HardwareBackend`, while the context lasts."""
+    """Call `watcher` with all steps of each multiplication that hardware executes, while the context lasts."""
     token = _WATCHER.set(watcher)
     try:
         yield
     finally:
         _WATCHER.reset(token)
+
+
+def tell_flags(steps: Sequence[FlaggedStep]) -> None:
+    """Tell whoever watches what the same tiles went through."""
+    if watcher := _WATCHER.get():
+        watcher(steps)
 
 
 class Engine:
@@ -254,17 +261,15 @@ class HardwareBackend:
             The simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
-        watcher, flagged = _WATCHER.get(), []
+        flagged = []
 
         def execute(instruction: Instruction, operands: MatrixOperands) -> NDArray:
             execution = unit.multiply(instruction, operands)
-            if watcher:
-                flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
+            flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
             return execution.d
 
         d = multiply_with(execute, unit.config, instruction, arch, operands)
-        if watcher:
-            watcher(flagged)
+        tell_flags(flagged)
         return d
 
 

@@ -5,30 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 from sptc.rtl.config import PRESETS
-from sptc.rtl.warp import Warp
 from sptc.rtl.wgmma import WgmmaWarp
+from sptc.tests.rtl.busy_warp import BusyWarp
 
 sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 PANELS = 4
-
-
-class BusyWarp(Warp):
-    """Takes an operand every so many cycles and answers none."""
-
-    cycles = 1
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        left = Signal(8)
-        m.d.comb += self.i.ready.eq(left == 0)
-        with m.If(left != 0):
-            m.d.sync += left.eq(left - 1)
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += left.eq(self.cycles - 1)
-        return m
 
 
 @pytest.mark.quick_cases(4)

@@ -1,0 +1,146 @@
+"""Operands of a warpgroup through one port to shared memory: a core matrix a cycle, without a gap."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .fetch import (
+    CORE_MATRICES,
+    PANEL_ROWS,
+    UNIT_BITS,
+    CoreMatrixAddress,
+    panel_layout,
+    panel_request_layout,
+    shared_memory_signature,
+    transposed,
+)
+
+__all__ = ["OperandFetch", "core_matrix_layout"]
+
+#: Panels of B that are kept: one is filled while the other is multiplied.
+_BUFFERS = 2
+
+
+def core_matrix_layout() -> data.StructLayout:
+    """Return the layout of a core matrix of A as it arrives.
+
+    Fields
+    ------
+    rows : 8 of 128 bits
+        16 bytes of each row of its panel, K ascending.
+    panel : 3
+        Which eight of the 64 rows.
+    segment : 1
+        Which 16 bytes of each.
+    tag : 1
+        The request's.
+    """
+    return data.StructLayout({"rows": data.ArrayLayout(UNIT_BITS, PANEL_ROWS), "panel": 3, "segment": 1, "tag": 1})
+
+
+class OperandFetch(wiring.Component):
+    """Read panels of B and of A through one port, B first while there is room for it.
+
+    A core matrix is read every cycle in which one is wanted. What was read arrives in the next: of A it is handed on as
+    it comes, of B it fills one of two panels, which is offered once it is full. A panel of four core matrices is
+    offered five cycles after its request, a short one three.
+
+    Parameters
+    ----------
+    address_class : type
+        As for :class:`~sptc.rtl.fetch.PanelFetcher`.
+
+    Members
+    -------
+    b : In(stream of panel_request_layout())
+        Panels of B, in order; a request is taken with its last read.
+    a : In(stream of panel_request_layout())
+        Panels of A, short ones; likewise.
+    a_tag : In(1)
+        Returned with the core matrices of the request at `a`.
+    panels : Out(stream of panel_layout())
+        Panels of B.
+    arriving : Out(1)
+        A core matrix of A is there in this cycle.
+    core_matrix : Out(core_matrix_layout())
+        The one that is.
+    memory : Out(shared_memory_signature())
+        The port.
+    """
+
+    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
+        self.address_class = address_class
+        super().__init__(
+            {
+                "b": In(stream.Signature(panel_request_layout())),
+                "a": In(stream.Signature(panel_request_layout())),
+                "a_tag": In(1),
+                "panels": Out(stream.Signature(panel_layout())),
+                "arriving": Out(1),
+                "core_matrix": Out(core_matrix_layout()),
+                "memory": Out(shared_memory_signature()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the choice of what is read, the address, and the two panels."""
+        m = Module()
+        m.submodules.addresses = addresses = self.address_class()
+        memory = self.memory
+        segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
+        # Panels of B that have been begun and not been taken.
+        kept = Signal(range(_BUFFERS + 1))
+        taken = self.panels.valid & self.panels.ready
+        room = (segments["b"] != 0) | (kept != _BUFFERS) | taken
+        read_b, last_b = self._read(m, self.b, segments["b"], room)
+        read_a, _ = self._read(m, self.a, segments["a"], ~read_b)
+        m.d.sync += kept.eq(kept + (read_b & (segments["b"] == 0)) - taken)
+        m.d.comb += [
+            addresses.request.eq(Mux(read_b, self.b.payload, self.a.payload)),
+            addresses.segment.eq(Mux(read_b, segments["b"], segments["a"])),
+            memory.read.eq(read_b | read_a),
+        ]
+        m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
+
+        # What arrives in the next cycle.
+        arriving_b, completes = Signal(), Signal()
+        segment = Signal(range(CORE_MATRICES), reset_less=True)
+        mn_major = Signal(reset_less=True)
+        m.d.sync += [
+            arriving_b.eq(read_b),
+            completes.eq(read_b & last_b),
+            self.arriving.eq(read_a),
+            segment.eq(addresses.segment),
+            mn_major.eq(addresses.request.mn_major),
+            self.core_matrix.panel.eq(self.a.payload.panel),
+            self.core_matrix.segment.eq(segments["a"]),
+            self.core_matrix.tag.eq(self.a_tag),
+        ]
+        rows = [Mux(mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
+        m.d.comb += self.core_matrix.rows.eq(Cat(rows))
+
+        # The panels of B.
+        full = Signal(_BUFFERS)
+        filled, offered = Signal(range(_BUFFERS)), Signal(range(_BUFFERS))
+        buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
+        m.d.comb += [self.panels.valid.eq(full.bit_select(offered, 1)), self.panels.payload.eq(buffers[offered])]
+        m.d.sync += full.eq(full & ~(taken << offered) | (completes << filled))
+        m.d.sync += [offered.eq(offered + taken), filled.eq(filled + completes)]
+        for buffer in range(_BUFFERS):
+            for place in range(CORE_MATRICES):
+                with m.If(arriving_b & (filled == buffer) & (segment == place)):
+                    m.d.sync += [
+                        buffers[buffer][row].word_select(place, UNIT_BITS).eq(rows[row]) for row in range(PANEL_ROWS)
+                    ]
+        return m
+
+    def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
+        """Read the core matrices of a request one after another; return whether one is read, and whether it ends it."""
+        last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
+        read = requests.valid & allowed
+        m.d.comb += requests.ready.eq(allowed & last)
+        with m.If(read):
+            m.d.sync += segment.eq(Mux(last, 0, segment + 1))
+        return read, last

@@ -1,0 +1,170 @@
+"""The C++ around a compiled warpgroup: what tells it, its shared memory, its registers, and its units.
+
+The units are models of their own, which the warpgroup's model clocks: one of it all would be built of as many copies of
+a unit as there are, and take gigabytes.
+"""
+
+from ...rtl.config import CoreConfig
+from ...rtl.emit import unit_of
+from ...rtl.fetch import PANEL_ROWS
+from ...rtl.step import unit_result_layout, unit_step_layout
+
+__all__ = ["TOP", "UNIT", "driver", "unit_module"]
+
+#: Top modules: the warpgroup, and the unit.
+TOP, UNIT = "warpgroup", "dot"
+#: The unit as the warpgroup's model sees it. Its results come out of registers, so that nothing passes it in a cycle.
+_UNIT_MODULE = """
+module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
+    import "DPI-C" function chandle unit_create();
+    import "DPI-C" function void unit_clock(
+        input chandle unit, input bit [{step}:0] step, output bit [{result}:0] result
+    );
+    chandle unit;
+    bit [{result}:0] following;
+    initial unit = unit_create();
+    always @(posedge clk) if (enable) begin
+        unit_clock(unit, step, following);
+        result <= following;
+    end
+endmodule
+"""
+_DRIVER = """
+#include <memory>
+#include <vector>
+
+namespace {{
+constexpr int payload_words = {payload_words}, panel_words = {panel_words}, warp_words = {warp_words};
+constexpr uint32_t units = 1u << 14, half = units / 2;
+struct Told {{
+    const uint32_t* payload;
+    const uint32_t* image;
+    const uint32_t* c;
+    uint32_t* results;
+    int32_t panels, image_units;
+    int64_t taken, done;
+}};
+using Units = std::vector<std::unique_ptr<Vdot>>;
+struct Group {{
+    Vwarpgroup top;
+    Units parts;
+    uint32_t memory[units][4];
+}};
+thread_local Units* made_by;  // whose model is being evaluated
+int multiplication(const Told* told, int count, int place) {{
+    while (place < count && !told[place].panels) place++;
+    return place;
+}}
+}}  // namespace
+
+void* unit_create() {{
+    made_by->push_back(std::make_unique<Vdot>());
+    Vdot& unit = *made_by->back();
+    unit.enable = 1;
+    unit.clk = 0;
+    unit.eval();
+    return &unit;
+}}
+void unit_clock(void* of, const svBitVecVal* step, svBitVecVal* result) {{
+    Vdot& unit = *static_cast<Vdot*>(of);
+    std::memcpy(&unit.step, step, {step_words} * 4);
+    // Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there.
+    unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
+    unit.clk = 1;
+    unit.eval();
+    std::memcpy(result, &unit.result, {result_words} * 4);
+}}
+
+extern "C" void* group_create() {{ return new Group; }}
+extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
+extern "C" int64_t group_run(
+    void* handle, Told* told, int count, const uint8_t* pattern, size_t pattern_length, int64_t limit
+) {{
+    Group& group = *static_cast<Group*>(handle);
+    Vwarpgroup& top = group.top;
+    made_by = &group.parts;
+    // Who is told next; of multiplications whose accumulators are read next, the one before, whose results come next.
+    int next = 0, reading = multiplication(told, count, 0), before = count, writing = reading;
+    int panel_read = 0, panel_written = 0, number = 0;
+    bool alone = false, reads = false;
+    uint32_t addresses[8] = {{}};
+    top.rst = 1; top.clk = 0; top.eval(); top.clk = 1; top.eval(); top.rst = 0;
+    int64_t cycle = 0;
+    for (; cycle < limit && (next < count || writing < count); cycle++) {{
+        const uint8_t now = pattern[cycle % pattern_length];
+        if (reads) {{
+            {answer}
+        }}
+        // An image of more than half the memory has it to itself.
+        const bool large = next < count && told[next].image_units > int(half);
+        const bool offers = next < count && now & 1 && (!(told[next].panels && (large || alone)) || writing == next);
+        top.i___05Fvalid = offers;
+        if (offers) std::memcpy(&top.i___05Fpayload, told[next].payload, payload_words * 4);
+        bool there = reading < count && now & 2;
+        if (there && !told[reading].c)
+            there = before < writing || (before == writing && panel_read < panel_written);
+        if (there) for (int warp = 0; warp < 4; warp++) {{
+            const uint32_t* c = told[reading].c
+                ? told[reading].c + panel_read * panel_words + warp * panel_words / 4
+                : told[before].results + (panel_read * 4 + warp) * warp_words;
+            std::memcpy(&top.c___05Fpayload[warp * panel_words / 4], c, panel_words);
+        }}
+        top.c___05Fvalid = there;
+        top.o___05Fready = (now & 4) != 0;
+        top.clk = 0;
+        top.eval();
+        reads = top.memory___05Fread;
+        {ask}
+        if (there && top.c___05Fready && ++panel_read == told[reading].panels) {{
+            before = reading;
+            reading = multiplication(told, count, reading + 1);
+            panel_read = 0;
+        }}
+        if (top.o___05Fvalid && top.o___05Fready) {{
+            if (writing == count) return -1;
+            Told& of = told[writing];
+            std::memcpy(of.results + panel_written * 4 * warp_words, &top.o___05Fpayload[0], 16 * warp_words);
+            if (++panel_written == of.panels) {{
+                of.done = cycle;
+                writing = multiplication(told, count, writing + 1);
+                panel_written = 0;
+            }}
+        }}
+        if (offers && top.i___05Fready) {{
+            Told& of = told[next++];
+            of.taken = cycle;
+            if (of.panels) {{
+                uint32_t* area = group.memory[large ? 0 : number % 2 * half];
+                std::memset(area, 0xff, (large ? units : half) * 16);
+                std::memcpy(area, of.image, of.image_units * 16);
+                alone = large;
+                number++;
+            }}
+        }}
+        top.clk = 1;
+        top.eval();
+    }}
+    return next < count || writing < count ? -1 : cycle;
+}}
+"""
+_ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
+_ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
+
+
+def driver(config: CoreConfig, **words: int) -> str:
+    """Return the C++, of which numbers of words are to be filled in: of a payload, a panel, and a warp's results."""
+    rows = range(PANEL_ROWS)
+    return _DRIVER.format(
+        **words,
+        step_words=-(-unit_step_layout(config).size // 32),
+        result_words=-(-unit_result_layout().size // 32),
+        answer="\n            ".join(_ANSWER.format(row=row) for row in rows),
+        ask="\n        ".join(_ASK.format(row=row) for row in rows),
+    )
+
+
+def unit_module(config: CoreConfig) -> str:
+    """Return the Verilog module of the unit of :data:`TOP` that clocks a model of :data:`UNIT`."""
+    assert config.cuts[-1:] == ("round",), "results must come out of registers"
+    step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
+    return _UNIT_MODULE.format(name=unit_of(TOP), step=step, result=result)

@@ -1,0 +1,65 @@
+"""When a warpgroup hands on its panels, by the law of what was measured; what they hold is for the compiled model."""
+
+import sys
+
+import pytest
+from amaranth.sim import Simulator
+from sptc.isa.instructions import Instruction, parse
+from sptc.isa.timing import timing
+from sptc.rtl.round import ResultCode
+from sptc.rtl.warpgroup import TENSOR_CORE, Operation, Warpgroup
+from sptc.tests.rtl.busy_warp import BusyWarp
+
+sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
+SPARSE = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
+DENSE = "wgmma.mma_async.sync.aligned.m64n{}k16.{}.f16.f16"
+#: Multiplications until the pace is steady, and those that are timed.
+FIRST, TIMED = 4, 8
+
+
+class Tensor(BusyWarp):
+    """Takes eight columns as an array of 32 units does."""
+
+    cycles = TENSOR_CORE.warp_blocks
+
+
+def panels_handed_on(instruction: Instruction, a_from: str) -> list[int]:
+    """Cycles in which eight columns are multiplied, of one instruction behind the other."""
+    dut = Warpgroup(TENSOR_CORE, warp_class=Tensor)
+    wanted = (FIRST + TIMED) * instruction.n // 8
+    found: list[int] = []
+
+    async def bench(ctx) -> None:
+        payload = dut.i.payload
+        ctx.set(payload.operation, Operation.MULTIPLY)
+        ctx.set(payload.last_panel, instruction.n // 8 - 1)
+        ctx.set(payload.a_shared, a_from == "shared")
+        ctx.set(payload.control.sparse, bool(instruction.sparse))
+        ctx.set(payload.control.result, ResultCode.F16 if instruction.d.bits == 16 else ResultCode.F32)
+        ctx.set(dut.i.valid, 1)
+        ctx.set(dut.c.valid, 1)
+        cycle = 0
+        while len(found) < wanted:
+            assert cycle < 100 + 40 * wanted, "nothing is multiplied any more"
+            if ctx.get(dut.c.ready):
+                found.append(cycle)
+            await ctx.tick()
+            cycle += 1
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return found
+
+
+@pytest.mark.quick_cases(6)
+@pytest.mark.parametrize("a_from", ["registers", "shared"])
+@pytest.mark.parametrize("n", [8, 16, 40, 64, 72])
+@pytest.mark.parametrize(("text", "d"), [(SPARSE, "f32"), (SPARSE, "f16"), (DENSE, "f32")])
+def test_the_interval_is_the_laws(text: str, d: str, n: int, a_from: str) -> None:
+    instruction = parse(text.format(n, d))
+    panels = panels_handed_on(instruction, a_from)[:: n // 8]
+    law = timing(instruction, "sm_90", a_from)
+    assert law is not None
+    assert (panels[FIRST + TIMED - 1] - panels[FIRST - 1]) / TIMED == law.interval

@@ -1,0 +1,187 @@
+"""The warpgroup compiled: the bits of the golden model and of the recordings, and the cycles of an H200."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.api.warpgroup_hardware import WarpgroupBackend
+from sptc.errors import BackendError
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.operands import HeldOperands
+from sptc.isa.timing import timing
+from sptc.sim.benches.random_operands import distributions
+from sptc.sim.engine.compiled_warpgroup import COMMIT, CompiledWarpgroup, Done, Told, told_to_multiply, wait
+from sptc.verify.register_file import RegisterFile, read, shipped
+from sptc.verify.replay import replay
+from sptc.verify.stimulus import random_register_file
+
+Random = np.random.Generator
+WGMMA = [*every_instruction("wgmma")]
+F16 = "wgmma.mma_async.sp.sync.aligned.m64n32k32.f32.f16.f16"
+RECORDINGS = Path(sptc.__file__).parent / "recordings"
+GROUP, GROUPS = 8, 6
+
+
+@pytest.fixture(scope="module")
+def hardware() -> CompiledWarpgroup:
+    return CompiledWarpgroup()
+
+
+def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
+    """Random operands of any distribution, with any nibble and selector, A and B in any place and order."""
+    kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
+    return random_register_file(
+        instruction, "sm_90", kind, cases, rng, sparsity_selector=selector, any_nibble=bool(rng.integers(2))
+    )
+
+
+def compared(instructions: list[Instruction], rng: Random) -> int:
+    """Hold the hardware against the golden model; return how many words of results were compared."""
+    words = 0
+    for i in instructions:
+        file = drawn(i, rng)
+        wanted = file.run("golden")
+        np.testing.assert_array_equal(file.run("warpgroup"), wanted, err_msg=str(i))
+        words += wanted.size
+    return words
+
+
+def test_the_bits_of_the_golden_model(rng: Random) -> None:
+    short = [i for i in WGMMA if i.n <= 64]
+    assert compared([short[place] for place in rng.integers(len(short), size=40)], rng) > 100_000
+
+
+@pytest.mark.regression
+def test_every_instruction(rng: Random) -> None:
+    assert compared([*WGMMA, *WGMMA], rng) > 10_000_000
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("path", [p for p in shipped() if p.name.startswith("wgmma")], ids=lambda path: path.stem)
+def test_recordings(path: Path) -> None:
+    """D of an H200, and the flags of every panel against the rule."""
+    for outcome in replay(path, backend="warpgroup"):
+        assert not outcome.mismatches, outcome.first
+        assert outcome.outputs
+        assert outcome.flags or not outcome.instruction.rule
+
+
+def held(file: RegisterFile) -> HeldOperands:
+    """The operands of a file as its back end gets them."""
+    seen: list[HeldOperands] = []
+
+    class Seeing:
+        def make_ready(self, arch: str) -> None:
+            pass
+
+        def multiply(self, instruction, arch, operands):
+            seen.append(operands.held)
+            return operands.c
+
+    with sptc.api.backends.answered_by(Seeing()):
+        file.run("warpgroup")
+    (one,) = seen
+    return one
+
+
+def stalls(rng: Random) -> np.ndarray:
+    """Who offers and who takes in each cycle: nearly always or hardly ever, for some cycles each."""
+    shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
+    bits = rng.random((60, 17, 3)) < shares[:, None]
+    return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
+
+
+def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """Different instructions behind each other, with commits and waits between them, and no pause where none is due."""
+    short = [i for i in WGMMA if i.n <= 32]
+    for _ in range(4):
+        told: list[Told] = []
+        wanted: list[np.ndarray] = []
+        for place in rng.integers(len(short), size=12):
+            file = drawn(short[place], rng)
+            for case, d in enumerate(file.run()):
+                told.append(told_to_multiply(hardware.config, file.instruction, held(file), case))
+                wanted.append(d)
+            told += [COMMIT, wait(int(rng.integers(3)))][: rng.integers(3)]
+        for pattern in (None, stalls(rng), stalls(rng)):
+            done = [of for of in hardware.run(told, pattern) if of.done >= 0]
+            for number, (of, d) in enumerate(zip(done, wanted, strict=True)):
+                np.testing.assert_array_equal(of.d, d, err_msg=f"multiplication {number}")
+
+
+def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """A multiplication without accumulators of its own adds to the results of the one before."""
+    file = drawn(parse(F16), rng, 1)
+    one = told_to_multiply(hardware.config, file.instruction, held(file), 0)
+    first, second = hardware.run([one, replace(one, c=None)])
+    (again,) = hardware.run([replace(one, c=first.d)])
+    np.testing.assert_array_equal(second.d, again.d)
+    assert second.done - first.done <= 32 * 1.2
+
+
+def test_a_wait_is_taken_when_its_groups_are_done(hardware: CompiledWarpgroup, rng: Random) -> None:
+    file = drawn(parse(F16), rng, 1)
+    one = told_to_multiply(hardware.config, file.instruction, held(file), 0)
+    told = [one, one, COMMIT, one, COMMIT, wait(1), wait(0), COMMIT, wait(0)]
+    done = hardware.run(told)
+    assert done[5].taken == done[1].done + 2  # the group is seen to be done in the cycle behind its last result
+    assert done[6].taken == done[3].done + 2
+    assert done[8].taken - done[7].taken <= 2  # of a group of nothing
+    assert [of.taken for of in done] == sorted(of.taken for of in done)
+
+
+def what_was_measured() -> list[dict[str, str]]:
+    with (RECORDINGS / "cycles" / "wgmma-h200-2026-11-22.csv").open(encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def timed(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> float:
+    """Interval of one instruction behind the other in groups of eight, as it was measured: on the same accumulators."""
+    registers = instruction.n * instruction.d.bits // 64
+    arrays = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
+    if a_from == "registers":
+        arrays["a"] = np.zeros((1, 128, 4), np.uint32)
+    operands = HeldOperands(arrays)
+    one = told_to_multiply(hardware.config, instruction, operands, 0)
+    group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
+    done: list[Done] = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
+    return (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize(
+    "row", what_was_measured(), ids=lambda row: f"{row['element']}-{row['sparse']}-n{row['n']}-{row['a_from']}"
+)
+def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
+    """Within 0.2 of each interval measured, and the law's exactly but for the start."""
+    (instruction,) = (
+        i
+        for i in WGMMA
+        if (bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite)
+        == (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
+    )
+    law = timing(instruction, "sm_90", row["a_from"])
+    assert law is not None
+    found = timed(hardware, instruction, row["a_from"])
+    assert found == pytest.approx(float(row["interval"]), abs=0.2)
+    assert found == pytest.approx(law.interval, abs=1 / GROUP)
+
+
+def test_what_it_does_not_execute(rng: Random) -> None:
+    backend = WarpgroupBackend()
+    with pytest.raises(BackendError, match=r"executes wgmma of sm_90, not mma\.sp"):
+        sptc.mma(
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+            *(np.zeros((32, count), np.uint32) for count in (4, 4, 4)), np.full(32, 0x44444444, np.uint32), 0,
+            backend="warpgroup",
+        )  # fmt: skip
+    assert backend.make_ready("sm_90") is None
+
+
+def test_a_recorded_file_is_read_as_it_is() -> None:
+    """The recordings are found: an empty list of them would compare nothing."""
+    files = [read(path) for path in shipped() if path.name.startswith("wgmma")]
+    assert len(files) > 50
