@@ -27,6 +27,7 @@ from .tensor_memory import (
     tensor_request_layout,
 )
 from .warp import warp_operands_layout, warp_result_layout
+from .warpgroup import warpgroup_layout
 from .wgmma import accumulator_layout, wgmma_layout
 
 __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
@@ -163,6 +164,7 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     warp_operands_layout,
     warp_result_layout,
     wgmma_layout,
+    warpgroup_layout,
     descriptor_layout,
     panel_request_layout,
     tensor_request_layout,
@@ -170,7 +172,11 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     accumulator_layout,
 )
 #: Signatures of the memory ports of what has one.
-_MEMORIES = {"wgmma": shared_memory_signature, "tensor_memory": tensor_memory_signature}
+_MEMORIES = {
+    "wgmma": shared_memory_signature,
+    "warpgroup": shared_memory_signature,
+    "tensor_memory": tensor_memory_signature,
+}
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
 _STREAM = {"valid": "The payload is meant.", "ready": "The payload is taken in this cycle, if it is valid."}
 

@@ -105,7 +105,8 @@ class _Types:
         if isinstance(kind, Structure) and kind not in self._named:
             self._structure(name, kind)
         else:
-            word, dimensions = self._reference(name.removesuffix("_t"), kind)
+            element = "_element" if isinstance(kind, Array) else ""
+            word, dimensions = self._reference(f"{name.removesuffix('_t')}{element}", kind)
             self.lines.append(f"  typedef {word}{dimensions} {name};")
 
     def _reference(self, name: str, kind: Type) -> tuple[str, str]:

@@ -75,7 +75,10 @@ def warpgroup_layout() -> data.StructLayout:
     pending : 3
         Of a wait: for how many committed groups it does not wait.
 
-    The other fields are those of :func:`~sptc.rtl.wgmma.wgmma_layout`.
+    control, a_descriptor, b_descriptor, a_shared, a_transposed, b_transposed
+        As in :func:`~sptc.rtl.wgmma.wgmma_layout`.
+    negated, add, last_panel, sparsity_selector
+        As in :func:`~sptc.rtl.wgmma.wgmma_layout`.
     """
     of_warp = {name: field.shape for name, field in wgmma_layout() if name != "warp"}
     registers = {name: data.ArrayLayout(of_warp.pop(name), WARPS) for name in ("a", "e")}

@@ -210,3 +210,33 @@ def _(unpack: Any, change: Change) -> None:
                     yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
 
     amend(change, unpack.FormatDecoder, whole_exponent)
+
+
+@fault("rtl.operand_fetch.slot", "rtl.operand_fetch")
+def _(operand_fetch: Any, change: Change) -> None:
+    """What arrives of A bears the tag of another instruction."""
+    read_otherwise(change, operand_fetch.OperandFetch, lambda self: {"a_tag": ~self.a_tag})
+
+
+@fault("rtl.warpgroup.length", "rtl.warpgroup")
+def _(warpgroup: Any, change: Change) -> None:
+    """Panels of B of a dense instruction are read as long as those of a sparse one."""
+    amend(change, warpgroup.Warpgroup, lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)])
+
+
+@fault("rtl.warpgroup.wait", "rtl.warpgroup")
+def _(warpgroup: Any, change: Change) -> None:
+    """A wait is over at once."""
+
+    def at_once(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
+            yield self.i.ready.eq(1)
+
+    amend(change, warpgroup.Warpgroup, at_once)
+
+
+@fault("rtl.warpgroup.registers", "rtl.warpgroup")
+def _(warpgroup: Any, change: Change) -> None:
+    """The register file is a cycle faster than it was measured."""
+    right = warpgroup.RegisterCycles
+    change(warpgroup, "RegisterCycles", lambda: right(wide=17))

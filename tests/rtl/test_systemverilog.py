@@ -36,7 +36,9 @@ def lint(config: CoreConfig, top: str, folder: Path) -> subprocess.CompletedProc
     return verilator(folder, "--lint-only", "-Wall", "--top-module", "it_typed", *files)
 
 
-@pytest.mark.parametrize("top", TOPS)
+@pytest.mark.parametrize(
+    "top", [pytest.param(top, marks=pytest.mark.regression if top == "warpgroup" else ()) for top in TOPS]
+)
 def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
     done = lint(TINY, top, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.timing import timing
@@ -53,7 +54,7 @@ def panels_handed_on(instruction: Instruction, a_from: str) -> list[int]:
     return found
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("a_from", ["registers", "shared"])
 @pytest.mark.parametrize("n", [8, 16, 40, 64, 72])
 @pytest.mark.parametrize(("text", "d"), [(SPARSE, "f32"), (SPARSE, "f16"), (DENSE, "f32")])
@@ -63,3 +64,50 @@ def test_the_interval_is_the_laws(text: str, d: str, n: int, a_from: str) -> Non
     law = timing(instruction, "sm_90", a_from)
     assert law is not None
     assert (panels[FIRST + TIMED - 1] - panels[FIRST - 1]) / TIMED == law.interval
+
+
+class Answering(Tensor):
+    """Gives a result for every operand, some cycles later."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        taken = self.i.valid & self.i.ready
+        later = Signal(range(20))
+        m.d.comb += self.o.valid.eq(later == 1)
+        with m.If(later != 0):
+            m.d.sync += later.eq(later - 1)
+        with m.If(taken):
+            m.d.sync += later.eq(self.cycles)
+        return m
+
+
+@pytest.mark.parametrize("pending", [0, 1])
+def test_a_wait(pending: int) -> None:
+    """It is taken once no more groups are under way than it says: behind the last result of one before."""
+    dut = Warpgroup(TENSOR_CORE, warp_class=Answering)
+    multiply, commit, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.WAIT
+    told = [multiply, multiply, commit, multiply, commit, wait]
+    results: list[int] = []
+    taken: list[int] = []
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.i.payload.last_panel, 1)
+        ctx.set(dut.i.payload.pending, pending)
+        ctx.set(dut.c.valid, 1)
+        ctx.set(dut.o.ready, 1)
+        for cycle in range(200):
+            ctx.set(dut.i.valid, len(taken) < len(told))
+            if len(taken) < len(told):
+                ctx.set(dut.i.payload.operation, told[len(taken)])
+            if ctx.get(dut.o.valid):
+                results.append(cycle)
+            if ctx.get(dut.i.valid) and ctx.get(dut.i.ready):
+                taken.append(cycle)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert len(results) == 6
+    assert taken[-1] == results[5 - 2 * pending] + 2
