@@ -16,6 +16,9 @@ from typing import Any
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
+#: Shapes whose K is varied: as many tiles of 128 x 256 as an H200 has SMs, either way round, and many times as many.
+PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
+DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
 #: PyTorch's names of the types, and of the results.
 TYPES = {
     "f16": ("float16", "float16"),
@@ -56,13 +59,18 @@ def milliseconds(torch: Any, work: Callable[[], object], seconds: float) -> tupl
     return min(run(count) for _ in range(REPEATS)), statistics.median(clocks)
 
 
-def products(torch: Any, name: str, size: int, zeros: bool) -> tuple[Callable[[], object], Callable[[], object]]:
+Products = tuple[Callable[[], object], Callable[[], object]]
+
+
+def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
     """Return the dense product and the sparse one, of the same B."""
     of_operands, of_result = (getattr(torch, word) for word in TYPES[name])
-    a, b = (torch.zeros(size, size, device="cuda") if zeros else torch.randn(size, size, device="cuda") for _ in "ab")
+    m, n, k = shape
+    draw = torch.zeros if zeros else torch.randn
+    a, b = (draw(rows, k, device="cuda") for rows in (m, n))
     if name == "s8":
         a, b = ((32 * matrix).clamp(-127, 127) for matrix in (a, b))
-    kept = torch.tensor([1, 1, 0, 0], device="cuda").repeat(size // 4)
+    kept = torch.tensor([1, 1, 0, 0], device="cuda").repeat(k // 4)
     pruned, a, b = (a * kept).to(of_operands), a.to(of_operands), b.to(of_operands).t()
     one = torch.ones((), device="cuda")
     dense = {
@@ -75,24 +83,24 @@ def products(torch: Any, name: str, size: int, zeros: bool) -> tuple[Callable[[]
     return dense, lambda: torch._cslt_sparse_mm(compressed, b, alg_id=best, **result)
 
 
-def rows(torch: Any, sizes: tuple[int, ...], seconds: float) -> Iterator[Row]:
-    """Yield the time of each product, its clock, and what the sparse one gains."""
-    for name in TYPES:
-        for size in sizes:
-            for operands in ("normal", "zeros"):
-                of = f"{name} {size} {operands}"
-                dense, sparse = products(torch, name, size, operands == "zeros")
-                times = {}
-                for library, work in (("cuBLAS", dense), ("cuSPARSELt", sparse)):
-                    times[library], clock = milliseconds(torch, work, seconds)
-                    yield Row(f"{library} {of}", "ms", times[library])
-                    yield Row(f"{library} {of}, clock", "MHz", clock)
-                yield Row(f"sparse against dense, {of}", "times", times["cuBLAS"] / times["cuSPARSELt"])
+def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
+    """Yield the time of both products, their clocks, and what the sparse one gains."""
+    m, n, k = shape
+    of = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
+    dense, sparse = products(torch, name, shape, operands == "zeros")
+    times = {}
+    for library, work in (("cuBLAS", dense), ("cuSPARSELt", sparse)):
+        times[library], clock = milliseconds(torch, work, seconds)
+        yield Row(f"{library} {of}", "ms", times[library])
+        yield Row(f"{library} {of}, clock", "MHz", clock)
+    yield Row(f"sparse against dense, {of}", "times", times["cuBLAS"] / times["cuSPARSELt"])
 
 
 def main() -> int:
     """Measure and print; return 2 where there is nothing to measure with."""
-    chosen = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--along-k", action="store_true", help="vary K alone, of few shapes, with zeros")
+    chosen = parser.parse_args()
     try:
         import torch
     except ImportError:
@@ -101,7 +109,11 @@ def main() -> int:
         print("this needs PyTorch with cuSPARSELt and an NVIDIA GPU", file=sys.stderr)
         return 2
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", file=sys.stderr)
-    show([*rows(torch, SIZES[:1] if chosen.small else SIZES, 0.05 if chosen.small else SECONDS)], chosen.json)
+    cubes = [((size, size, size), operands) for size in SIZES for operands in ("normal", "zeros")]
+    planes = [((m, n, k), "zeros") for m, n in PLANES for k in DEPTHS]
+    work = [(name, *of) for name in TYPES for of in (planes if chosen.along_k else cubes)]
+    seconds, work = (0.05, work[:1]) if chosen.small else (SECONDS, work)
+    show([row for name, shape, operands in work for row in rows(torch, name, shape, operands, seconds)], chosen.json)
     return 0
 
 

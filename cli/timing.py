@@ -3,14 +3,16 @@
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InstructionError
+from ..errors import InstructionError, OperandError
 from ..infra.files import require_writable
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.timing import Timing, timing
+from .arguments import integer
 from .timing_plot import draw
 
 __all__ = ["add_parser"]
@@ -52,6 +54,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "the interval. Emulated instructions are sequences of others and have no line.",
     )
     parser.add_argument("instruction", nargs="?", metavar="INSTRUCTION", help="which (default: a list of all kinds)")
+    parser.add_argument(
+        "--product",
+        nargs=3,
+        type=integer(1),
+        metavar=("M", "N", "K"),
+        help="what a kernel takes for a whole product by wgmma on all SMs of an H200, dense and sparse",
+    )
+    parser.add_argument(
+        "--tile", type=_tile, metavar="ROWSxCOLUMNS", help="what a CTA of it computes (default 128x256)"
+    )
+    parser.add_argument(
+        "--result-bytes", type=integer(1), metavar="N", help="of a result in memory (default: as the accumulator has)"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON list, of every instruction, and nothing else")
     parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and what bounds it (extra: plot)"
@@ -60,6 +75,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if (options.tile or options.result_bytes) and not options.product:
+        raise InstructionError("--tile and --result-bytes are of a --product")
+    if options.product:
+        return _product(options)
     if options.svg:
         require_writable(options.svg)
     rows = [*_rows(options.instruction)]
@@ -71,6 +90,40 @@ def _execute(options: argparse.Namespace) -> int:
     if options.instruction is None:
         rows = [row for row in rows if _is_listed(row.instruction)]
     print(_as_text(rows))
+    return 0
+
+
+def _tile(text: str) -> Tile:
+    rows, _, columns = text.partition("x")
+    if not (rows.isdecimal() and columns.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS such as 128x256, not {text!r}")
+    try:
+        return Tile(int(rows), int(columns))
+    except OperandError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _product(options: argparse.Namespace) -> int:
+    """Print what a product takes by an instruction, and if that is sparse by its dense twin, and what is gained."""
+    if options.instruction is None or options.svg:
+        raise InstructionError("--product needs an INSTRUCTION, and has no picture")
+    instruction = parse(options.instruction)
+    require_architecture(instruction, _ARCH)
+    of = [instruction, *([dense_twin(instruction)] if instruction.sparse else [])]
+    found = [product_timing(i, tuple(options.product), options.tile, options.result_bytes) for i in of]
+    if options.json:
+        rows = [{"instruction": str(i)} | asdict(cycles) for i, cycles in zip(of, found, strict=True)]
+        print(json.dumps(rows, indent=1))
+        return 0
+    width = max(len(str(i)) for i in of)
+    print(f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by")
+    for i, cycles in zip(of, found, strict=True):
+        print(
+            f"{i!s:{width}} {cycles.cycles:10} {cycles.waves:6} {cycles.multiplying:12} {cycles.storing:10}  "
+            f"{cycles.bound_by}"
+        )
+    if len(of) > 1:
+        print(f"the sparse product takes {found[1].cycles / found[0].cycles:.2f} times less; estimated, see the README")
     return 0
 
 

@@ -61,3 +61,39 @@ def test_what_has_none(capsys: pytest.CaptureFixture[str], text: str, said: str)
     assert captured.err.count("\n") == 1
     assert said in captured.err
     assert captured.out == ""
+
+
+def test_a_product(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timing", TEXT, "--product", "4096", "4096", "4096"]) == 0
+    header, sparse, dense, gain = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["instruction", "cycles", "waves"]
+    assert sparse.split()[0] == TEXT
+    assert dense.split()[0] == "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
+    assert int(dense.split()[1]) > int(sparse.split()[1])
+    assert gain.startswith("the sparse product takes 1.")
+    assert (
+        main(["timing", TEXT, "--product", "4096", "4096", "4096", "--tile", "64x128", "--result-bytes", "2", "--json"])
+        == 0
+    )
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["waves"] for row in rows] == [16, 16]
+    assert rows[0]["storing"] == round(4096 * 4096 * 2 / 2180)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--product", "64", "64", "64"], "--product needs an INSTRUCTION"),
+        ([TEXT, "--tile", "64x64"], "are of a --product"),
+        ([TEXT, "--product", "64", "64", "64", "--tile", "60x64"], "multiple of 64 rows"),
+        ([TEXT, "--product", "64", "64", "64", "--tile", "wide"], "must be ROWSxCOLUMNS"),
+        (["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "--product", "8", "8", "8"], "known of wgmma"),
+    ],
+)
+def test_no_product(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    try:
+        status = main(["timing", *words])
+    except SystemExit as refused:
+        status = refused.code
+    assert status == 2
+    assert said in capsys.readouterr().err
