@@ -136,11 +136,11 @@ def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("top", "seed"), [("core", 1), ("warp", 2)])
-def test_the_text_does_not_depend_on_the_process(top: str, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("top", "hash_seed"), [("core", 1), ("warp", 2)])
+def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_path: Path) -> None:
     """Neither on the order of sets nor on what was emitted before."""
     own = os.environ.get("PYTHONHASHSEED", "random")
-    environment = {**os.environ, "PYTHONHASHSEED": str(seed + 2 * (own == str(seed)))}
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed + 2 * (own == str(hash_seed)))}
     program = (
         "import sys; from sptc.rtl.config import PRESETS; from sptc.rtl.emit import emit;"
         f"sys.stdout.write(emit(PRESETS['tiny'], {top!r}, {NAME!r}))"
