@@ -152,8 +152,8 @@ def _(wgmma: Any, change: Change) -> None:
 @fault("wgmma.negation", "rtl.wgmma")
 def _(wgmma: Any, change: Change) -> None:
     """Of two elements in a register only the upper one is negated."""
-    right = wgmma.WgmmaWarp._signs
-    change(wgmma.WgmmaWarp, "_signs", lambda self, control: Cat(Const(0, 16), right(self, control)[16:]))
+    right = wgmma._signs
+    change(wgmma, "_signs", lambda config, control: Cat(Const(0, 16), right(config, control)[16:]))
 
 
 @fault("validity.warp", "rtl.warp")
