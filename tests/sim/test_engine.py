@@ -24,6 +24,8 @@ from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreCo
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for, flags_watched
+from sptc.sim.engine.fingerprint import fingerprint
+from sptc.sim.engine.steps import step_words
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -230,7 +232,7 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
 def model() -> Path:
     """The compiled tiny row, from where every model is kept."""
     engine(TINY)
-    return cache_folder() / f"row-{compiled_row._fingerprint(TINY)}.so"
+    return cache_folder() / f"row-{fingerprint(TINY, compiled_row._driver(TINY, step_words(TINY).total))}.so"
 
 
 @pytest.fixture
