@@ -45,7 +45,7 @@ def multiply_held(
     if operands.held is not None:
         return unpack(execute(instruction, arch, operands.held), accumulator_fragment(instruction))
     if operands.scale_a is not None or operands.scale_b is not None or operands.nibbles is None:
-        raise BackendError(f"products on back end {name!r} take no block scales, as {instruction} has")
+        raise BackendError(f"products on back end {name!r} are sparse and without block scales, unlike {instruction}")
     d = operands.c
     for step in operands.steps(instruction):
         d = np.concatenate(

@@ -9,8 +9,8 @@ from ..errors import BackendError
 from ..golden.registers import unpack_nibbles
 from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, MatrixOperands
-from ..sim.engine.compiled_warpgroup import CompiledWarpgroup, Told, told_to_multiply
-from ..sim.engine.engine import FlaggedStep, tell_flags
+from ..sim.engine.compiled_warpgroup import Command, CompiledWarpgroup, multiplication
+from ..sim.engine.engine import FlaggedStep, flags_are_watched, tell_flags
 from .tiles import multiply_held
 
 __all__ = ["WarpgroupBackend"]
@@ -45,9 +45,9 @@ class WarpgroupBackend:
 
 def _execute(instruction: Instruction, arch: str, held: HeldOperands) -> NDArray[np.uint32]:
     hardware, cases = _hardware(), len(held.arrays["c"])
-    told: list[Told] = [told_to_multiply(hardware.config, instruction, held, case) for case in range(cases)]
-    done = hardware.run(told)
-    if instruction.rule:
+    commands: list[Command] = [multiplication(hardware.config, instruction, held, case) for case in range(cases)]
+    done = hardware.run(commands)
+    if instruction.rule and flags_are_watched():
         nibbles = unpack_nibbles(held.arrays["e"], instruction, held.immediates.sparsity_selector)
         illegal = np.stack([of.illegal for of in done])[..., : instruction.chunks]
         # Every panel of columns has flags of its own.

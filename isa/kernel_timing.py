@@ -11,12 +11,12 @@ from math import ceil
 
 from ..errors import InstructionError, OperandError
 from .instructions import Instruction
-from .timing import timing
+from .timing import Resource, resource_cycles
 
-__all__ = ["SMS", "ProductTiming", "Tile", "dense_twin", "product_timing"]
+__all__ = ["ProductTiming", "Tile", "dense_twin", "product_timing"]
 
 #: Streaming multiprocessors of an H200.
-SMS = 132
+_SMS = 132
 _ARCH = "sm_90"
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
@@ -102,16 +102,13 @@ def product_timing(
     tile, (m, n, k) = tile or Tile(), shape
     parts = ceil(tile.columns / _MOST_COLUMNS)
     of_tile = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))
-    law = timing(of_tile, _ARCH, "shared")
-    assert law is not None
-    count = tile.rows // _ROWS * parts
-    multiplying = count * of_tile.n / 2
-    b_bytes = tile.columns * instruction.k * instruction.container_bits // 8
-    reads = count * (b_bytes / parts + _ROWS * _A_BYTES) / 128
-    filled = tile.rows * (_A_BYTES + (_METADATA_BYTES if instruction.sparse else 0)) + b_bytes
-    moving = reads + filled / _FILL
-    waves = ceil(ceil(m / tile.rows) * ceil(n / tile.columns) / SMS)
-    busy = round(waves * ceil(k / instruction.k) * max(count * law.interval, multiplying, moving))
+    needed, count = resource_cycles(of_tile, "shared"), tile.rows // _ROWS * parts
+    filled = tile.rows * (_A_BYTES + (_METADATA_BYTES if instruction.sparse else 0))
+    filled += tile.columns * instruction.k * instruction.container_bits // 8
+    multiplying = count * needed[Resource.TENSOR_CORE]
+    moving = count * needed[Resource.SHARED_MEMORY] + filled / _FILL
+    waves = ceil(ceil(m / tile.rows) * ceil(n / tile.columns) / _SMS)
+    busy = round(waves * ceil(k / instruction.k) * max(multiplying, moving))
     stored = round(m * n * (result_bytes or instruction.d.bits // 8) / _STORE)
-    bound_by = "shared memory" if moving > multiplying else "tensor core"
-    return ProductTiming(_LAUNCH + busy + stored, waves, busy, stored, bound_by)
+    bound_by = Resource.SHARED_MEMORY if moving > multiplying else Resource.TENSOR_CORE
+    return ProductTiming(_LAUNCH + busy + stored, waves, busy, stored, bound_by.value)

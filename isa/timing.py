@@ -11,10 +11,11 @@ from enum import Enum
 from .instructions import Instruction
 from .numerics import Method, numerics
 
-__all__ = ["Resource", "Timing", "timing"]
+__all__ = ["SHARED_BYTES", "RegisterCycles", "Resource", "Timing", "resource_cycles", "timing"]
 
 _ARCH = "sm_90"
-_SHARED_BYTES = 128
+#: That shared memory delivers in a cycle.
+SHARED_BYTES = 128
 _COLUMNS_PER_CYCLE = 2
 #: Rows of A of ``wgmma``, stored bytes of each.
 _A_BYTES = 64 * 32
@@ -22,8 +23,6 @@ _A_BYTES = 64 * 32
 _INTERVALS = {(False, 16): 4, (False, 32): 6, (True, 16): 6, (True, 32): 8}
 _LATENCIES = {16: 17, 32: 24}
 _LATENCY_M8, _WARP_ROWS = 14, 16
-#: Cycles that the register file takes at least for A of ``wgmma``, if it comes from there; sparse ones with metadata.
-_DENSE_A, _SPARSE_A, _SPARSE_A_WIDE = 13, 16, 18
 _NARROWEST = 8
 #: Of an element; smaller ones are emulated.
 _NARROWEST_BITS = 8
@@ -33,6 +32,27 @@ _INTEGER = -2
 #: Where the results of floats, which leave at 32 columns in 19 cycles, begin to be later than the last column.
 _LATE = {False: 144, True: 112}
 _LATE_PER_COLUMN = 3 / 32
+
+
+@dataclass(frozen=True)
+class RegisterCycles:
+    """Cycles that the register file takes at least to deliver A and the metadata of one ``wgmma``.
+
+    Measured on an H200 as the least interval with A in registers; what the silicon does in them is not known.
+
+    Attributes
+    ----------
+    dense : int
+        Of a dense instruction.
+    narrow : int
+        Of a sparse one with eight columns, or with results of 16 bits.
+    wide : int
+        Of any other.
+    """
+
+    dense: int = 13
+    narrow: int = 16
+    wide: int = 18
 
 
 class Resource(Enum):
@@ -86,25 +106,39 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
         return None
     kept = instruction.m * instruction.n * instruction.stored_k
     if instruction.family == "wgmma":
-        return _of_wgmma(instruction, a_from == "shared", kept)
+        return _of_wgmma(instruction, a_from, kept)
     stored_bytes = instruction.stored_k * instruction.container_bits // 8
     interval = _INTERVALS[bool(instruction.sparse), stored_bytes]
     latency = _LATENCIES[stored_bytes] if instruction.m == _WARP_ROWS else _LATENCY_M8
     return Timing(interval, latency, Resource.REGISTER_FILE, kept / interval)
 
 
-def _of_wgmma(i: Instruction, shared: bool, kept: int) -> Timing:
-    sparse = bool(i.sparse)
+def resource_cycles(i: Instruction, a_from: str) -> dict[Resource, float]:
+    """Return for how many cycles ``wgmma`` needs each resource.
+
+    Parameters
+    ----------
+    i : Instruction
+        Of family ``wgmma``.
+    a_from : str
+        As for :func:`timing`.
+    """
+    shared = a_from == "shared"
     read = i.n * i.k * i.container_bits // 8 + (_A_BYTES if shared else 0)
-    wide = i.d.bits == 32 and i.n > _NARROWEST
-    registers = 0 if shared else _DENSE_A if not sparse else _SPARSE_A_WIDE if wide else _SPARSE_A
-    needed = {
+    wide, cycles = i.d.bits == 32 and i.n > _NARROWEST, RegisterCycles()
+    registers = 0 if shared else cycles.dense if not i.sparse else cycles.wide if wide else cycles.narrow
+    return {
         Resource.TENSOR_CORE: i.n / _COLUMNS_PER_CYCLE,
-        Resource.SHARED_MEMORY: read / _SHARED_BYTES,
+        Resource.SHARED_MEMORY: read / SHARED_BYTES,
         Resource.REGISTER_FILE: registers,
     }
+
+
+def _of_wgmma(i: Instruction, a_from: str, kept: int) -> Timing:
+    needed = resource_cycles(i, a_from)
     bound_by = max(needed, key=lambda resource: needed[resource])
-    latency = _GROUP[sparse, shared] + i.n / _COLUMNS_PER_CYCLE
+    sparse = bool(i.sparse)
+    latency = _GROUP[sparse, a_from == "shared"] + needed[Resource.TENSOR_CORE]
     latency += _INTEGER if i.a.is_integer else max(0.0, _LATE_PER_COLUMN * (i.n - _LATE[sparse]))
     interval = needed[bound_by]
     return Timing(interval, latency, bound_by, kept / (4 * interval))

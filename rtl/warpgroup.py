@@ -1,22 +1,23 @@
 """The four tensor cores of an SM as a warpgroup sees them: ``wgmma``, operands fetched while others multiply."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from ..isa.timing import RegisterCycles
 from .config import PRESETS, CoreConfig
 from .fetch import CoreMatrixAddress, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .round import ResultCode
 from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_result_layout
-from .wgmma import accumulator_layout, drive_operands, wgmma_layout
+from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
-__all__ = ["TENSOR_CORE", "WARPS", "Operation", "RegisterCycles", "Warpgroup", "warpgroup_layout"]
+__all__ = ["TENSOR_CORE", "WARPS", "Operation", "Warpgroup", "warpgroup_layout"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
@@ -29,8 +30,10 @@ _A_PANELS = 8
 _SLOTS = 2
 #: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
 _GROUPS = 8
-#: More than the panels that are in four warps at a time, and than the instructions that are under way.
+#: Panels that a warp can hold at a time: one in each stage, one before and one behind them; and rounded up.
 _IN_FLIGHT = 8
+#: Of the numbers of instructions, of which two that are compared are less than half of all apart.
+_COUNT_BITS = 5
 
 
 class Operation(enum.Enum, shape=2):
@@ -39,28 +42,6 @@ class Operation(enum.Enum, shape=2):
     MULTIPLY = 0
     COMMIT = 1
     WAIT = 2
-
-
-@dataclass(frozen=True)
-class RegisterCycles:
-    """Cycles that the register file takes to deliver A and the metadata of one instruction.
-
-    Measured on an H200 as the least interval of ``wgmma`` with A in registers; what the silicon does in them is not
-    known, so that they are a parameter.
-
-    Attributes
-    ----------
-    dense : int
-        Of a dense instruction.
-    narrow : int
-        Of a sparse one with eight columns, or with results of 16 bits.
-    wide : int
-        Of any other.
-    """
-
-    dense: int = 13
-    narrow: int = 16
-    wide: int = 18
 
 
 def warpgroup_layout() -> data.StructLayout:
@@ -74,7 +55,6 @@ def warpgroup_layout() -> data.StructLayout:
         ``wgmma.mma_async``, ``wgmma.commit_group`` or ``wgmma.wait_group``.
     pending : 3
         Of a wait: for how many committed groups it does not wait.
-
     control, a_descriptor, b_descriptor, a_shared, a_transposed, b_transposed
         As in :func:`~sptc.rtl.wgmma.wgmma_layout`.
     negated, add, last_panel, sparsity_selector
@@ -100,7 +80,7 @@ class Warpgroup(wiring.Component):
     config : CoreConfig
         The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        What the register file takes to deliver A.
+        What the register file takes to deliver A; a parameter, since nobody knows what silicon does in them.
     unit_class, warp_class, address_class : type
         What stands for units, warps and the address of core matrices.
 
@@ -183,8 +163,8 @@ class Warpgroup(wiring.Component):
         """Follow instructions to their last result, and committed groups to their last instruction."""
         i, operation = self.i, self.i.payload.operation
         m.submodules.ends = ends = SyncFIFO(width=1, depth=_IN_FLIGHT)
-        m.submodules.marks = marks = SyncFIFO(width=len(range(2 * _IN_FLIGHT)).bit_length(), depth=_GROUPS)
-        issued, finished = (Signal(marks.width, name=name) for name in ("issued", "finished"))
+        m.submodules.marks = marks = SyncFIFO(width=_COUNT_BITS, depth=_GROUPS)
+        issued, finished = (Signal(_COUNT_BITS, name=name) for name in ("issued", "finished"))
         delivered = self.o.valid & self.o.ready
         m.d.comb += [
             ends.w_en.eq(multiply),
@@ -193,7 +173,7 @@ class Warpgroup(wiring.Component):
             marks.w_en.eq(i.valid & i.ready & (operation == Operation.COMMIT)),
             marks.w_data.eq(issued),
             # In order: a group is finished when no fewer instructions are than had been issued at its commit.
-            marks.r_en.eq(marks.r_rdy & ~(finished - marks.r_data)[marks.width - 1]),
+            marks.r_en.eq(marks.r_rdy & ~(finished - marks.r_data)[_COUNT_BITS - 1]),
             self.pending.eq(marks.level),
         ]
         m.d.sync += [issued.eq(issued + taken), finished.eq(finished + (delivered & ends.r_data[0]))]
@@ -302,9 +282,9 @@ class _Slots:
         self._store_a(fetch)
 
     def _store_a(self, fetch: OperandFetch) -> None:
-        """Store what arrives: bytes 16 h to 16 h + 15 of a row are register 2 h + (row >= 8) of its quad."""
+        """Store what arrives, as :class:`~sptc.rtl.wgmma.WgmmaWarp` does: a segment h of eight rows."""
         m, arrived = self._m, fetch.core_matrix
-        words = [arrived.rows[lane // 4].word_select(lane % 4, _WORD) for lane in range(LANES)]
+        words = segment_words(arrived.rows, 0)
         for slot in range(_SLOTS):
             of_slot = fetch.arriving & (arrived.tag == slot)
             with m.If(of_slot & (arrived.panel == _A_PANELS - 1) & arrived.segment):

@@ -13,7 +13,7 @@ from .step import control_layout
 from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_result_layout
 
-__all__ = ["WgmmaWarp", "accumulator_layout", "drive_operands", "wgmma_layout"]
+__all__ = ["WgmmaWarp", "accumulator_layout", "drive_operands", "segment_words", "wgmma_layout"]
 
 _WORD = 32
 #: Panels of A that a warp owns.
@@ -193,10 +193,17 @@ class WgmmaWarp(wiring.Component):
             m.d.sync += missing.eq(missing - 1)
         for upper in range(_A_PANELS):
             with m.If(take & (missing == _A_PANELS - upper)):
-                for lane in range(LANES):
-                    for h in range(2):
-                        word = panel[lane // 4].word_select(4 * h + lane % 4, _WORD)
-                        m.d.sync += a[lane][2 * h + upper].eq(word)
+                for h in range(2):
+                    words = segment_words(panel, h)
+                    m.d.sync += [a[lane][2 * h + upper].eq(words[lane]) for lane in range(LANES)]
+
+
+def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
+    """Return the registers of 32 lanes that hold 16 bytes of each of eight rows, those of one segment of K.
+
+    Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
+    """
+    return [rows[lane // 4].word_select(4 * segment + lane % 4, _WORD) for lane in range(LANES)]
 
 
 def drive_operands(
@@ -220,7 +227,8 @@ def drive_operands(
         The warp's input.
     """
     signs = _signs(config, held.control).replicate(LANES * REGISTERS)
-    b = [panel[lane // 4].word_select(4 * r + lane % 4, _WORD) for lane in range(LANES) for r in range(REGISTERS)]
+    segments = [segment_words(panel, register) for register in range(REGISTERS)]
+    b = [segments[register][lane] for lane in range(LANES) for register in range(REGISTERS)]
     # Whole fields at once: assignments register by register become a megabyte of simulator.
     m.d.comb += [
         operands.control.eq(held.control),

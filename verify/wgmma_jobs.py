@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from ..golden.registers import unpack_nibbles
 from ..isa.instructions import every_instruction
+from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import PANEL_ROWS, descriptor_layout
-from ..rtl.step import control_layout
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
 from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
 from ..sim.benches.random_operands import distributions
 from ..sim.benches.wgmma_items import Job
-from ..sim.engine.steps import control_word
+from ..sim.engine.steps import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file
 
@@ -46,16 +46,14 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
     illegal = np.zeros((file.cases, i.m, 0), np.bool_)
     if i.rule:
         illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
-    fields = {
-        "control": control_layout().from_bits(control_word(config, i, last=True)),
-        "a_shared": file.a is None,
-        "a_transposed": file.imm_trans[0],
-        "b_transposed": file.imm_trans[1],
-        "negated": file.imm_scale[0] != file.imm_scale[1],
-        "add": file.scale_d,
-        "last_panel": i.n // COLUMNS - 1,
-        "sparsity_selector": file.sparsity_selector,
-    }
+    immediates = Immediates(
+        sparsity_selector=file.sparsity_selector,
+        a_in_registers=file.a is not None,
+        scale_d=file.scale_d,
+        imm_scale=file.imm_scale,
+        imm_trans=file.imm_trans,
+    )
+    fields = wgmma_fields(config, i, immediates)
     for case in range(file.cases):
         memory = _units(file.b[case])
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]

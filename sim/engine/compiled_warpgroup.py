@@ -22,14 +22,13 @@ from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
-from ...rtl.step import control_layout
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
 from ...rtl.warpgroup import TENSOR_CORE, WARPS, Operation, warpgroup_layout
 from .fingerprint import fingerprint
-from .steps import control_word
+from .steps import wgmma_fields
 from .warpgroup_driver import TOP, UNIT, driver, unit_module
 
-__all__ = ["COMMIT", "CompiledWarpgroup", "Done", "Told", "told_to_multiply", "wait"]
+__all__ = ["COMMIT", "Command", "CompiledWarpgroup", "Completion", "multiplication", "wait"]
 
 _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
@@ -37,11 +36,11 @@ _HALF = 1 << ADDRESS_BITS - 1
 _FLAG_WORDS = ROWS * CHUNKS // 32
 _PANEL_WORDS = WARPS * LANES * REGISTERS
 _WARP_WORDS = LANES * REGISTERS + _FLAG_WORDS
-#: Cycles of one multiplication that are never needed, whatever stalls.
-_LIMIT = 1 << 16
+#: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
+_PATIENCE = 1 << 14
 
 
-class _CTold(ctypes.Structure):
+class _CCommand(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("payload", "image", "c", "results")),
         *((name, ctypes.c_int32) for name in ("panels", "image_units")),
@@ -50,7 +49,7 @@ class _CTold(ctypes.Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Command:
     """What a warpgroup is told.
 
     Attributes
@@ -81,7 +80,7 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class Completion:
     """What became of it.
 
     Attributes
@@ -100,15 +99,15 @@ class Done:
     illegal: NDArray[np.bool_]
 
 
-COMMIT = Told({"operation": Operation.COMMIT})
+COMMIT = Command({"operation": Operation.COMMIT})
 
 
-def wait(pending: int) -> Told:
+def wait(pending: int) -> Command:
     """Return a wait for all but so many groups."""
-    return Told({"operation": Operation.WAIT, "pending": pending})
+    return Command({"operation": Operation.WAIT, "pending": pending})
 
 
-def told_to_multiply(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Told:
+def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
     """Return an instruction of ``wgmma`` with one case of its operands.
 
     Parameters
@@ -122,23 +121,13 @@ def told_to_multiply(config: CoreConfig, instruction: Instruction, held: HeldOpe
     case : int
         Which case of them.
     """
-    immediates, arrays = held.immediates, held.arrays
-    fields = {
-        "operation": Operation.MULTIPLY,
-        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
-        "a_descriptor": descriptor_layout().from_bits(held.descriptors[0]),
-        "b_descriptor": descriptor_layout().from_bits(held.descriptors[1]),
-        "a_shared": "a" not in arrays,
-        "a_transposed": immediates.imm_trans[0],
-        "b_transposed": immediates.imm_trans[1],
-        "negated": immediates.imm_scale[0] != immediates.imm_scale[1],
-        "add": immediates.scale_d,
-        "last_panel": instruction.n // COLUMNS - 1,
-        "sparsity_selector": immediates.sparsity_selector,
-    }
+    arrays, layout = held.arrays, descriptor_layout()
+    a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
+    fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
+    fields |= wgmma_fields(config, instruction, held.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
-    return Told(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
+    return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
 
 
 class CompiledWarpgroup:
@@ -178,12 +167,12 @@ class CompiledWarpgroup:
         unit = emit(self.config, "unit", UNIT, platform=OPERATORS)
         compile_library(warpgroup + unit_module(self.config), TOP, text, library, parts={UNIT: unit})
 
-    def run(self, told: Sequence[Told], pattern: NDArray[np.uint8] | None = None) -> list[Done]:
+    def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Run what a warpgroup is told from reset on, until all results are out.
 
         Parameters
         ----------
-        told : sequence of Told
+        commands : sequence of Command
             In order.
         pattern : ndarray of uint8, optional
             Of each cycle, repeated: bit 0, the next is offered; bit 1, accumulators are; bit 2, results are taken. By
@@ -195,34 +184,37 @@ class CompiledWarpgroup:
             The hardware does not end.
         """
         pattern = np.full(1, 7, np.uint8) if pattern is None else pattern
-        given, kept, multiplied = (_CTold * len(told))(), [], 0
-        for what, of in zip(told, given, strict=True):
-            payload, image = self._payload(what, multiplied), np.ascontiguousarray(what.image)
-            panels = what.n // COLUMNS
-            c = None if what.c is None else _panels(what.c, panels)
+        given, kept, multiplied, columns = (_CCommand * len(commands))(), [], 0, 0
+        for command, of in zip(commands, given, strict=True):
+            payload, image = self._payload(command, multiplied), np.ascontiguousarray(command.image)
+            panels = command.n // COLUMNS
+            if panels:
+                assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
+                multiplied, columns = multiplied + 1, command.n
+            c = None if command.c is None else _panels(command.c, panels)
             results = np.zeros((panels, WARPS, _WARP_WORDS), np.uint32)
             kept.append((payload, image, c, results))
             of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
             of.c = None if c is None else c.ctypes.data
             of.panels, of.image_units, of.taken, of.done = panels, -(-image.size // _UNIT_BYTES), -1, -1
-            multiplied += bool(panels)
-        limit = _LIMIT * (1 + len(told)) * (1 + 8 * (len(pattern) > 1))
-        cycles = self._library.group_run(self._handle, given, len(told), pattern.ctypes.data, len(pattern), limit)
+        cycles = self._library.group_run(
+            self._handle, given, len(commands), pattern.ctypes.data, len(pattern), _PATIENCE
+        )
         assert cycles >= 0, "the warpgroup does not end"
         return [
-            Done(of.taken, of.done, *_results(results, what.registers))
-            for what, of, (*_, results) in zip(told, given, kept, strict=True)
+            Completion(of.taken, of.done, *_results(results, command.registers))
+            for command, of, (*_, results) in zip(commands, given, kept, strict=True)
         ]
 
-    def _payload(self, told: Told, number: int) -> NDArray[np.uint32]:
+    def _payload(self, command: Command, number: int) -> NDArray[np.uint32]:
         """Return the words of the instruction, whose image lies in one half of the memory or the other."""
         words = np.zeros(self._payload_words, np.uint32)
-        for name, registers in (("a", told.a), ("e", told.e)):
+        for name, registers in (("a", command.a), ("e", command.e)):
             if registers is not None:
                 first = self._layout[name].offset // 32
                 words[first : first + registers.size] = registers.ravel()
-        fields = dict(told.fields)
-        if number % 2 and told.image.size <= _HALF * _UNIT_BYTES:
+        fields = dict(command.fields)
+        if number % 2 and command.image.size <= _HALF * _UNIT_BYTES:
             for name in ("a_descriptor", "b_descriptor"):
                 if name in fields:
                     fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)

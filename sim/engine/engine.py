@@ -28,6 +28,7 @@ __all__ = [
     "Simulator",
     "engine",
     "engine_for",
+    "flags_are_watched",
     "flags_watched",
     "multiply_with",
     "tell_flags",
@@ -96,6 +97,11 @@ def flags_watched(watcher: _Watcher) -> Iterator[None]:
         yield
     finally:
         _WATCHER.reset(token)
+
+
+def flags_are_watched() -> bool:
+    """Return whether anybody watches: what nobody does need not be kept."""
+    return _WATCHER.get() is not None
 
 
 def tell_flags(steps: Sequence[FlaggedStep]) -> None:
@@ -261,11 +267,12 @@ class HardwareBackend:
             The simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
-        flagged = []
+        flagged, watched = [], flags_are_watched()
 
         def execute(instruction: Instruction, operands: MatrixOperands) -> NDArray:
             execution = unit.multiply(instruction, operands)
-            flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
+            if watched:
+                flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
             return execution.d
 
         d = multiply_with(execute, unit.config, instruction, arch, operands)

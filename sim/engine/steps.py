@@ -1,6 +1,7 @@
 """Instructions to steps: which bytes, nibbles, scales and control a row gets for every output."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,15 +9,15 @@ from numpy.typing import NDArray
 from ...isa.instructions import Instruction
 from ...isa.metadata import join_nibbles
 from ...isa.numerics import BLOCK_GROUP
-from ...isa.operands import MatrixOperands
-from ...rtl.config import CoreConfig
+from ...isa.operands import Immediates, MatrixOperands
+from ...rtl.config import WARP_COLUMNS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import DENSE_NIBBLE, byte_order, nibble_order
 from ...rtl.round import ResultCode
 from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout, row_step_layout
 
-__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of"]
+__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of", "wgmma_fields"]
 
 _BYTE = 8
 _WORD = 32
@@ -85,6 +86,20 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
         "scale": scale,
     }
     return int(control_layout().const(fields).as_value().value)
+
+
+def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
+    """Return what :func:`~sptc.rtl.wgmma.wgmma_layout` has of an instruction of ``wgmma`` beside its operands."""
+    return {
+        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
+        "a_shared": not immediates.a_in_registers,
+        "a_transposed": immediates.imm_trans[0],
+        "b_transposed": immediates.imm_trans[1],
+        "negated": immediates.imm_scale[0] != immediates.imm_scale[1],
+        "add": immediates.scale_d,
+        "last_panel": instruction.n // WARP_COLUMNS - 1,
+        "sparsity_selector": immediates.sparsity_selector,
+    }
 
 
 def steps_of(

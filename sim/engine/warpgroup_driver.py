@@ -36,7 +36,7 @@ _DRIVER = """
 namespace {{
 constexpr int payload_words = {payload_words}, panel_words = {panel_words}, warp_words = {warp_words};
 constexpr uint32_t units = 1u << 14, half = units / 2;
-struct Told {{
+struct Command {{
     const uint32_t* payload;
     const uint32_t* image;
     const uint32_t* c;
@@ -51,8 +51,8 @@ struct Group {{
     uint32_t memory[units][4];
 }};
 thread_local Units* made_by;  // whose model is being evaluated
-int multiplication(const Told* told, int count, int place) {{
-    while (place < count && !told[place].panels) place++;
+int multiplication_from(const Command* commands, int count, int place) {{
+    while (place < count && !commands[place].panels) place++;
     return place;
 }}
 }}  // namespace
@@ -78,35 +78,36 @@ void unit_clock(void* of, const svBitVecVal* step, svBitVecVal* result) {{
 extern "C" void* group_create() {{ return new Group; }}
 extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
 extern "C" int64_t group_run(
-    void* handle, Told* told, int count, const uint8_t* pattern, size_t pattern_length, int64_t limit
+    void* handle, Command* commands, int count, const uint8_t* pattern, size_t pattern_length, int64_t patience
 ) {{
     Group& group = *static_cast<Group*>(handle);
     Vwarpgroup& top = group.top;
     made_by = &group.parts;
-    // Who is told next; of multiplications whose accumulators are read next, the one before, whose results come next.
-    int next = 0, reading = multiplication(told, count, 0), before = count, writing = reading;
+    // What is told next; of multiplications whose accumulators are read next, the one before, whose results come next.
+    int next = 0, reading = multiplication_from(commands, count, 0), before = count, writing = reading;
     int panel_read = 0, panel_written = 0, number = 0;
     bool alone = false, reads = false;
     uint32_t addresses[8] = {{}};
     top.rst = 1; top.clk = 0; top.eval(); top.clk = 1; top.eval(); top.rst = 0;
-    int64_t cycle = 0;
-    for (; cycle < limit && (next < count || writing < count); cycle++) {{
+    int64_t cycle = 0, last_transfer = 0;
+    for (; next < count || writing < count; cycle++) {{
         const uint8_t now = pattern[cycle % pattern_length];
         if (reads) {{
             {answer}
         }}
         // An image of more than half the memory has it to itself.
-        const bool large = next < count && told[next].image_units > int(half);
-        const bool offers = next < count && now & 1 && (!(told[next].panels && (large || alone)) || writing == next);
+        const bool large = next < count && commands[next].image_units > int(half);
+        const bool waits = next < count && commands[next].panels && (large || alone) && writing != next;
+        const bool offers = next < count && now & 1 && !waits;
         top.i___05Fvalid = offers;
-        if (offers) std::memcpy(&top.i___05Fpayload, told[next].payload, payload_words * 4);
+        if (offers) std::memcpy(&top.i___05Fpayload, commands[next].payload, payload_words * 4);
         bool there = reading < count && now & 2;
-        if (there && !told[reading].c)
+        if (there && !commands[reading].c)
             there = before < writing || (before == writing && panel_read < panel_written);
         if (there) for (int warp = 0; warp < 4; warp++) {{
-            const uint32_t* c = told[reading].c
-                ? told[reading].c + panel_read * panel_words + warp * panel_words / 4
-                : told[before].results + (panel_read * 4 + warp) * warp_words;
+            const uint32_t* c = commands[reading].c
+                ? commands[reading].c + panel_read * panel_words + warp * panel_words / 4
+                : commands[before].results + (panel_read * 4 + warp) * warp_words;
             std::memcpy(&top.c___05Fpayload[warp * panel_words / 4], c, panel_words);
         }}
         top.c___05Fvalid = there;
@@ -115,23 +116,27 @@ extern "C" int64_t group_run(
         top.eval();
         reads = top.memory___05Fread;
         {ask}
-        if (there && top.c___05Fready && ++panel_read == told[reading].panels) {{
+        const bool read = there && top.c___05Fready, written = top.o___05Fvalid && top.o___05Fready;
+        const bool taken = offers && top.i___05Fready;
+        if (read || written || taken) last_transfer = cycle;
+        else if (cycle - last_transfer > patience) return -1;
+        if (read && ++panel_read == commands[reading].panels) {{
             before = reading;
-            reading = multiplication(told, count, reading + 1);
+            reading = multiplication_from(commands, count, reading + 1);
             panel_read = 0;
         }}
-        if (top.o___05Fvalid && top.o___05Fready) {{
+        if (written) {{
             if (writing == count) return -1;
-            Told& of = told[writing];
+            Command& of = commands[writing];
             std::memcpy(of.results + panel_written * 4 * warp_words, &top.o___05Fpayload[0], 16 * warp_words);
             if (++panel_written == of.panels) {{
                 of.done = cycle;
-                writing = multiplication(told, count, writing + 1);
+                writing = multiplication_from(commands, count, writing + 1);
                 panel_written = 0;
             }}
         }}
-        if (offers && top.i___05Fready) {{
-            Told& of = told[next++];
+        if (taken) {{
+            Command& of = commands[next++];
             of.taken = cycle;
             if (of.panels) {{
                 uint32_t* area = group.memory[large ? 0 : number % 2 * half];
@@ -144,7 +149,7 @@ extern "C" int64_t group_run(
         top.clk = 1;
         top.eval();
     }}
-    return next < count || writing < count ? -1 : cycle;
+    return cycle;
 }}
 """
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"

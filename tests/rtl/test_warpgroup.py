@@ -54,9 +54,8 @@ def panels_handed_on(instruction: Instruction, a_from: str) -> list[int]:
     return found
 
 
-@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("a_from", ["registers", "shared"])
-@pytest.mark.parametrize("n", [8, 16, 40, 64, 72])
+@pytest.mark.parametrize("n", [8, 16, 40, 64, pytest.param(72, marks=pytest.mark.regression)])
 @pytest.mark.parametrize(("text", "d"), [(SPARSE, "f32"), (SPARSE, "f16"), (DENSE, "f32")])
 def test_the_interval_is_the_laws(text: str, d: str, n: int, a_from: str) -> None:
     instruction = parse(text.format(n, d))

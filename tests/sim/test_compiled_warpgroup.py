@@ -10,10 +10,10 @@ import sptc
 from sptc.api.warpgroup_hardware import WarpgroupBackend
 from sptc.errors import BackendError
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.operands import HeldOperands
+from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
 from sptc.sim.benches.random_operands import distributions
-from sptc.sim.engine.compiled_warpgroup import COMMIT, CompiledWarpgroup, Done, Told, told_to_multiply, wait
+from sptc.sim.engine.compiled_warpgroup import COMMIT, Command, CompiledWarpgroup, Completion, multiplication, wait
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 from sptc.verify.stimulus import random_register_file
@@ -98,16 +98,16 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
     """Different instructions behind each other, with commits and waits between them, and no pause where none is due."""
     short = [i for i in WGMMA if i.n <= 32]
     for _ in range(4):
-        told: list[Told] = []
+        commands: list[Command] = []
         wanted: list[np.ndarray] = []
         for place in rng.integers(len(short), size=12):
             file = drawn(short[place], rng)
             for case, d in enumerate(file.run()):
-                told.append(told_to_multiply(hardware.config, file.instruction, held(file), case))
+                commands.append(multiplication(hardware.config, file.instruction, held(file), case))
                 wanted.append(d)
-            told += [COMMIT, wait(int(rng.integers(3)))][: rng.integers(3)]
+            commands += [COMMIT, wait(int(rng.integers(3)))][: rng.integers(3)]
         for pattern in (None, stalls(rng), stalls(rng)):
-            done = [of for of in hardware.run(told, pattern) if of.done >= 0]
+            done = [of for of in hardware.run(commands, pattern) if of.done >= 0]
             for number, (of, d) in enumerate(zip(done, wanted, strict=True)):
                 np.testing.assert_array_equal(of.d, d, err_msg=f"multiplication {number}")
 
@@ -115,7 +115,7 @@ def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random)
 def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
     """A multiplication without accumulators of its own adds to the results of the one before."""
     file = drawn(parse(F16), rng, 1)
-    one = told_to_multiply(hardware.config, file.instruction, held(file), 0)
+    one = multiplication(hardware.config, file.instruction, held(file), 0)
     first, second = hardware.run([one, replace(one, c=None)])
     (again,) = hardware.run([replace(one, c=first.d)])
     np.testing.assert_array_equal(second.d, again.d)
@@ -124,13 +124,26 @@ def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
 
 def test_a_wait_is_taken_when_its_groups_are_done(hardware: CompiledWarpgroup, rng: Random) -> None:
     file = drawn(parse(F16), rng, 1)
-    one = told_to_multiply(hardware.config, file.instruction, held(file), 0)
-    told = [one, one, COMMIT, one, COMMIT, wait(1), wait(0), COMMIT, wait(0)]
-    done = hardware.run(told)
+    one = multiplication(hardware.config, file.instruction, held(file), 0)
+    commands = [one, one, COMMIT, one, COMMIT, wait(1), wait(0), COMMIT, wait(0)]
+    done = hardware.run(commands)
     assert done[5].taken == done[1].done + 2  # the group is seen to be done in the cycle behind its last result
     assert done[6].taken == done[3].done + 2
     assert done[8].taken - done[7].taken <= 2  # of a group of nothing
     assert [of.taken for of in done] == sorted(of.taken for of in done)
+
+
+def test_what_never_moves_is_given_up(hardware: CompiledWarpgroup) -> None:
+    with pytest.raises(AssertionError, match="does not end"):
+        hardware.run([COMMIT], np.zeros(1, np.uint8))
+
+
+def test_accumulators_need_a_multiplication_of_as_many_columns(hardware: CompiledWarpgroup, rng: Random) -> None:
+    files = [drawn(parse(F16.replace("n32", f"n{n}")), rng, 1) for n in (16, 32)]
+    first, second = (multiplication(hardware.config, file.instruction, held(file), 0) for file in files)
+    for commands in ([replace(first, c=None)], [first, replace(second, c=None)]):
+        with pytest.raises(AssertionError, match="as many columns"):
+            hardware.run(commands)
 
 
 def what_was_measured() -> list[dict[str, str]]:
@@ -144,10 +157,10 @@ def timed(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) ->
     arrays = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
     if a_from == "registers":
         arrays["a"] = np.zeros((1, 128, 4), np.uint32)
-    operands = HeldOperands(arrays)
-    one = told_to_multiply(hardware.config, instruction, operands, 0)
+    operands = HeldOperands(arrays, Immediates(a_in_registers=a_from == "registers"))
+    one = multiplication(hardware.config, instruction, operands, 0)
     group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
-    done: list[Done] = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
+    done: list[Completion] = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
     return (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
 
 
