@@ -220,7 +220,6 @@ class PanelFetcher(wiring.Component):
             addresses.segment.eq(segment),
             control.i_valid.eq(self.i.valid),
             control.o_ready.eq(self.o.ready),
-            control.first.eq(segment == 0),
             control.last.eq(last),
             memory.read.eq(control.read),
             self.i.ready.eq(control.i_ready),

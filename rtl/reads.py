@@ -19,8 +19,8 @@ class ReadControl(wiring.Component):
         Handshake of the requests.
     o_valid, o_ready : Out(1), In(1)
         Handshake of the items.
-    first, last : In(1)
-        The part that is next is the first, or the last, of the request at the input.
+    last : In(1)
+        The part that is next is the last of the request at the input.
     read : Out(1)
         It is read in this cycle.
     arriving : Out(1)
@@ -34,7 +34,6 @@ class ReadControl(wiring.Component):
                 "i_ready": Out(1),
                 "o_valid": Out(1),
                 "o_ready": In(1),
-                "first": In(1),
                 "last": In(1),
                 "read": Out(1),
                 "arriving": Out(1),
@@ -48,8 +47,9 @@ class ReadControl(wiring.Component):
         full = Signal()
         free = Signal()
         m.d.comb += [
-            # A first part is read only when the item before has left, or leaves now.
-            free.eq(~self.first | (~(self.arriving & arriving_last) & (~full | self.o_ready))),
+            # A first part is read only when the item before has left, or leaves now. Of the parts behind it this always
+            # holds: the last is still to come.
+            free.eq(~(self.arriving & arriving_last) & (~full | self.o_ready)),
             self.read.eq(self.i_valid & free),
             self.i_ready.eq(free & self.last),
             self.o_valid.eq(full),

@@ -141,7 +141,6 @@ class TensorMemoryReader(wiring.Component):
         m.d.comb += [
             control.i_valid.eq(self.i.valid),
             control.o_ready.eq(self.o.ready),
-            control.first.eq(part == _Part.METADATA),
             control.last.eq(last),
             memory.read.eq(control.read),
             self.i.ready.eq(control.i_ready),

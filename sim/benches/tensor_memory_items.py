@@ -16,7 +16,7 @@ from ...isa.tcgen05 import every_opcode, instructions_of
 from ...isa.tensor_memory import COLUMNS, LANES, LAYOUTS, TensorMap, metadata_map, scale_map
 from ...rtl.tensor_memory import tensor_registers_layout, tensor_request_layout
 from .items import Item
-from .scoreboard import Scoreboard, ViolationError
+from .scoreboard import Cycle, Scoreboard, ViolationError
 
 __all__ = ["RegisterScoreboard", "Tile", "instructions", "place", "random_tiles", "registers", "request", "twin"]
 
@@ -76,7 +76,34 @@ class Tile(Item):
 
 
 class RegisterScoreboard(Scoreboard):
-    """Compares of a result what its tile says of it."""
+    """Compares of a result what its tile says of it, and when it is offered.
+
+    Of so many columns, registers are offered one cycle more after the first could be read: when the request stood at
+    the input and the registers before it had left, or left.
+    """
+
+    def __init__(self, longest_wait: int) -> None:
+        super().__init__(longest_wait)
+        self._due: int | None = None
+
+    def observe(self, cycle: Cycle, offered: Item | None) -> None:
+        """Check one cycle.
+
+        Raises
+        ------
+        ViolationError
+            A rule is broken.
+        """
+        super().observe(cycle, offered)
+        if self._due is not None:
+            self._due -= 1
+            if not cycle.reset and cycle.o_valid != (self._due <= 0):
+                raise ViolationError("registers are offered " + ("too early" if cycle.o_valid else "too late"))
+        if cycle.reset or cycle.delivers:
+            self._due = None
+        if cycle.i_valid and not cycle.reset and self._due is None:
+            assert isinstance(offered, Tile)
+            self._due = offered.reads + 1
 
     @staticmethod
     def _compare(item: Item, result: int) -> None:

@@ -110,7 +110,7 @@ def _(reads: Any, change: Change) -> None:
     amend(
         change,
         reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~self.first | ~(self.arriving & named(m, "arriving_last")))],
+        lambda self, m: [named(m, "free").eq(~(self.arriving & named(m, "arriving_last")))],
     )
 
 
