@@ -94,12 +94,17 @@ class Arrangement:
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
         """Put a matrix and its copies into tensor memory that is zero there, in place, each CTA's share of its rows."""
         batch, ctas = tmem.shape[:2]
-        share = codes.reshape(batch * ctas, -1, codes.shape[2]).astype(np.uint32)
-        words = (share & np.uint32((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint32)
-        flat = tmem.reshape(batch * ctas, -1).T
-        for copy in where.copies:
-            places = (where.lanes + copy) * COLUMNS + where.columns
-            np.bitwise_or.at(flat, places.ravel(), words.reshape(batch * ctas, -1).T)
+        share = codes.reshape(batch * ctas, -1, codes.shape[2])
+        flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
+        if where.fills_words:
+            for copy in where.copies:
+                flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
+            return
+        for low_bit in np.unique(where.low_bits):  # elements at one bit are in words of their own
+            there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
+            words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
+            for copy in where.copies:
+                flat[:, ((where.lanes + copy) * COLUMNS + where.columns)[there]] |= words
 
     def matrices(self, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]) -> MatrixOperands:
         """Return the operands that images of this arrangement hold, the inverse of :meth:`images`."""

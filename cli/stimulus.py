@@ -12,14 +12,14 @@ from ..verify.pack_files import subject_named
 from ..verify.vector_formats import FORMATS
 from ..verify.vector_levels import LEVELS
 from ..verify.vector_tiles import NIBBLES
-from ..verify.vectors import MANIFEST, VectorRequest, write_vectors
+from ..verify.vectors import BACKENDS, MANIFEST, VectorRequest, write_vectors
 from .arguments import integer
 from .configuration import add_datapath, datapath
 
 __all__ = ["add_options", "execute", "used"]
 
 #: Options of this part alone, which have no default so that it shows whether they are there.
-_OWN = ("tiles", "format", "level", "distribution", "nibbles", "bench")
+_OWN = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that :func:`~.configuration.datapath` reads.
 _OF_DATAPATH = (
     "preset", "config", "formats", "scales", "step_bytes", "products", "alignment_bits", "mux", "rows", "columns",
@@ -51,6 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--distribution", metavar="NAME", help="of operands (default: each that fits, in turn)")
     group.add_argument(
         "--nibbles", choices=tuple(NIBBLES), help="legal (the default), also 0x0 above zeros, or all sixteen"
+    )
+    group.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        help="what computes the results of level registers: the golden model (the default), or libsptc, whose bits are "
+        "the same, several times as fast",
     )
     group.add_argument(
         "--bench", action="store_true", default=None, help="also write the Verilog of the top and a testbench, tb.sv"

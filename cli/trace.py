@@ -78,5 +78,5 @@ def _drawn(options: argparse.Namespace) -> Recorded:
     require_placed(subject, arch)
     names, tiles = drawn_distributions(i, options.distribution), options.case + 1
     rng = np.random.default_rng(options.seed or 0)
-    [given] = draw_tiles(i, names, options.nibbles or "legal", tiles, tiles, rng)
+    given = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)
     return file_of(subject, arch, given, rng, int(rng.integers(i.sparsity_selectors)))

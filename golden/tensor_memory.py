@@ -89,6 +89,9 @@ def scatter_tensor(
     """
     flat = tmem.reshape(len(tmem), -1)
     positions = _positions(where)
+    if disabled is None and where.fills_words:
+        flat[:, positions] = codes
+        return
     mask = np.uint32((1 << where.element_bits) - 1)
     old = flat[:, positions]
     new = old & ~mask | codes

@@ -132,6 +132,11 @@ class TensorMap:
     element_bits: int
     copies: tuple[int, ...] = (0,)
 
+    @property
+    def fills_words(self) -> bool:
+        """Whether each element is a whole word."""
+        return self.element_bits == _WORD_BITS
+
     def below_each_other(self, count: int) -> "TensorMap":
         """Return the map of so many matrices below each other, each at this place of a CTA of its own."""
         lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))

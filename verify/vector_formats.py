@@ -1,19 +1,21 @@
 """How vectors are written: register files and arrays, $readmemh files, JSON, and includes of SystemVerilog."""
 
-import binascii
 import hashlib
 import json
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..infra.files import whole_file
+from ..infra.pools import cores
 from .vector_levels import Arrays, Table, Vectors, joined
 
 __all__ = ["FORMATS", "Folder", "hex_lines", "write_format"]
@@ -21,6 +23,9 @@ __all__ = ["FORMATS", "Folder", "hex_lines", "write_format"]
 FORMATS = ("npz", "hex", "json", "svh")
 #: Words that are held at once by the formats that are one file; text takes more memory than arrays.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
+#: The four digits of every number of 16 bits, in the order in which they are written.
+_DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
+_T = TypeVar("_T")
 
 
 class Folder:
@@ -64,21 +69,21 @@ class _Digested:
         self.digest, self.size = hashlib.sha256(), 0
         self._file = file
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: "bytes | memoryview") -> None:
         self._file.write(data)
         self.digest.update(data)
         self.size += len(data)
 
 
-def hex_lines(vectors: NDArray[np.uint32], bits: int) -> bytes:
+def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
     """Return vectors, shape (count, words), in hexadecimal: one a line, of as many digits as the bits take."""
-    digits = -(-bits // 4)
-    size = -(-digits // 2)
-    octets = np.ascontiguousarray(vectors, "<u4").view(np.uint8)[:, size - 1 :: -1].tobytes()
-    if digits == 2 * size:
-        return binascii.hexlify(octets, "\n", size) + b"\n"
-    text = np.frombuffer(binascii.hexlify(octets), np.uint8).reshape(len(vectors), -1)[:, 1:]
-    return np.concatenate([text, np.full((len(vectors), 1), ord("\n"), np.uint8)], axis=1).tobytes()
+    digits, halves = -(-bits // 4), -(-bits // 16)
+    words = np.ascontiguousarray(vectors, "<u4").view("<u2")
+    lines = np.full((len(vectors), 4 * halves + 1), ord("\n"), np.uint8)
+    for half in range(halves):
+        four_digits = np.ndarray(len(lines), "<u4", lines, 4 * (halves - 1 - half), lines.strides[:1])
+        four_digits[:] = _DIGITS.take(words[:, half], mode="clip")
+    return np.ascontiguousarray(lines[:, 4 * halves - digits :]).reshape(-1).data
 
 
 def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
@@ -112,9 +117,28 @@ def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
         files[table.name] = folder.open(f"{table.name}.hex")
         lines = [*_sentences(table, facts), *table.meaning]
         files[table.name].write("".join(f"// {line}".rstrip() + "\n" for line in lines).encode())
-    for block in vectors.blocks:
-        for table in vectors.tables:
-            files[table.name].write(hex_lines(block[table.name], table.bits))
+
+    def lines_of(number: int) -> dict[str, memoryview]:
+        block = vectors.block(number)
+        return {table.name: hex_lines(block[table.name], table.bits) for table in vectors.tables}
+
+    for block in _in_order(lines_of, vectors.blocks):
+        for name, text in block.items():
+            files[name].write(text)
+
+
+def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
+    """Yield what numbers give, from the first on, computed by as many threads as there are cores, a few ahead."""
+    with ThreadPoolExecutor(cores()) as pool:
+        ahead = deque(pool.submit(compute, number) for number in range(min(count, cores() + 1)))
+        try:
+            for number in range(len(ahead), count + len(ahead)):
+                yield ahead.popleft().result()
+                if number < count:
+                    ahead.append(pool.submit(compute, number))
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
 def _sentences(table: Table, facts: dict[str, Any]) -> list[str]:
@@ -124,13 +148,13 @@ def _sentences(table: Table, facts: dict[str, Any]) -> list[str]:
 
 
 def _whole(vectors: Vectors) -> Arrays:
-    blocks = list(vectors.blocks)
+    blocks = list(_in_order(vectors.block, vectors.blocks))
     return {table.name: np.concatenate([block[table.name] for block in blocks]) for table in vectors.tables}
 
 
 def _write_npz(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    if facts["level"] == "registers":
-        contents = joined(list(vectors.files)).contents()
+    if vectors.file:
+        contents = joined(list(_in_order(vectors.file, vectors.blocks))).contents()
     else:
         contents = {"instruction": facts["instruction"], "arch": facts["arch"], **_whole(vectors)}
     archive = BytesIO()
@@ -160,7 +184,7 @@ def _with_arrays(vectors: Vectors) -> Iterator[tuple[Table, NDArray[np.uint32]]]
 
 
 def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
-    return hex_lines(array, table.bits).decode().splitlines()
+    return hex_lines(array, table.bits).tobytes().decode().splitlines()
 
 
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}

@@ -1,8 +1,7 @@
 """What vectors are at each level: registers and memory, the streams of a warp, the ports of a row or a unit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..api.arrangement import arrangement
 from ..errors import OperandError
+from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..isa.tensor_memory import TensorMap
 from ..rtl.config import WARP_ROWS, CoreConfig
@@ -21,9 +21,9 @@ from .register_file import RegisterFile
 from .stimulus import further_file
 from .tensor_memory_file import TensorMemoryFile
 from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
-from .vector_tiles import NIBBLES
+from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 
-__all__ = ["LEVELS", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
+__all__ = ["LEVELS", "Drawn", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
 
 #: Of registers and memory, and of the tops of that name.
 LEVELS = ("registers", "warp", "row", "unit")
@@ -94,36 +94,78 @@ class Vectors:
         What there is.
     immediates : dict
         What decides the instruction beside its operands.
-    files : iterator of RegisterFile or TensorMemoryFile
-        At level ``registers`` all tiles, some at a time; otherwise nothing.
-    blocks : iterator of dict
-        The vectors of each table, uint32 of shape (vectors, words), some at a time. They are made of `files` where
-        there are any, so that only one of the two can be read.
+    file : callable (int) -> RegisterFile or TensorMemoryFile, optional
+        At level ``registers`` returns the tiles of a block.
+    block : callable (int) -> dict
+        Returns of a block, by its number, the vectors of each table: uint32 of shape (vectors, words).
+    blocks : int
+        How many blocks there are; each is computed by itself.
     """
 
     tables: tuple[Table, ...]
     immediates: dict[str, Any]
-    files: Iterator[File]
-    blocks: Iterator[Arrays]
+    file: Callable[[int], File] | None
+    block: Callable[[int], Arrays]
+    blocks: int
 
 
-def register_vectors(
-    subject: Subject, arch: str, nibbles: str, tiles: int, drawn: Iterator[Given], rng: np.random.Generator
-) -> Vectors:
+@dataclass(frozen=True)
+class Drawn:
+    """Random tiles, block by block, each from a stream of its own.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        What runs.
+    distribution : str or None
+        One of its distributions; None stands for each that fits, in turn.
+    nibbles : str
+        Which are drawn.
+    tiles, block_tiles : int
+        How many there are, and in a block.
+    seed : int
+        Decides all.
+    """
+
+    instruction: Instruction
+    distribution: str | None
+    nibbles: str
+    tiles: int
+    block_tiles: int
+    seed: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-self.tiles // self.block_tiles)
+
+    def sample(self) -> tuple[Given, np.random.Generator]:
+        """Return a tile that is none of them, and what else may be drawn of what holds for all."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        return self._draw(1, 0, rng), rng
+
+    def block(self, number: int) -> tuple[Given, np.random.Generator]:
+        """Return the tiles of a block, and what else may be drawn for it."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
+        first = number * self.block_tiles
+        return self._draw(min(self.block_tiles, self.tiles - first), first, rng), rng
+
+    def _draw(self, tiles: int, first: int, rng: np.random.Generator) -> Given:
+        names = drawn_distributions(self.instruction, self.distribution)
+        return draw_tiles(self.instruction, names, self.nibbles, tiles, rng, first)
+
+
+def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
     """Return operands as registers and memory hold them, with D.
 
     Parameters
     ----------
     subject, arch : Subject, str
         What runs, and on which architecture.
-    nibbles : str
-        Which were drawn.
-    tiles : int
-        How many there are.
-    drawn : iterator of Given
-        The tiles.
-    rng : Generator
-        Draws the selector, where operands are held, and what is held beside them.
+    drawn : Drawn
+        The tiles; the selector, where operands are held, and what is held beside them come from the same seed.
+    backend : str
+        What computes D.
 
     Raises
     ------
@@ -132,27 +174,27 @@ def register_vectors(
     """
 
     def finished(file: File) -> File:
-        file = replace(file, metadata=NIBBLES[nibbles])
-        return replace(file, d=file.run())
+        file = replace(file, metadata=NIBBLES[drawn.nibbles])
+        return replace(file, d=file.run(backend))
 
-    i = subject.instruction
-    selector = int(rng.integers(i.sparsity_selectors))
-    first = finished(file_of(subject, arch, next(drawn), rng, selector))
+    given, rng = drawn.sample()
+    selector = int(rng.integers(subject.instruction.sparsity_selectors))
+    sample = finished(file_of(subject, arch, given, rng, selector))
 
-    def others() -> Iterator[File]:
-        for given in drawn:
-            if isinstance(first, RegisterFile):
-                yield finished(further_file(first, given.matrices, rng))
-            else:
-                yield finished(file_of(subject, arch, given, rng, selector))
+    def file(number: int) -> File:
+        given, rng = drawn.block(number)
+        if isinstance(sample, RegisterFile):
+            return finished(further_file(sample, given.matrices, rng))
+        return finished(file_of(subject, arch, given, rng, selector))
 
-    files = chain([first], others())
-    blocks = ({name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file).items()} for file in files)
+    def block(number: int) -> Arrays:
+        return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
+
     tables = tuple(
-        Table(name, name == "D", _WORD, (tiles, *array.shape[1:]), axes, (meaning,))
-        for name, (array, axes, meaning) in tables_of(first).items()
+        Table(name, name == "D", _WORD, (drawn.tiles, *array.shape[1:]), axes, (meaning,))
+        for name, (array, axes, meaning) in tables_of(sample).items()
     )
-    return Vectors(tables, _immediates(first), files, blocks)
+    return Vectors(tables, _immediates(sample), file, block, drawn.blocks)
 
 
 def tables_of(file: File) -> dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]]:
@@ -220,10 +262,7 @@ def joined(files: list[File]) -> File:
     return replace(files[0], **together)
 
 
-def top_vectors(
-    level: str, config: CoreConfig, subject: Subject, arch: str, tiles: int, drawn: Iterator[Given],
-    rng: np.random.Generator,
-) -> Vectors:  # fmt: skip
+def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
     """Return what a top takes and what it gives; other parameters as of :func:`register_vectors`.
 
     Parameters
@@ -240,34 +279,42 @@ def top_vectors(
     """
     i = subject.instruction
     parameters = datapath_numerics(config, i, arch)
-    count: tuple[int, ...] = (tiles,)
+    count: tuple[int, ...] = (drawn.tiles,)
     axes: tuple[str, ...] = ("case",)
     immediates: dict[str, Any] = {}
-    compute: Callable[[MatrixOperands], tuple[NDArray[np.uint32], NDArray[np.uint32]]]
+    compute: Callable[[MatrixOperands, np.random.Generator], tuple[NDArray[np.uint32], NDArray[np.uint32]]]
     if level == "warp":
         config.require_warp()
         if i.family != "mma" or i.m != WARP_ROWS:
             raise OperandError(f"a warp computes instructions of mma of shape m16n8, not {i}")
+        given, rng = drawn.sample()
         selector = int(rng.integers(i.sparsity_selectors))
-        first = next(drawn)
-        placed = file_of(subject, arch, first, rng, selector)
+        placed = file_of(subject, arch, given, rng, selector)
         assert isinstance(placed, RegisterFile)
-        drawn, where = chain([first], drawn), placed
+        where = placed
         immediates = {"selector": selector}
 
-        def compute(matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        def compute(
+            matrices: MatrixOperands, rng: np.random.Generator
+        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
             return warp_vectors(config, parameters, further_file(where, matrices, rng), matrices, rng)
     else:
-        count, axes = (tiles, i.m, i.n, steps_of_k(config, i)), ("case", "row", "column", "step")
+        count, axes = (drawn.tiles, i.m, i.n, steps_of_k(config, i)), ("case", "row", "column", "step")
 
-        def compute(matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        def compute(
+            matrices: MatrixOperands, rng: np.random.Generator
+        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
             return step_vectors(config, i, parameters, matrices, level)
 
     names = _PORTS[level]
-    blocks = (dict(zip(names, compute(given.matrices), strict=True)) for given in drawn)
+
+    def block(number: int) -> Arrays:
+        given, rng = drawn.block(number)
+        return dict(zip(names, compute(given.matrices, rng), strict=True))
+
     found = {port.name: port for port in ports(config, level)}
     tables = tuple(
         Table(name, expected, bits, count, axes, tuple(lines_of_ports([found[port]])), port)
         for (name, port), bits, expected in zip(names.items(), vector_bits(config, level), (False, True), strict=True)
     )
-    return Vectors(tables, immediates, iter(()), blocks)
+    return Vectors(tables, immediates, None, block, drawn.blocks)

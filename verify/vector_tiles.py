@@ -1,6 +1,5 @@
-"""Tiles that vectors are of: random operands of every distribution in turn, a bounded number at a time."""
+"""Tiles that vectors are of: random operands of every distribution in turn."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -47,9 +46,9 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 
 
 def draw_tiles(
-    instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, at_once: int, rng: np.random.Generator
-) -> Iterator[Given]:
-    """Yield tiles.
+    instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
+) -> Given:
+    """Return tiles.
 
     Parameters
     ----------
@@ -59,14 +58,15 @@ def draw_tiles(
         What :func:`drawn_distributions` returned.
     nibbles : str
         Which nibbles: a key of :data:`NIBBLES`.
-    tiles, at_once : int
-        How many, and how many at a time.
+    tiles : int
+        How many.
     rng : Generator
         Source of randomness.
+    first : int
+        Number of the first, which decides its distribution.
     """
-    for first in range(0, tiles, at_once):
-        numbers = np.arange(first, min(first + at_once, tiles))
-        yield _with_metadata(instruction, _matrices(instruction, names, numbers, rng), nibbles, rng)
+    numbers = np.arange(first, first + tiles)
+    return _with_metadata(instruction, _matrices(instruction, names, numbers, rng), nibbles, rng)
 
 
 def _matrices(

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import __version__
 from ..errors import FileError, OperandError
 from ..infra.files import STANDARD_OUTPUT, write_whole
@@ -15,17 +13,19 @@ from ..rtl.config import CoreConfig
 from .pack_files import Subject, require_placed, subject_named
 from .testbench import bench_files
 from .vector_formats import FORMATS, Folder, write_format
-from .vector_levels import LEVELS, Vectors, register_vectors, top_vectors
+from .vector_levels import LEVELS, Drawn, Vectors, register_vectors, top_vectors
 from .vector_steps import datapath_numerics
-from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
+from .vector_tiles import NIBBLES, drawn_distributions
 
-__all__ = ["MANIFEST", "VectorRequest", "content_digest", "write_vectors"]
+__all__ = ["BACKENDS", "MANIFEST", "VectorRequest", "content_digest", "write_vectors"]
 
 #: Name of the file that says what the others are.
 MANIFEST = "manifest.json"
 #: Outputs, or words of tensor memory, that are computed at once.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
+#: What may compute expected results.
+BACKENDS = ("golden", "native")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,9 @@ class VectorRequest:
         One of :func:`~sptc.sim.benches.random_operands.distributions`; None stands for each that fits, in turn.
     nibbles : str
         ``legal``; ``software``: also 0x0 above zeros, as libraries write it; ``all`` sixteen.
+    backend : str
+        What computes the results at level ``registers``: ``golden``, or ``native``, whose bits are the same, several
+        times as fast. The other levels' are the golden model's.
     bench : bool
         Also write the Verilog of the top and a testbench for it, in format ``hex``.
 
@@ -71,10 +74,16 @@ class VectorRequest:
     config: CoreConfig | None = None
     distribution: str | None = None
     nibbles: str = "legal"
+    backend: str = "golden"
     bench: bool = False
 
     def __post_init__(self) -> None:
-        for name, accepted in (("format", FORMATS), ("level", LEVELS), ("nibbles", tuple(NIBBLES))):
+        for name, accepted in (
+            ("format", FORMATS),
+            ("level", LEVELS),
+            ("nibbles", tuple(NIBBLES)),
+            ("backend", BACKENDS),
+        ):
             value = getattr(self, name)
             if value not in accepted:
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
@@ -87,6 +96,8 @@ class VectorRequest:
             raise OperandError(f"level {self.level!r} takes {'no' if self.config else 'a'} datapath")
         if self.config:
             datapath_numerics(self.config, subject.instruction, self.arch)
+        if self.level != "registers" and self.backend != BACKENDS[0]:
+            raise OperandError(f"level {self.level!r} is computed by the golden model, not by {self.backend!r}")
         if self.bench and (self.level == "registers" or self.format != "hex"):
             raise OperandError("a bench is of a level that is a top, warp, row or unit, in format hex")
 
@@ -145,14 +156,14 @@ def content_digest(manifest: dict[str, Any]) -> str:
 
 
 def _vectors(request: VectorRequest) -> Vectors:
-    subject, rng = request.subject, np.random.default_rng(request.seed)
+    subject = request.subject
     i = subject.instruction
-    names = drawn_distributions(i, request.distribution)
     each = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
-    drawn = draw_tiles(i, names, request.nibbles, request.tiles, max(1, _AT_ONCE // each), rng)
+    block = max(1, _AT_ONCE // each)
+    drawn = Drawn(i, request.distribution, request.nibbles, request.tiles, block, request.seed)
     if request.config is None:
-        return register_vectors(subject, request.arch, request.nibbles, request.tiles, drawn, rng)
-    return top_vectors(request.level, request.config, subject, request.arch, request.tiles, drawn, rng)
+        return register_vectors(subject, request.arch, drawn, request.backend)
+    return top_vectors(request.level, request.config, subject, request.arch, drawn)
 
 
 def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:
@@ -168,6 +179,7 @@ def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:
         "seed": request.seed,
         "distributions": list(drawn_distributions(subject.instruction, request.distribution)),
         "nibbles": request.nibbles,
+        "computed_by": request.backend,
         "immediates": vectors.immediates,
         "tables": [{**asdict(table), "count": table.count, "meaning": list(table.meaning)} for table in vectors.tables],
     }

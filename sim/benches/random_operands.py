@@ -79,11 +79,11 @@ def _float_codes(
     """Return codes with uniform sign and fraction and biased exponents in the closed range, clipped to finite ones."""
     low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
     field = rng.integers(low, high, shape, endpoint=True)
-    fraction = rng.integers(0, 1 << fmt.fraction_bits, shape)
+    drawn = rng.integers(0, 1 << fmt.signed + fmt.fraction_bits, shape)
+    sign, fraction = drawn >> fmt.fraction_bits, drawn & (1 << fmt.fraction_bits) - 1
     if fmt.specials is Specials.NAN and fmt.fraction_bits:
         top = (1 << fmt.exponent_bits) - 1
         fraction = np.where((field == top) & (fraction == (1 << fmt.fraction_bits) - 1), 0, fraction)
-    sign = rng.integers(0, 2, shape) if fmt.signed else 0
     return (sign << fmt.exponent_bits | field) << fmt.fraction_bits | fraction
 
 
@@ -116,9 +116,8 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
     rng : Generator
         Source of randomness.
     """
-    bits = rng.integers(0, 1 << fmt.bits, shape)
     if distribution in ("uniform", "bits"):
-        return bits
+        return rng.integers(0, 1 << fmt.bits, shape)
     if distribution == "extreme":
         sign_bit = 1 << (fmt.bits - 1)
         return np.array([0, sign_bit, sign_bit - 1, (1 << fmt.bits) - 1, 1])[rng.integers(0, 5, shape)]

@@ -21,10 +21,11 @@ from sptc.rtl.step import row_result_layout, row_step_layout, unit_step_layout
 from sptc.sim.engine.engine import engine
 from sptc.verify import vectors
 from sptc.verify.register_file import RegisterFile, read
-from sptc.verify.vector_levels import tables_of
+from sptc.verify.vector_formats import hex_lines
+from sptc.verify.vector_levels import Drawn, tables_of
 from sptc.verify.vector_steps import datapath_numerics, step_vectors
 from sptc.verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
-from sptc.verify.vectors import MANIFEST, VectorRequest, content_digest, write_vectors
+from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_digest, write_vectors
 
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PLAIN = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
@@ -105,7 +106,7 @@ def test_registers_give_the_results_beside_them(
 @pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
 def test_nibbles_are_those_asked_for(text: str, nibbles: str, rng: np.random.Generator) -> None:
     i = parse(text)
-    (given,) = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, 20, rng)
+    given = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, rng)
     assert given.matrices.nibbles is not None
     assert i.rule
     assert i.granularity
@@ -121,7 +122,11 @@ def test_nibbles_are_those_asked_for(text: str, nibbles: str, rng: np.random.Gen
 
 def test_distributions_take_turns() -> None:
     i = parse(PLAIN)
-    blocks = list(draw_tiles(i, drawn_distributions(i, None), "legal", 9, 4, np.random.default_rng(1)))
+    rng = np.random.default_rng(1)
+    blocks = [
+        draw_tiles(i, drawn_distributions(i, None), "legal", tiles, rng, first)
+        for first, tiles in ((0, 4), (4, 4), (8, 1))
+    ]
     assert [block.cases for block in blocks] == [4, 4, 1]
     extreme = {0, 0x7F, 0x80, 0xFF, 1}
     for block in blocks:
@@ -135,7 +140,7 @@ def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 def agrees(config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any) -> bool:
     """Return whether a row of hardware gives what is expected of it; every nibble occurs."""
-    (given,) = draw_tiles(i, drawn_distributions(i, None), "all", tiles, tiles, rng)
+    given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
     mask = np.uint64((1 << row_result_layout(config).size) - 1)
@@ -181,7 +186,7 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
     pairs = []
     for text in ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", SPARSE, PLAIN, DENSE):
         i = parse(text)
-        (given,) = draw_tiles(i, drawn_distributions(i, None), "all", 1, 1, rng)
+        given = draw_tiles(i, drawn_distributions(i, None), "all", 1, rng)
         parameters = datapath_numerics(config, i, arch)
         steps = [step_vectors(config, i, parameters, given.matrices, top)[0] for top in ("row", "unit")]
         chosen = rng.integers(len(steps[0]), size=40)
@@ -222,8 +227,7 @@ def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
     step, result = (found[name].reshape(2, 16, 8, 2, -1) for name in ("step", "result"))
     c = step[..., layout["c"].offset // 32]
     assert (c[..., 1] == result[..., 0, 0]).all()
-    (given,) = draw_tiles(parse(SPARSE), drawn_distributions(parse(SPARSE), None), "legal", 2, 2,
-                          np.random.default_rng(5))  # fmt: skip
+    given, _ = Drawn(parse(SPARSE), None, "legal", tiles=2, block_tiles=2, seed=5).block(0)
     assert (c[..., 0] == given.matrices.c).all()
     assert (result[..., 1, 0] == multiply(parse(SPARSE), "sm_80", given.matrices)).all()
 
@@ -265,6 +269,29 @@ def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
                 path.unlink()
 
 
+PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf4.block_scale (m256n64k128.f32.e2m1.e2m1.ue8m0)"
+
+
+@pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_80"), (WGMMA, "sm_90"), (PAIR, "sm_100")])
+def test_the_library_gives_the_same_bytes(text: str, arch: str, tmp_path: Path) -> None:
+    """Of tiles in several blocks, some computed beside each other."""
+    for backend in BACKENDS:
+        write_vectors(request(text=text, arch=arch, tiles=40, format="hex", backend=backend), tmp_path / backend)
+    one, other = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in BACKENDS)
+    manifests = [json.loads(files.pop(MANIFEST)) for files in (one, other)]
+    assert one == other
+    assert [manifest["computed_by"] for manifest in manifests] == [*BACKENDS]
+    assert "D.hex" in one
+
+
+@pytest.mark.parametrize("bits", [1, 4, 12, 16, 31, 32, 33, 63, 562])
+def test_lines_of_any_width(bits: int, rng: np.random.Generator) -> None:
+    vectors = rng.integers(0, 1 << 32, (5, -(-bits // 32)), np.uint32)
+    vectors[:, -1] &= (1 << (bits - 1) % 32 + 1) - 1
+    numbers = [int.from_bytes(vector.tobytes(), "little") for vector in vectors]
+    assert bytes(hex_lines(vectors, bits)).decode() == "".join(f"{n:0{-(-bits // 4)}x}\n" for n in numbers)
+
+
 @pytest.mark.parametrize(
     ("others", "said"),
     [
@@ -274,6 +301,8 @@ def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
         ({"level": "warp"}, "level 'warp' takes a datapath"),
         ({"config": TINY}, "level 'registers' takes no datapath"),
         ({"bench": True}, "a bench is of a level that is a top"),
+        ({"backend": "rtl"}, "backend must be 'golden' or 'native'"),
+        ({"level": "unit", "config": TINY, "backend": "native"}, "is computed by the golden model"),
         ({"arch": "sm_100", "text": WGMMA}, "sm_90"),
         ({"text": WGMMA, "level": "warp", "config": PRESETS["hopper"]}, "a warp computes instructions of mma"),
         ({"text": TCGEN05, "arch": "sm_100", "level": "unit", "config": TINY, "distribution": "?"}, "distribution"),
