@@ -1,4 +1,4 @@
-"""Back end ``warpgroup``: ``wgmma`` on the compiled hardware of an SM's four tensor cores, shared memory included."""
+"""Back end ``warpgroup``: ``wgmma`` and ``mma`` on the compiled hardware of an SM's four tensor cores."""
 
 from functools import lru_cache
 
@@ -9,13 +9,12 @@ from ..errors import BackendError
 from ..golden.registers import unpack_nibbles
 from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, MatrixOperands
-from ..sim.engine.compiled_warpgroup import Command, CompiledWarpgroup, multiplication
+from ..isa.timing import ARCHITECTURE
+from ..sim.engine.compiled_warpgroup import CompiledWarpgroup, is_executed, multiplication, warp_instruction
 from ..sim.engine.engine import FlaggedStep, flags_are_watched, tell_flags
 from .tiles import multiply_held
 
 __all__ = ["WarpgroupBackend"]
-
-_ARCH = "sm_90"
 
 
 @lru_cache(maxsize=1)
@@ -38,15 +37,20 @@ class WarpgroupBackend:
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
         """Compute D by as many instructions as the matrices take, one after the other without a gap."""
-        if instruction.family != "wgmma" or arch != _ARCH:
-            raise BackendError(f"back end 'warpgroup' executes wgmma of {_ARCH}, not {instruction} of {arch}")
+        if arch != ARCHITECTURE or not is_executed(instruction):
+            raise BackendError(
+                f"back end 'warpgroup' executes wgmma, and mma of 16 rows that nothing emulates, of {ARCHITECTURE}, "
+                f"not {instruction} of {arch}"
+            )
         return multiply_held("warpgroup", _execute, instruction, arch, operands)
 
 
 def _execute(instruction: Instruction, arch: str, held: HeldOperands) -> NDArray[np.uint32]:
-    hardware, cases = _hardware(), len(held.arrays["c"])
-    commands: list[Command] = [multiplication(hardware.config, instruction, held, case) for case in range(cases)]
-    done = hardware.run(commands)
+    hardware, cases = _hardware(), range(len(held.arrays["c"]))
+    if instruction.family == "mma":
+        done = hardware.run_on_all([warp_instruction(hardware.config, instruction, held, case) for case in cases])
+    else:
+        done = hardware.run([multiplication(hardware.config, instruction, held, case) for case in cases])
     if instruction.rule and flags_are_watched():
         nibbles = unpack_nibbles(held.arrays["e"], instruction, held.immediates.sparsity_selector)
         illegal = np.stack([of.illegal for of in done])[..., : instruction.chunks]

@@ -16,6 +16,7 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
+from .tensor_core import TENSOR_CORE
 from .tensor_memory import TENSOR_MEMORY
 from .validity import VALIDITY
 from .wgmma import WGMMA
@@ -37,6 +38,7 @@ PROPERTIES: tuple[Property, ...] = tuple(
         WARP,
         FETCH,
         WGMMA,
+        TENSOR_CORE,
         TENSOR_MEMORY,
         VALIDITY,
     )

@@ -5,23 +5,26 @@ shared memory delivers 128 bytes a cycle, B once for all four; the register file
 instruction needs longest is its interval.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .instructions import Instruction
 from .numerics import Method, numerics
 
-__all__ = ["SHARED_BYTES", "RegisterCycles", "Resource", "Timing", "resource_cycles", "timing"]
+__all__ = ["ARCHITECTURE", "SHARED_BYTES", "RegisterCycles", "Resource", "Timing", "resource_cycles", "timing"]
 
-_ARCH = "sm_90"
+#: That everything here was measured on.
+ARCHITECTURE = "sm_90"
 #: That shared memory delivers in a cycle.
 SHARED_BYTES = 128
 _COLUMNS_PER_CYCLE = 2
 #: Rows of A of ``wgmma``, stored bytes of each.
 _A_BYTES = 64 * 32
-#: Cycles of ``mma``, by sparsity and by the stored bytes of a row of A: interval.
-_INTERVALS = {(False, 16): 4, (False, 32): 6, (True, 16): 6, (True, 32): 8}
-_LATENCIES = {16: 17, 32: 24}
+#: Stored bytes of a row of A of an ``mma`` whose A takes four registers.
+_LONG_BYTES = 32
+#: Latency of ``mma``, by whether it is one; and of eight rows.
+_LATENCIES = {False: 17, True: 24}
 _LATENCY_M8, _WARP_ROWS = 14, 16
 _NARROWEST = 8
 #: Of an element; smaller ones are emulated.
@@ -36,23 +39,29 @@ _LATE_PER_COLUMN = 3 / 32
 
 @dataclass(frozen=True)
 class RegisterCycles:
-    """Cycles that the register file takes at least to deliver A and the metadata of one ``wgmma``.
+    """Cycles that the register file takes at least to deliver the operands of an instruction.
 
-    Measured on an H200 as the least interval with A in registers; what the silicon does in them is not known.
+    Measured on an H200: of ``wgmma`` as the least interval with A in registers, of ``mma`` as the interval, which is
+    longer than the tensor core needs. What the silicon does in them is not known.
 
     Attributes
     ----------
     dense : int
-        Of a dense instruction.
+        Of a dense ``wgmma``.
     narrow : int
         Of a sparse one with eight columns, or with results of 16 bits.
     wide : int
         Of any other.
+    of_mma : dict of (bool, bool) to int
+        Of ``mma``, by whether it is sparse and whether A takes four registers instead of two.
     """
 
     dense: int = 13
     narrow: int = 16
     wide: int = 18
+    of_mma: Mapping[tuple[bool, bool], int] = field(
+        default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
+    )
 
 
 class Resource(Enum):
@@ -100,16 +109,16 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
     a_from : str
         Of ``wgmma``: ``"registers"`` or ``"shared"``.
     """
-    if arch != _ARCH or arch not in instruction.architectures or instruction.family == "tcgen05":
+    if arch != ARCHITECTURE or arch not in instruction.architectures or instruction.family == "tcgen05":
         return None
     if numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS:
         return None
     kept = instruction.m * instruction.n * instruction.stored_k
     if instruction.family == "wgmma":
         return _of_wgmma(instruction, a_from, kept)
-    stored_bytes = instruction.stored_k * instruction.container_bits // 8
-    interval = _INTERVALS[bool(instruction.sparse), stored_bytes]
-    latency = _LATENCIES[stored_bytes] if instruction.m == _WARP_ROWS else _LATENCY_M8
+    long = instruction.stored_k * instruction.container_bits // 8 == _LONG_BYTES
+    interval = RegisterCycles().of_mma[bool(instruction.sparse), long]
+    latency = _LATENCIES[long] if instruction.m == _WARP_ROWS else _LATENCY_M8
     return Timing(interval, latency, Resource.REGISTER_FILE, kept / interval)
 
 

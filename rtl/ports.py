@@ -27,7 +27,7 @@ from .tensor_memory import (
     tensor_request_layout,
 )
 from .warp import warp_operands_layout, warp_result_layout
-from .warpgroup import warpgroup_layout
+from .warpgroup import mma_layout, warpgroup_layout
 from .wgmma import accumulator_layout, wgmma_layout
 
 __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
@@ -165,6 +165,7 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     warp_result_layout,
     wgmma_layout,
     warpgroup_layout,
+    mma_layout,
     descriptor_layout,
     panel_request_layout,
     tensor_request_layout,

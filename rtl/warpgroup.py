@@ -1,7 +1,6 @@
 """The four tensor cores of an SM as a warpgroup sees them: ``wgmma``, operands fetched while others multiply."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -9,20 +8,19 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
-from .config import PRESETS, CoreConfig
+from .config import CoreConfig
 from .fetch import CoreMatrixAddress, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .round import ResultCode
+from .tensor_core import TensorCore
 from .unit import Unit
-from .warp import LANES, REGISTERS, Warp, warp_result_layout
+from .warp import LANES, REGISTERS, Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
-__all__ = ["TENSOR_CORE", "WARPS", "Operation", "Warpgroup", "warpgroup_layout"]
+__all__ = ["WARPS", "Operation", "Warpgroup", "mma_layout", "warpgroup_layout"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
-#: The array of a tensor core of sm_90 at the rate of ``wgmma`` on an H200: eight columns of 16 rows in four cycles.
-TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
 _WORD = 32
 #: Panels of A: eight rows each.
 _A_PANELS = 8
@@ -65,6 +63,19 @@ def warpgroup_layout() -> data.StructLayout:
     return data.StructLayout(registers | {"operation": Operation, "pending": 3} | of_warp)
 
 
+def mma_layout() -> data.StructLayout:
+    """Return the layout of an instruction of ``mma`` for one of the tensor cores.
+
+    Fields
+    ------
+    operands : warp_operands_layout()
+        The instruction and its registers.
+    core : 2
+        Which array is to multiply it.
+    """
+    return data.StructLayout({"operands": warp_operands_layout(), "core": range(WARPS)})
+
+
 class Warpgroup(wiring.Component):
     """Execute ``wgmma.mma_async``, sparse or dense, of all 64 rows, eight columns at a time.
 
@@ -75,12 +86,15 @@ class Warpgroup(wiring.Component):
 
         max(blocks * N / 8, bytes from shared memory / 128, cycles of the register file)
 
+    Between its panels each array multiplies ``mma`` and ``mma.sp`` of other warps: see
+    :class:`~sptc.rtl.tensor_core.TensorCore`.
+
     Parameters
     ----------
     config : CoreConfig
         The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        What the register file takes to deliver A; a parameter, since nobody knows what silicon does in them.
+        What the register file takes to deliver operands; a parameter, since nobody knows what silicon does in them.
     unit_class, warp_class, address_class : type
         What stands for units, warps and the address of core matrices.
 
@@ -94,6 +108,12 @@ class Warpgroup(wiring.Component):
         Results, in the same order.
     pending : Out(range(9))
         Committed groups that are not finished.
+    mma : In(stream of mma_layout())
+        Instructions of ``mma`` of other warps; of four arrays that each take four cycles at least, one begins a cycle.
+    mma_room : Out(4)
+        Which arrays would take an instruction in this cycle.
+    mma_result : Out(stream of warp_result_layout()), four
+        Results of each array's instructions, in order.
     memory : Out(shared_memory_signature())
         The shared memory of the block.
     """
@@ -117,6 +137,9 @@ class Warpgroup(wiring.Component):
                 "c": In(stream.Signature(data.ArrayLayout(accumulator_layout(), WARPS))),
                 "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
                 "pending": Out(range(_GROUPS + 1)),
+                "mma": In(stream.Signature(mma_layout())),
+                "mma_room": Out(WARPS),
+                "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
                 "memory": Out(shared_memory_signature()),
             }
         )
@@ -126,13 +149,21 @@ class Warpgroup(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = OperandFetch(self.address_class)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
-        warps = []
-        for warp in range(WARPS):
-            m.submodules[f"warp_{warp}"] = of_warp = self.warp_class(self.config, self.unit_class)
-            warps.append(of_warp)
+        cores = []
+        for number in range(WARPS):
+            core = TensorCore(self.config, self.registers, self.unit_class, self.warp_class)
+            m.submodules[f"core_{number}"] = core
+            wiring.connect(m, wiring.flipped(self.mma_result[number]), core.o)
+            m.d.comb += [
+                core.i.valid.eq(self.mma.valid & (self.mma.payload.core == number)),
+                core.i.payload.eq(self.mma.payload.operands),
+                self.mma_room[number].eq(core.i.ready),
+            ]
+            cores.append(core)
+        m.d.comb += self.mma.ready.eq(self.mma_room.bit_select(self.mma.payload.core, 1))
         slots = _Slots(m)
         taken = self.i.valid & self.i.ready & (self.i.payload.operation == Operation.MULTIPLY)
-        multiply, last = Signal(), Signal()
+        waits, multiply, last = Signal(), Signal(), Signal()
         m.d.comb += last.eq(multiply & slots.multiplies_last)
         slots.accept(taken, self.i.payload)
         slots.request_b(fetch.b)
@@ -140,21 +171,23 @@ class Warpgroup(wiring.Component):
         slots.follow(multiply, last)
 
         m.d.comb += [
-            multiply.eq(fetch.panels.valid & self.c.valid & slots.ready & Cat(w.i.ready for w in warps).all()),
+            waits.eq(fetch.panels.valid & self.c.valid & slots.ready),
+            multiply.eq(waits & Cat(core.panel.ready for core in cores).all()),
             fetch.panels.ready.eq(multiply),
             self.c.ready.eq(multiply),
-            self.o.valid.eq(Cat(w.o.valid for w in warps).all()),
+            self.o.valid.eq(Cat(core.panel_result.valid for core in cores).all()),
         ]
         held, a = slots.multiplying()
-        for number, warp in enumerate(warps):
+        for number, core in enumerate(cores):
             m.d.comb += [
-                warp.i.valid.eq(multiply),
-                warp.o.ready.eq(self.o.ready & self.o.valid),
-                self.o.payload[number].eq(warp.o.payload),
+                core.panel_waits.eq(waits),
+                core.panel.valid.eq(multiply),
+                core.panel_result.ready.eq(self.o.ready & self.o.valid),
+                self.o.payload[number].eq(core.panel_result.payload),
             ]
             drive_operands(
                 m, self.config, held, held.e[number], a[number], fetch.panels.payload, self.c.payload[number],
-                warp.i.payload,
+                core.panel.payload,
             )  # fmt: skip
         self._groups(m, taken, multiply, last, slots.room)
         return m

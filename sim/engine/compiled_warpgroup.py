@@ -1,4 +1,4 @@
-"""A warpgroup compiled by Verilator: multiplications, commits and waits in, results and their cycles out.
+"""A warpgroup compiled by Verilator: multiplications, commits, waits and warps' own in, results and their cycles out.
 
 Around the model stand what an SM has: a shared memory, which answers in the next cycle, and registers, from which an
 accumulator is read once the multiplication before has written it.
@@ -18,17 +18,30 @@ from ...infra.compiler import progress
 from ...infra.verilator import compile_library
 from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
+from ...isa.timing import ARCHITECTURE, timing
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
-from ...rtl.warpgroup import TENSOR_CORE, WARPS, Operation, warpgroup_layout
+from ...rtl.step import control_layout
+from ...rtl.tensor_core import TENSOR_CORE
+from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
+from ...rtl.warpgroup import WARPS, Operation, mma_layout, warpgroup_layout
 from .fingerprint import fingerprint
-from .steps import wgmma_fields
+from .steps import control_word, wgmma_fields
 from .warpgroup_driver import TOP, UNIT, driver, unit_module
 
-__all__ = ["COMMIT", "Command", "CompiledWarpgroup", "Completion", "multiplication", "wait"]
+__all__ = [
+    "COMMIT",
+    "Command",
+    "CompiledWarpgroup",
+    "Completion",
+    "WarpInstruction",
+    "is_executed",
+    "multiplication",
+    "wait",
+    "warp_instruction",
+]
 
 _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
@@ -45,6 +58,21 @@ class _CCommand(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("payload", "image", "c", "results")),
         *((name, ctypes.c_int32) for name in ("panels", "image_units")),
         *((name, ctypes.c_int64) for name in ("taken", "done")),
+    )
+
+
+class _CInstruction(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("payload", "result")),
+        *((name, ctypes.c_int32) for name in ("after", "surroundings")),
+        *((name, ctypes.c_int64) for name in ("taken", "done")),
+    )
+
+
+class _CArray(ctypes.Structure):
+    _fields_ = (
+        ("instructions", ctypes.POINTER(_CInstruction)),
+        *((name, ctypes.c_int32) for name in ("count", "told", "answered")),
     )
 
 
@@ -87,9 +115,9 @@ class Completion:
     ----------
     taken, done : int
         Cycles in which it was taken, and in which its last result came out; of a commit or a wait -1.
-    d : ndarray of uint32, shape (128, registers)
+    d : ndarray of uint32, shape (128, registers), or (32, registers) of ``mma``
         Results.
-    illegal : ndarray of bool, shape (panels, 64, 16)
+    illegal : ndarray of bool, shape (panels, 64, 16), or (1, 16, 16)
         Flags of undefined nibbles beside every panel of results.
     """
 
@@ -99,7 +127,36 @@ class Completion:
     illegal: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, eq=False)
+class WarpInstruction:
+    """An instruction of ``mma``, for one of the arrays.
+
+    Attributes
+    ----------
+    words : ndarray of uint32
+        Of :func:`~sptc.rtl.warpgroup.mma_layout`, without its array.
+    registers : int
+        Of D.
+    surroundings : int
+        Cycles of its latency on silicon that no stage of an array stands for.
+    after : int or None
+        Number of the instruction of the same array whose D is its C.
+    """
+
+    words: NDArray[np.uint32]
+    registers: int
+    surroundings: int
+    after: int | None = None
+
+
 COMMIT = Command({"operation": Operation.COMMIT})
+
+
+def is_executed(instruction: Instruction) -> bool:
+    """Return whether the hardware has an instruction."""
+    if instruction.family == "mma":
+        return instruction.m == ROWS and timing(instruction, ARCHITECTURE) is not None
+    return instruction.family == "wgmma"
 
 
 def wait(pending: int) -> Command:
@@ -130,6 +187,46 @@ def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOpera
     return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
 
 
+def warp_instruction(
+    config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int, after: int | None = None
+) -> WarpInstruction:
+    """Return an instruction of ``mma`` with one case of its operands.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+    instruction : Instruction
+        Of family ``mma``, of 16 rows, without block scales.
+    held : HeldOperands
+        Registers and immediates.
+    case : int
+        Which case of them.
+    after : int, optional
+        As in :class:`WarpInstruction`.
+    """
+    layout = warp_operands_layout()
+    words = np.zeros(-(-mma_layout().size // 32), np.uint32)
+    for name in ("a", "b", "c"):
+        registers = held.arrays[name][case]
+        whole = words[layout[name].offset // 32 :][: LANES * REGISTERS].reshape(LANES, REGISTERS)
+        whole[:, : registers.shape[1]] = registers
+    if "e" in held.arrays:
+        words[layout["e"].offset // 32 :][:LANES] = held.arrays["e"][case]
+    fields = {
+        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
+        "long": held.arrays["a"].shape[2] == REGISTERS,
+        "sparsity_selector": held.immediates.sparsity_selector,
+    }
+    first = layout["control"].offset // 32
+    rest = int(layout.const(fields).as_value().value) >> 32 * first
+    words[first:] = np.frombuffer(rest.to_bytes(4 * (len(words) - first), "little"), np.uint32)
+    measured = timing(instruction, ARCHITECTURE)
+    assert measured
+    own = config.warp_blocks + config.latency + 1
+    return WarpInstruction(words, held.arrays["c"].shape[2], int(measured.latency) - own, after)
+
+
 class CompiledWarpgroup:
     """A warpgroup compiled by Verilator, loaded into this process.
 
@@ -149,7 +246,16 @@ class CompiledWarpgroup:
         self.config = config
         self._layout = warpgroup_layout()
         self._payload_words = -(-self._layout.size // 32)
-        text = driver(config, payload_words=self._payload_words, panel_words=_PANEL_WORDS, warp_words=_WARP_WORDS)
+        of_mma, operands = mma_layout(), warp_operands_layout()
+        text = driver(
+            config,
+            payload_words=self._payload_words,
+            panel_words=_PANEL_WORDS,
+            warp_words=_WARP_WORDS,
+            mma_words=-(-of_mma.size // 32),
+            c_word=operands["c"].offset // 32,
+            core_bit=of_mma["core"].offset,
+        )
         library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
@@ -157,7 +263,7 @@ class CompiledWarpgroup:
         self._library.group_run.restype = ctypes.c_int64
         pointer = ctypes.c_void_p
         self._library.group_run.argtypes = [
-            pointer, pointer, ctypes.c_int, pointer, ctypes.c_size_t, ctypes.c_int64,
+            pointer, pointer, ctypes.c_int, pointer, pointer, ctypes.c_size_t, ctypes.c_int64,
         ]  # fmt: skip
         self._handle = self._library.group_create()
 
@@ -168,22 +274,33 @@ class CompiledWarpgroup:
         compile_library(warpgroup + unit_module(self.config), TOP, text, library, parts={UNIT: unit})
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
-        """Run what a warpgroup is told from reset on, until all results are out.
+        """Run what a warpgroup is told from reset on, until all results are out; see :meth:`run_beside`."""
+        return self.run_beside(commands, [()] * WARPS, pattern)[0]
+
+    def run_beside(
+        self,
+        commands: Sequence[Command],
+        instructions: Sequence[Sequence[WarpInstruction]],
+        pattern: NDArray[np.uint8] | None = None,
+    ) -> tuple[list[Completion], list[list[Completion]]]:
+        """Run what a warpgroup and other warps are told from reset on, until all results are out.
 
         Parameters
         ----------
         commands : sequence of Command
             In order.
+        instructions : sequence of four sequences of WarpInstruction
+            Of each array, in order.
         pattern : ndarray of uint8, optional
-            Of each cycle, repeated: bit 0, the next is offered; bit 1, accumulators are; bit 2, results are taken. By
-            default all are in every cycle.
+            Of each cycle, repeated: bit 0, the next is offered; bit 1, accumulators are; bit 2, results are taken; bits
+            3 and 4, the first and the last of these of the instructions. By default all are in every cycle.
 
         Raises
         ------
         AssertionError
             The hardware does not end.
         """
-        pattern = np.full(1, 7, np.uint8) if pattern is None else pattern
+        pattern = np.full(1, 31, np.uint8) if pattern is None else pattern
         given, kept, multiplied, columns = (_CCommand * len(commands))(), [], 0, 0
         for command, of in zip(commands, given, strict=True):
             payload, image = self._payload(command, multiplied), np.ascontiguousarray(command.image)
@@ -197,14 +314,35 @@ class CompiledWarpgroup:
             of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
             of.c = None if c is None else c.ctypes.data
             of.panels, of.image_units, of.taken, of.done = panels, -(-image.size // _UNIT_BYTES), -1, -1
+        arrays, answers = (_CArray * WARPS)(), []
+        for place, of_array in zip(arrays, instructions, strict=True):
+            told, results = (_CInstruction * len(of_array))(), np.zeros((len(of_array), _WARP_WORDS), np.uint32)
+            for number, (one, of) in enumerate(zip(of_array, told, strict=True)):
+                assert one.after is None or one.after < number, "C comes from an earlier instruction"
+                of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
+                of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
+            place.instructions, place.count = told, len(of_array)
+            answers.append((told, results))
         cycles = self._library.group_run(
-            self._handle, given, len(commands), pattern.ctypes.data, len(pattern), _PATIENCE
+            self._handle, given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
         )
         assert cycles >= 0, "the warpgroup does not end"
         return [
             Completion(of.taken, of.done, *_results(results, command.registers))
             for command, of, (*_, results) in zip(commands, given, kept, strict=True)
+        ], [
+            [
+                Completion(of.taken, of.done, *_registers(result, one.registers))
+                for one, of, result in zip(of_array, told, results, strict=True)
+            ]
+            for of_array, (told, results) in zip(instructions, answers, strict=True)
         ]
+
+    def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
+        """Run instructions that do not depend on each other, dealt out to the four arrays."""
+        dealt = [instructions[place::WARPS] for place in range(WARPS)]
+        _, of_arrays = self.run_beside([], dealt)
+        return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
     def _payload(self, command: Command, number: int) -> NDArray[np.uint32]:
         """Return the words of the instruction, whose image lies in one half of the memory or the other."""
@@ -227,6 +365,13 @@ class CompiledWarpgroup:
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
             self._library.group_destroy(handle)
+
+
+def _registers(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """Return the registers of 32 threads, and the flags of 16 rows as those of a panel."""
+    d = words[: LANES * REGISTERS].reshape(LANES, REGISTERS)[:, :registers]
+    flags = np.unpackbits(words[LANES * REGISTERS :].view(np.uint8), bitorder="little")
+    return d, flags.astype(np.bool_).reshape(1, ROWS, CHUNKS)
 
 
 def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:

@@ -8,6 +8,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.emit import unit_of
 from ...rtl.fetch import PANEL_ROWS
 from ...rtl.step import unit_result_layout, unit_step_layout
+from ...rtl.warpgroup import WARPS
 
 __all__ = ["TOP", "UNIT", "driver", "unit_module"]
 
@@ -35,6 +36,7 @@ _DRIVER = """
 
 namespace {{
 constexpr int payload_words = {payload_words}, panel_words = {panel_words}, warp_words = {warp_words};
+constexpr int mma_words = {mma_words}, c_word = {c_word}, c_words = panel_words / 4, core_bit = {core_bit};
 constexpr uint32_t units = 1u << 14, half = units / 2;
 struct Command {{
     const uint32_t* payload;
@@ -45,6 +47,33 @@ struct Command {{
     int64_t taken, done;
 }};
 using Units = std::vector<std::unique_ptr<Vdot>>;
+// Of a warp, an instruction of mma: its operands, of which C may be the result of an earlier one.
+struct Instruction {{
+    const uint32_t* payload;
+    uint32_t* result;
+    int32_t after, surroundings;
+    int64_t taken, done;
+}};
+struct Array {{
+    Instruction* instructions;
+    int32_t count, told, answered;
+    // The next instruction, if its accumulators are there.
+    const Instruction* next(int64_t cycle) const {{
+        if (told == count) return nullptr;
+        const Instruction& of = instructions[told];
+        if (of.after < 0) return &of;
+        const Instruction& before = instructions[of.after];
+        return of.after < answered && cycle >= before.done + of.surroundings ? &of : nullptr;
+    }}
+    void offer(const Instruction* of, uint32_t* payload) const {{
+        std::memcpy(payload, of->payload, mma_words * 4);
+        if (of->after >= 0) std::memcpy(payload + c_word, instructions[of->after].result, c_words * 4);
+    }}
+    void answer(int64_t cycle, const uint32_t* result) {{
+        std::memcpy(instructions[answered].result, result, warp_words * 4);
+        instructions[answered++].done = cycle;
+    }}
+}};
 struct Group {{
     Vwarpgroup top;
     Units parts;
@@ -78,7 +107,8 @@ void unit_clock(void* of, const svBitVecVal* step, svBitVecVal* result) {{
 extern "C" void* group_create() {{ return new Group; }}
 extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
 extern "C" int64_t group_run(
-    void* handle, Command* commands, int count, const uint8_t* pattern, size_t pattern_length, int64_t patience
+    void* handle, Command* commands, int count, Array* arrays, const uint8_t* pattern, size_t pattern_length,
+    int64_t patience
 ) {{
     Group& group = *static_cast<Group*>(handle);
     Vwarpgroup& top = group.top;
@@ -90,7 +120,12 @@ extern "C" int64_t group_run(
     uint32_t addresses[8] = {{}};
     top.rst = 1; top.clk = 0; top.eval(); top.clk = 1; top.eval(); top.rst = 0;
     int64_t cycle = 0, last_transfer = 0;
-    for (; next < count || writing < count; cycle++) {{
+    int turn = 0;
+    const auto instructions_left = [&] {{
+        for (int place = 0; place < 4; place++) if (arrays[place].answered < arrays[place].count) return true;
+        return false;
+    }};
+    for (; next < count || writing < count || instructions_left(); cycle++) {{
         const uint8_t now = pattern[cycle % pattern_length];
         if (reads) {{
             {answer}
@@ -112,13 +147,33 @@ extern "C" int64_t group_run(
         }}
         top.c___05Fvalid = there;
         top.o___05Fready = (now & 4) != 0;
+        {take}
+        int offered = -1;
+        top.mma___05Fvalid = 0;
         top.clk = 0;
         top.eval();
+        // Of the instructions whose array would take them one is offered, of each array in turn.
+        if (now & 8 && instructions_left()) for (int place = 0; offered < 0 && place < 4; place++) {{
+            const int core = (turn + place) % 4;
+            if (top.mma_room >> core & 1 && arrays[core].next(cycle)) offered = core;
+        }}
+        if (offered >= 0) {{
+            arrays[offered].offer(arrays[offered].next(cycle), &top.mma___05Fpayload[0]);
+            top.mma___05Fvalid = 1;
+            top.mma___05Fpayload[core_bit / 32] |= uint32_t(offered) << core_bit % 32;
+            top.eval();
+        }}
         reads = top.memory___05Fread;
         {ask}
         const bool read = there && top.c___05Fready, written = top.o___05Fvalid && top.o___05Fready;
         const bool taken = offers && top.i___05Fready;
-        if (read || written || taken) last_transfer = cycle;
+        bool moved = read || written || taken || offered >= 0;
+        if (offered >= 0) {{
+            arrays[offered].instructions[arrays[offered].told++].taken = cycle;
+            turn = (offered + 1) % 4;
+        }}
+        {answers}
+        if (moved) last_transfer = cycle;
         else if (cycle - last_transfer > patience) return -1;
         if (read && ++panel_read == commands[reading].panels) {{
             before = reading;
@@ -154,17 +209,33 @@ extern "C" int64_t group_run(
 """
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
 _ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
+_TAKE = "top.mma_result___05F{core}___05Fready = (now & 16) != 0;"
+_ANSWER_OF = """if (top.mma_result___05F{core}___05Fvalid && top.mma_result___05F{core}___05Fready) {{
+            arrays[{core}].answer(cycle, &top.mma_result___05F{core}___05Fpayload[0]);
+            moved = true;
+        }}"""
 
 
 def driver(config: CoreConfig, **words: int) -> str:
-    """Return the C++, of which numbers of words are to be filled in: of a payload, a panel, and a warp's results."""
-    rows = range(PANEL_ROWS)
+    """Return the C++, of which numbers of words are to be filled in.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+    **words : int
+        Of a payload, a panel and a warp's results, of an instruction of ``mma`` and before its C; and the lowest bit of
+        the number of its array.
+    """
+    rows, places = range(PANEL_ROWS), range(WARPS)
     return _DRIVER.format(
         **words,
         step_words=-(-unit_step_layout(config).size // 32),
         result_words=-(-unit_result_layout().size // 32),
         answer="\n            ".join(_ANSWER.format(row=row) for row in rows),
         ask="\n        ".join(_ASK.format(row=row) for row in rows),
+        take="\n        ".join(_TAKE.format(core=place) for place in places),
+        answers="\n        ".join(_ANSWER_OF.format(core=place) for place in places),
     )
 
 

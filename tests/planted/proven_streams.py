@@ -133,7 +133,7 @@ def _(reads: Any, change: Change) -> None:
     amend(
         change,
         reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~self.first | ~self.o_valid | self.o_ready)],
+        lambda self, m: [named(m, "free").eq(~self.o_valid | self.o_ready)],
     )
 
 
@@ -154,6 +154,18 @@ def _(wgmma: Any, change: Change) -> None:
     """Of two elements in a register only the upper one is negated."""
     right = wgmma._signs
     change(wgmma, "_signs", lambda config, control: Cat(Const(0, 16), right(config, control)[16:]))
+
+
+@fault("tensor_core.order", "rtl.tensor_core")
+def _(tensor_core: Any, change: Change) -> None:
+    """A result goes to the stream whose operands are at the input, not to the one that its own came from."""
+
+    def exchanged(self: Any, m: Module) -> Iterator[Any]:
+        there, of_panels = m.submodules["warp"].o.valid, self.panel.valid
+        yield self.panel_result.valid.eq(there & of_panels)
+        yield self.o.valid.eq(there & ~of_panels)
+
+    amend(change, tensor_core.TensorCore, exchanged)
 
 
 @fault("validity.warp", "rtl.warp")

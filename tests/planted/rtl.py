@@ -218,6 +218,30 @@ def _(operand_fetch: Any, change: Change) -> None:
     read_otherwise(change, operand_fetch.OperandFetch, lambda self: {"a_tag": ~self.a_tag})
 
 
+@fault("rtl.tensor_core.panels", "rtl.tensor_core")
+def _(tensor_core: Any, change: Change) -> None:
+    """An instruction begins although a panel waits for the other arrays."""
+    read_otherwise(change, tensor_core.TensorCore, lambda self: {"panel_waits": Const(0)})
+
+
+@fault("rtl.tensor_core.results", "rtl.tensor_core")
+def _(tensor_core: Any, change: Change) -> None:
+    """Results of instructions go where those of panels go, if these are not taken."""
+
+    def exchanged(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(~self.panel_result.ready):
+            yield self.panel_result.valid.eq(m.submodules["warp"].o.valid)
+
+    amend(change, tensor_core.TensorCore, exchanged)
+
+
+@fault("rtl.tensor_core.pace", "rtl.tensor_core")
+def _(tensor_core: Any, change: Change) -> None:
+    """The register file delivers a dense instruction's operands as slowly as a sparse one's."""
+    right = tensor_core.RegisterCycles
+    change(tensor_core, "RegisterCycles", lambda: right(of_mma={**right().of_mma, (False, False): 6}))
+
+
 @fault("rtl.warpgroup.length", "rtl.warpgroup")
 def _(warpgroup: Any, change: Change) -> None:
     """Panels of B of a dense instruction are read as long as those of a sparse one."""

@@ -28,7 +28,6 @@ def taken(parts: list[int], gaps: float, stalls: float, rng: np.random.Generator
                 return
             offers = item < len(parts) and (offers or rng.random() >= gaps)
             ctx.set(dut.i_valid, offers)
-            ctx.set(dut.first, part == 0)
             ctx.set(dut.last, item < len(parts) and part == parts[item] - 1)
             ctx.set(dut.o_ready, rng.random() >= stalls)
             read, taking = ctx.get(dut.read), ctx.get(dut.o_valid) and ctx.get(dut.o_ready)

@@ -8,7 +8,8 @@ from amaranth.sim import Simulator
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.timing import timing
 from sptc.rtl.round import ResultCode
-from sptc.rtl.warpgroup import TENSOR_CORE, Operation, Warpgroup
+from sptc.rtl.tensor_core import TENSOR_CORE
+from sptc.rtl.warpgroup import Operation, Warpgroup
 from sptc.tests.rtl.busy_warp import BusyWarp
 
 sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles

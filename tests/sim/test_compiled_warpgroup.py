@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sptc
-from sptc.api.warpgroup_hardware import WarpgroupBackend
-from sptc.errors import BackendError
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
@@ -181,17 +179,6 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, row: dict[str, str])
     found = timed(hardware, instruction, row["a_from"])
     assert found == pytest.approx(float(row["interval"]), abs=0.2)
     assert found == pytest.approx(law.interval, abs=1 / GROUP)
-
-
-def test_what_it_does_not_execute(rng: Random) -> None:
-    backend = WarpgroupBackend()
-    with pytest.raises(BackendError, match=r"executes wgmma of sm_90, not mma\.sp"):
-        sptc.mma(
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
-            *(np.zeros((32, count), np.uint32) for count in (4, 4, 4)), np.full(32, 0x44444444, np.uint32), 0,
-            backend="warpgroup",
-        )  # fmt: skip
-    assert backend.make_ready("sm_90") is None
 
 
 def test_a_recorded_file_is_read_as_it_is() -> None:

@@ -1,0 +1,108 @@
+"""A tensor core's two streams: who may begin, and whose a result is.
+
+The array is cut away, since a warp is proved by itself; a stand-in of two items takes its place.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from amaranth.hdl import Cat, Module, Signal
+
+from ..rtl.config import CoreConfig
+from ..rtl.tensor_core import TensorCore
+from ..rtl.warp import Warp
+from .harness import Harness
+from .properties import Parameters, Topic
+from .streams import Flow, bare
+
+__all__ = ["TENSOR_CORE"]
+
+TENSOR_CORE = Topic("tensor_core")
+#: Items in the stand-in for the array.
+_DEPTH = 2
+#: Cycles from the begin of an instruction to the next, by sparsity and by whether A takes four registers: measured on
+#: an H200, and written here once more.
+_PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
+
+
+class _Echo(Warp):
+    """Stands for the array: of each item it shows the lowest bit of A and of B."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        shown = Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
+        first, second, count = Signal(2), Signal(2), Signal(range(_DEPTH + 1))
+        taken, given = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        m.d.comb += [self.i.ready.eq(count != _DEPTH), self.o.valid.eq(count != 0), self.o.payload.d[0][0].eq(first)]
+        m.d.sync += count.eq(count + taken - given)
+        with m.If(given):
+            m.d.sync += first.eq(second)
+        with m.If(taken):
+            with m.If(count == given):
+                m.d.sync += first.eq(shown)
+            with m.Else():
+                m.d.sync += second.eq(shown)
+        return m
+
+
+def _streams(config: CoreConfig) -> Iterator[Parameters]:
+    """Either stream; what surrounds the array is the same for every configuration."""
+    array = replace(bare(config), rows=4, columns=4)
+    for of_panels in (False, True):
+        yield array, of_panels
+
+
+def _cycles(*_: object) -> int:
+    """Cycles in which an instruction begins, another does, and both leave."""
+    return 16
+
+
+@TENSOR_CORE.property("order", _streams, cycles=_cycles)
+def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
+    """Every result reaches the stream that its operands came from, in order, whatever the other one does.
+
+    No instruction begins while a panel waits, nor before the register file has delivered it; and one that is offered
+    begins as soon as no panel waits, its operands are there and the array takes it.
+    """
+    reset = h.clocked()
+    core = h.add("core", TensorCore(config, warp_class=_Echo))
+    own, other = (core.panel, core.i) if of_panels else (core.i, core.panel)
+    own_result, other_result = (core.panel_result, core.o) if of_panels else (core.o, core.panel_result)
+    flow = Flow(h, reset, own, own_result, _DEPTH)
+    waits = h.free("panel_waits")
+    h.m.d.comb += [
+        other.valid.eq(h.free("other_valid") & ~reset),
+        other_result.ready.eq(h.free("other_ready") & ~reset),
+        core.panel_waits.eq(waits),
+        own.payload.a[0][0].eq(flow.marks),
+        own.payload.b[0][0].eq(of_panels),
+        other.payload.a[0][0].eq(h.free("noise")),
+        other.payload.b[0][0].eq(not of_panels),
+        core.i.payload.long.eq(h.free("long")),
+        core.i.payload.control.sparse.eq(h.free("sparse")),
+    ]
+    h.assume(~core.panel.valid | waits)
+    shown = own_result.payload.d[0][0]
+    flow.claim(h, shown[0], shown[:2], reset)
+    h.claim("own", ~own_result.valid | (shown[1] == of_panels))
+    h.claim("not_the_others", ~other_result.valid | (other_result.payload.d[0][0][1] != of_panels))
+
+    begins = h.named("begins", core.i.valid & core.i.ready)
+    h.claim("panels_first", ~(begins & waits))
+    left = Signal(range(max(_PACES.values())), name="left")
+    with h.m.If(begins):
+        for (sparse, long), pace in _PACES.items():
+            with h.m.If((core.i.payload.control.sparse == sparse) & (core.i.payload.long == long)):
+                h.m.d.sync += left.eq(pace - 1)
+    with h.m.Elif(left != 0):
+        h.m.d.sync += left.eq(left - 1)
+    h.claim("pace", ~begins | (left == 0))
+    # Of both streams together, as many as the stand-in holds.
+    held = Signal(range(_DEPTH + 1), name="held")
+    taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
+    given = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()
+    h.m.d.sync += held.eq(held + taken - given)
+    h.claim("begins_at_once", ~(core.i.valid & ~waits & (left == 0) & (held != _DEPTH)) | begins)
+    h.claim("takes_panels", ~(core.panel.valid & (held != _DEPTH)) | core.panel.ready)
+    h.claim("offers", (held == 0) | core.o.valid | core.panel_result.valid)
+    h.cover("beside", own_result.valid & (held == _DEPTH) & (flow.inside == 1))

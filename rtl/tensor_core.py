@@ -1,0 +1,105 @@
+"""A tensor core of an SM: one array for the panels of ``wgmma`` and for ``mma`` at the register file's pace."""
+
+from dataclasses import replace
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.timing import RegisterCycles
+from .config import PRESETS, CoreConfig
+from .unit import Unit
+from .warp import Warp, warp_operands_layout, warp_result_layout
+
+__all__ = ["TENSOR_CORE", "TensorCore"]
+
+#: The array of a tensor core of sm_90 at the rate of ``wgmma`` on an H200: eight columns of 16 rows in four cycles.
+TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
+#: What an array can hold at a time: one in each stage, one before and one behind them; and rounded up.
+_IN_FLIGHT = 8
+
+
+class TensorCore(wiring.Component):
+    """Multiply panels of ``wgmma`` and, between them, ``mma`` and ``mma.sp`` of one warp scheduler.
+
+    The array takes either in ``config.warp_blocks`` cycles: four, with 32 units. An instruction begins no sooner than
+    the register file has delivered its operands since the one before began. While a panel waits, none begins: measured
+    on an H200, beside ``wgmma`` of other warps an ``mma`` takes hundreds of cycles.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array, as for :class:`~sptc.rtl.warp.Warp`.
+    registers : RegisterCycles
+        What the register file takes to deliver the operands of an instruction.
+    unit_class, warp_class : type
+        What stands for units and for the array with what gathers its operands.
+
+    Members
+    -------
+    panel_waits : In(1)
+        Eight columns of ``wgmma`` are there, though not all that takes them may be ready.
+    panel : In(stream of warp_operands_layout())
+        Eight columns of ``wgmma``, as an instruction.
+    i : In(stream of warp_operands_layout())
+        Instructions with their registers.
+    panel_result, o : Out(stream of warp_result_layout())
+        Results of either, in order.
+    """
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        registers: RegisterCycles | None = None,
+        unit_class: type[Unit] = Unit,
+        warp_class: type[Warp] = Warp,
+    ) -> None:
+        self.config = config
+        self.registers = registers or RegisterCycles()
+        self.unit_class = unit_class
+        self.warp_class = warp_class
+        operands, results = stream.Signature(warp_operands_layout()), stream.Signature(warp_result_layout())
+        super().__init__(
+            {
+                "panel_waits": In(1),
+                "panel": In(operands),
+                "i": In(operands),
+                "panel_result": Out(results),
+                "o": Out(results),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the choice of what is multiplied, the register file's pace, and the way of the results."""
+        m = Module()
+        m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
+        # Of what is in the array, the oldest first: is it an instruction?
+        sources, inside = Signal(_IN_FLIGHT), Signal(range(_IN_FLIGHT + 1))
+        taken, given = Signal(), Signal()
+        paces = self.registers.of_mma
+        # By sparsity and by whether A takes four registers.
+        pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
+        left = Signal(range(max(paces.values())))
+        from_registers = ~self.panel_waits & ~self.panel.valid
+        begins = Signal()
+        control = self.i.payload.control
+        m.d.comb += [
+            self.i.ready.eq(from_registers & (left == 0) & warp.i.ready),
+            self.panel.ready.eq(warp.i.ready),
+            begins.eq(self.i.valid & self.i.ready),
+            warp.i.valid.eq(self.panel.valid | (self.i.valid & from_registers & (left == 0))),
+            warp.i.payload.eq(Mux(self.panel.valid, self.panel.payload, self.i.payload)),
+            taken.eq(warp.i.valid & warp.i.ready),
+            given.eq(warp.o.valid & warp.o.ready),
+        ]
+        m.d.sync += left.eq(Mux(begins, pace[Cat(control.sparse, self.i.payload.long)], left - (left != 0)))
+        m.d.sync += [
+            inside.eq(inside + taken - given),
+            sources.eq((sources | (begins << inside)) >> given),
+        ]
+        for is_instruction, results in enumerate((self.panel_result, self.o)):
+            mine = sources[0] == is_instruction
+            m.d.comb += [results.valid.eq(warp.o.valid & mine), results.payload.eq(warp.o.payload)]
+            with m.If(mine):
+                m.d.comb += warp.o.ready.eq(results.ready)
+        return m
