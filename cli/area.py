@@ -30,8 +30,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
     parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
-    parser.add_argument("--by-stage", action="store_true", help="also each stage of the unit, synthesised by itself")
-    parser.add_argument("--by-format", action="store_true", help="also what each format adds to the unit")
+    parser.add_argument("--by-stage", dest="stage", action="store_true", help="also each stage of the unit, by itself")
+    parser.add_argument(
+        "--warpgroup", action="store_true", help="also the parts of a warpgroup, four such arrays and what feeds them"
+    )
+    parser.add_argument("--by-format", dest="format", action="store_true", help="also what each format adds to it")
     parser.add_argument(
         "--combinational",
         action="store_true",
@@ -48,8 +51,10 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     if options.full_adders and not options.liberty:
         raise Error("--full-adders needs the full adder of a library; add --liberty FILE")
+    if options.warpgroup and (options.unit_only or options.combinational or options.fpga):
+        raise Error("--warpgroup is measured with the array, without --unit-only, --combinational and --fpga")
     from ..infra.figures import check_plotting
-    from ..synth.area import survey
+    from ..synth.area import CLOSER, survey
     from ..synth.liberty import Library
     from ..synth.plot import plot_survey
     from ..synth.recipe import Recipe
@@ -70,8 +75,7 @@ def _execute(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             twin=not options.unit_only,
             array=not options.unit_only,
-            by_stage=options.by_stage,
-            by_format=options.by_format,
+            closer=[name for name in CLOSER if getattr(options, name)],
             progress=progress,
         )
     print(json.dumps(as_dict(found), indent=1) if options.json else table(found))

@@ -2,17 +2,20 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import Error
 from ..rtl.config import ConfigError, CoreConfig
 from .netlist import Netlist, around_units, stages, unit
+from .parts import Part, warpgroup_parts
 from .price import Measurement, Request, measure_all
 from .recipe import Recipe
 
-__all__ = ["Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
+__all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
+#: What is looked at closer if asked.
+CLOSER = ("stage", "format", "warpgroup")
 #: What adds up, by name.
 Amounts = dict[str, float]
 
@@ -91,6 +94,8 @@ class Survey:
         The unit without these.
     formats : tuple of FormatShare
         What each format adds.
+    warpgroup : tuple of Stage
+        The parts of a warpgroup of such arrays, the units first, each synthesised by itself.
     seconds : float
         Time that all of this took now.
     """
@@ -108,6 +113,7 @@ class Survey:
     stages: tuple[Stage, ...]
     between: Measurement | None
     formats: tuple[FormatShare, ...]
+    warpgroup: tuple[Stage, ...]
     seconds: float
 
     @property
@@ -155,6 +161,11 @@ class Survey:
         """All stages and what is between them."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
+    @property
+    def warpgroup_sum(self) -> Amounts | None:
+        """All parts of the warpgroup."""
+        return summed(part.amounts for part in self.warpgroup) if self.warpgroup else None
+
     def _units_of(self, unit: Measurement) -> Amounts:
         number = self.config.rows * self.config.columns
         return {name: number * amount for name, amount in unit.amounts.items()}
@@ -178,8 +189,7 @@ def survey(
     jobs: int,
     twin: bool = True,
     array: bool = True,
-    by_stage: bool = False,
-    by_format: bool = False,
+    closer: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Survey:
     """Measure a datapath.
@@ -197,8 +207,9 @@ def survey(
         The dense unit too, if `config` is sparse.
     array : bool
         What is around the units too, where it can be measured.
-    by_stage, by_format : bool
-        The stages of the unit, and what each format adds.
+    closer : collection of str
+        Of :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, what each format adds; ``warpgroup``, the
+        parts of a warpgroup of such arrays, where the array can be measured.
     progress : callable
         Told how many netlists are done of how many.
 
@@ -214,9 +225,11 @@ def survey(
     plan.add_units(twin=twin and config.sparse)
     if array and not recipe.combinational and not recipe.fpga:
         plan.add_array()
-    if by_stage:
+        if "warpgroup" in closer:
+            plan.add_warpgroup()
+    if "stage" in closer:
         plan.add_stages()
-    if by_format:
+    if "format" in closer:
         plan.add_formats()
     found = measure_all(plan.wanted, jobs, progress)
     return plan.survey(found, time.perf_counter() - start)
@@ -233,6 +246,7 @@ class _Plan:
         self._plain = replace(recipe, full_adders=False)
         self._stages: tuple[str, ...] = ()
         self._formats: tuple[str, ...] = ()
+        self._parts: list[Part] = []
         self._refusals: dict[str, str] = {}
 
     def _unit(self, config: CoreConfig) -> Netlist:
@@ -253,6 +267,17 @@ class _Plan:
             self.wanted["warp"] = (around_units(self._config, "warp"), self._plain)
         except Error as error:
             self._refusals["warp"] = str(error)
+
+    def add_warpgroup(self) -> None:
+        """Add the parts of a warpgroup.
+
+        Raises
+        ------
+        Error
+            The configuration does not serve one.
+        """
+        self._parts = warpgroup_parts(self._config)
+        self.wanted |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
         whole, _ = self.wanted["unit"]
@@ -292,6 +317,9 @@ class _Plan:
                 _share(word, found["unit"], found.get(f"without {word}"), self._refusals.get(word, ""))
                 for word in self._formats
             ),
+            warpgroup=tuple(
+                _part(part, found[f"part {part.name}" if part.netlist else "unit"]) for part in self._parts
+            ),
             seconds=seconds,
         )
 
@@ -310,6 +338,10 @@ def _grouped(parts: Mapping[str, Measurement]) -> tuple[Stage, ...]:
         )
         for name, members in groups.items()
     )
+
+
+def _part(part: Part, one: Measurement) -> Stage:
+    return Stage(part.name, part.count, {key: part.count * amount for key, amount in one.amounts.items()}, one.longest)
 
 
 def _share(name: str, with_it: Measurement, without: Measurement | None, refusal: str) -> FormatShare:

@@ -16,7 +16,16 @@ from ..rtl.emit import emit, unit_of
 from ..rtl.step import unit_result_layout, unit_step_layout
 from ..rtl.unit import Unit
 
-__all__ = ["TOP", "Netlist", "around_units", "modules", "stages", "unit"]
+__all__ = [
+    "TOP",
+    "Netlist",
+    "around_units",
+    "black_box",
+    "black_box_of_unit",
+    "modules",
+    "stages",
+    "unit",
+]
 
 #: Name of the top module.
 TOP = "top"
@@ -97,10 +106,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
         if failure:
             gc.collect()  # the component refers to itself, and would be missed later
             raise Error(failure)
-    sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
-    ports = [f"  wire width {size} input {place} \\{name}\n" for place, (name, size) in enumerate(sizes.items())]
-    ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")
-    return Netlist(f"{top} without units", text + "\n" + _black_box(unit_of(TOP), "".join(ports)))
+    return Netlist(f"{top} without units", text + "\n" + black_box_of_unit(config, unit_of(TOP)))
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
@@ -128,7 +134,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
         # What follows the name is the rest of a deeper one, or nothing.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
-        between.append(_black_box(module, found[module]))
+        between.append(black_box(module, found[module]))
     return parts, Netlist("between the stages", "\n".join(between), whole.top)
 
 
@@ -137,6 +143,14 @@ def modules(text: str) -> dict[str, str]:
     return {match[2]: match[0] + "\n" for match in _MODULE.finditer(text)}
 
 
-def _black_box(name: str, text: str) -> str:
+def black_box_of_unit(config: CoreConfig, name: str) -> str:
+    """Return a module that has the ports of a unit and nothing in it."""
+    sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
+    ports = [f"  wire width {size} input {place} \\{port}\n" for place, (port, size) in enumerate(sizes.items())]
+    ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")
+    return black_box(name, "".join(ports))
+
+
+def black_box(name: str, text: str) -> str:
     """Return a module that has the ports of another and nothing in it."""
     return "".join(["attribute \\blackbox 1\n", f"module \\{name}\n", *_PORT.findall(text), "end\n"])

@@ -23,6 +23,8 @@ __all__ = [
 
 _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
+#: The stage of a unit that brings operands together and computes nothing.
+_SELECTING = "select"
 _APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
 
 
@@ -93,6 +95,9 @@ def table(found: Survey) -> str:
         lines.append(f"no warp: {found.refusal}")
     if found.between and found.stages_sum:
         lines += ["", *columns(_stages(found, found.between, found.stages_sum)), _APART]
+    if found.warpgroup_sum:
+        lines += ["", *columns(_shares(found.recipe, "part of a warpgroup", found.warpgroup, found.warpgroup_sum))]
+        lines.append(_beside_units(found, found.warpgroup_sum))
     if found.formats:
         lines += ["", *columns(_formats(found))]
         lines += [f"not without {share.name}: {share.refusal}" for share in found.formats if share.refusal]
@@ -153,14 +158,26 @@ def _parts(found: Survey) -> list[list[str]]:
 
 def _stages(found: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
     """Return rows of the stages of a unit, and their shares of the first amount."""
-    recipe, first = found.recipe, found.recipe.amounts[0]
-    rows = [["stage", "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
-    every = [
-        *found.stages,
-        Stage("between the stages", 1, between.amounts, between.longest),
-        Stage("sum", 1, total, None),
-    ]
-    for stage in every:
+    every = [*found.stages, Stage("between the stages", 1, between.amounts, between.longest)]
+    return _shares(found.recipe, "stage", every, total)
+
+
+def _beside_units(found: Survey, total: Amounts) -> str:
+    """Return how much of a warpgroup is not in its units, and how much of these selects, where that is known."""
+    first = found.recipe.amounts[0]
+    units = found.warpgroup[0].amounts[first]
+    line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
+    if found.stages_sum:
+        chosen = sum(stage.amounts[first] for stage in found.stages if stage.name == _SELECTING)
+        line += f"; of a unit {100 * chosen / found.stages_sum[first]:.1f} % selects operands"
+    return line
+
+
+def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
+    """Return rows of parts, and their shares of the first amount."""
+    first = recipe.amounts[0]
+    rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
+    for stage in (*parts, Stage("sum", 1, total, None)):
         share = f"{100 * stage.amounts[first] / total[first]:.1f}" if total[first] else "-"
         rows.append([stage.name, str(stage.count), *values(recipe, stage.amounts, stage.longest), share])
     return rows
@@ -185,6 +202,11 @@ def measured_as_dict(measurement: Measurement | None, recipe: Recipe) -> dict[st
     longest = {recipe.longest: measurement.longest} if recipe.longest else {}
     rest = {"cells": measurement.cells, "seconds": measurement.seconds, "cached": measurement.cached}
     return {**measurement.amounts, **longest, **rest}
+
+
+def _as_dict(stage: Stage, recipe: Recipe) -> dict[str, Any]:
+    longest = {recipe.longest: stage.longest} if recipe.longest else {}
+    return {"count": stage.count, **stage.amounts, **longest}
 
 
 def as_dict(found: Survey) -> dict[str, Any]:
@@ -214,13 +236,11 @@ def as_dict(found: Survey) -> dict[str, Any]:
         "warp": found.warp
         and {"around_units": plain(found.warp), "around_array": found.warp_alone, "sum": found.whole},
         "no_warp": found.refusal or None,
-        "stages": [
-            {"stage": stage.name, "count": stage.count, **stage.amounts}
-            | ({recipe.longest: stage.longest} if recipe.longest else {})
-            for stage in found.stages
-        ],
+        "stages": [{"stage": stage.name} | _as_dict(stage, recipe) for stage in found.stages],
         "between_stages": plain(found.between),
         "stages_sum": found.stages_sum,
+        "warpgroup": [{"part": part.name} | _as_dict(part, recipe) for part in found.warpgroup],
+        "warpgroup_sum": found.warpgroup_sum,
         "formats": [
             {"format": share.name, "adds": share.amounts or None, "without": plain(share.without)}
             | {"refusal": share.refusal or None}

@@ -44,6 +44,7 @@ def made_up() -> Survey:
         stages=(Stage("multiply", 4, {"gates": 600}, 9), Stage("round", 1, {"gates": 200}, 8)),
         between=measured(200),
         formats=(),
+        warpgroup=(),
         seconds=3.0,
     )
 
@@ -84,7 +85,7 @@ def test_the_table(made_up: Survey) -> None:
 @pytest.mark.regression
 def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     recipe = Recipe(library=library, full_adders=True)
-    found = survey(least, recipe, jobs=2, by_stage=True, by_format=True)
+    found = survey(least, recipe, jobs=2, closer=("stage", "format"))
     assert found.twin
     assert found.core
     assert found.twin.amounts["area"] < found.unit.amounts["area"]
@@ -112,7 +113,7 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     for share in found.formats:
         assert share.without
         assert share.amounts["area"] == found.unit.amounts["area"] - share.without.amounts["area"] > 0
-    again = survey(least, recipe, jobs=2, by_stage=True, by_format=True)
+    again = survey(least, recipe, jobs=2, closer=("stage", "format"))
     assert again.unit == replace(found.unit, cached=True)
     values = json.loads(json.dumps(as_dict(again)))
     assert values["configuration"]["formats"] == ["s8", "u8"]
@@ -162,7 +163,7 @@ def test_stages_are_grouped(
     parts = {"part0": nands(2), "part11": nands(2), "lane_3": nands(5), "c": nands(1), "offset$88": nands(3)}
     monkeypatch.setattr(area, "stages", lambda whole: (parts, nands(4)))
     monkeypatch.setattr(area, "unit", lambda config, **how: nands(7))
-    found = survey(least, Recipe(combinational=True), jobs=1, by_stage=True)
+    found = survey(least, Recipe(combinational=True), jobs=1, closer=("stage",))
     assert [(stage.name, stage.count, stage.amounts["gates"], stage.longest) for stage in found.stages] == [
         ("part", 2, 4, 1),
         ("lane", 1, 5, 1),
@@ -185,7 +186,7 @@ def test_cells_of_an_fpga(least: CoreConfig) -> None:
 
 
 def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
-    found = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, by_format=True)
+    found = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, closer=("format",))
     (share,) = found.formats
     assert (share.without, share.amounts) == (None, {})
     assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(found)

@@ -1,0 +1,84 @@
+"""A warpgroup taken apart along its hierarchy: each part by itself, without those inside it."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ..rtl.config import CoreConfig
+from ..rtl.emit import emit, unit_of
+from .netlist import TOP, Netlist, black_box, black_box_of_unit, modules
+
+__all__ = ["Part", "warpgroup_parts"]
+
+#: What the parts of a warpgroup are, by the names of modules in it without numbers; others belong to those around them.
+_NAMES = {
+    "": "instructions held, and groups",
+    "fetch": "fetch of operands",
+    "core": "panels or mma",
+    "core.warp": "registers to operands, results to registers",
+    "core.warp.core": "control of an array",
+    "core.warp.core.unit": "unit",
+    "core.warp.core.decode_row": "decoder of a row",
+    "core.warp.core.order_row": "order of a row",
+    "core.warp.core.order_column": "order of a column",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a warpgroup, without those inside it.
+
+    Attributes
+    ----------
+    name : str
+        What it is.
+    count : int
+        How many there are.
+    netlist : Netlist or None
+        One of them; None of the units, which are measured anyway.
+    """
+
+    name: str
+    count: int
+    netlist: Netlist | None
+
+
+def warpgroup_parts(config: CoreConfig) -> list[Part]:
+    """Return the parts of a warpgroup, the units first.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array of a warp.
+
+    Raises
+    ------
+    Error
+        The configuration does not serve a warp.
+    """
+    text = emit(config, "warpgroup", TOP, language="rtlil", with_unit=False)
+    found, unit = modules(text), unit_of(TOP)
+    counts: Counter[str] = Counter()
+    netlists: dict[str, Netlist | None] = {_NAMES["core.warp.core.unit"]: None}
+    waiting = [TOP]
+    while waiting:
+        module = waiting.pop()
+        name = _NAMES[_place(module)]
+        counts[name] += 1
+        inside = [other for other in found if other.startswith(f"{module}.")]
+        others = [other for other in inside if _place(other) in _NAMES and other.rpartition(".")[0] == module]
+        waiting += others
+        own = [other for other in inside if not any(f"{other}.".startswith(f"{box}.") for box in others)]
+        boxes = [black_box(other, found[other]) for other in others]
+        whole = [
+            found[module].replace(f"module \\{module}\n", f"module \\{TOP}\n", 1),
+            *(found[o] for o in own),
+            *boxes,
+        ]
+        netlists.setdefault(name, Netlist(name, "\n".join([*whole, black_box_of_unit(config, unit)])))
+    return [Part(name, counts[name], netlist) for name, netlist in netlists.items()]
+
+
+def _place(module: str) -> str:
+    """Return the name of a module without numbers, and without that of the top."""
+    return re.sub(r"(_\d+)+\b", "", module.removeprefix(TOP).removeprefix("."))
