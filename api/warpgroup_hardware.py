@@ -10,8 +10,9 @@ from ..golden.registers import unpack_nibbles
 from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, MatrixOperands
 from ..isa.timing import ARCHITECTURE
-from ..sim.engine.compiled_warpgroup import CompiledWarpgroup, is_executed, multiplication, warp_instruction
+from ..sim.engine.compiled_warpgroup import CompiledWarpgroup
 from ..sim.engine.engine import FlaggedStep, flags_are_watched, tell_flags
+from ..sim.engine.warpgroup_commands import is_executed, multiplication, warp_instruction
 from .tiles import multiply_held
 
 __all__ = ["WarpgroupBackend"]

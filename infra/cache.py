@@ -14,7 +14,7 @@ from ..errors import BackendError, FileError
 from .files import write_whole
 from .reading import read_bytes
 
-__all__ = ["built", "cache_folder", "recall", "require_private", "store"]
+__all__ = ["built", "cache_folder", "is_built", "recall", "require_private", "store"]
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _REMEDY = "remove it, or name another folder in SPTC_CACHE"
@@ -49,6 +49,11 @@ def require_private(path: Path) -> None:
         if found.st_mode & _WRITABLE_BY_OTHERS:
             mode = stat.filemode(found.st_mode)
             raise BackendError(f"{place} can be written by other users ({mode}) and is not used: {_REMEDY}")
+
+
+def is_built(name: str) -> bool:
+    """Return whether :func:`built` would find a file."""
+    return (cache_folder() / name).exists()
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:

@@ -5,9 +5,8 @@ import importlib.metadata
 import importlib.util
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ..errors import BackendError
 from .cache import built
@@ -98,7 +97,6 @@ def compile_library(
     driver: str,
     library: Path,
     *,
-    parts: Mapping[str, str] = MappingProxyType({}),
     optimisation: Sequence[str] = OPTIMISATION,
 ) -> None:
     """Compile a design with a C++ driver to a shared library.
@@ -113,8 +111,6 @@ def compile_library(
         C++ source with ``extern "C"`` functions; the model and the headers of sizes and memory stand before it.
     library : Path
         Where the result goes, at once and whole; it is built in a scratch folder beside it.
-    parts : dict of str to str
-        Other designs, by their top modules, whose models the driver uses too.
     optimisation : sequence of str
         Options of the C++ compiler.
 
@@ -126,30 +122,23 @@ def compile_library(
     runtime = _runtime()
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)
+        (folder / f"{top}.v").write_text(verilog, encoding="utf-8")
         progress(f"building {top}: verilating")
         root = verilator_root()
-        for name, text in {top: verilog, **parts}.items():
-            (folder / f"{name}.v").write_text(text, encoding="utf-8")
-            run_tool(
-                [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{name}", "--top-module", name,
-                 "--Mdir", ".", f"{name}.v"],
-                folder,
-                "Verilator",
-                _BUILT,
-                {**os.environ, "VERILATOR_ROOT": str(root)},
-            )  # fmt: skip
+        run_tool(
+            [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
+             "--Mdir", ".", f"{top}.v"],
+            folder,
+            "Verilator",
+            _BUILT,
+            {**os.environ, "VERILATOR_ROOT": str(root)},
+        )  # fmt: skip
         progress(f"building {top}: compiling")
-        # One source for all of a model, so that the headers are read once; of each model a source.
-        sources = [
-            (name, [f'#include "{path.name}"\n' for path in sorted(folder.glob(f"V{name}*.cpp"))])
-            for name in (top, *parts)
-        ]
-        sources[0][1].extend(f'#include "V{name}.h"\n#include "V{name}___024root.h"\n' for name in parts)
-        sources[0][1].extend([_PREAMBLE, driver])
-        for name, lines in sources:
-            (folder / f"{name}.cpp").write_text("".join(lines), encoding="utf-8")
-        names = [f"{name}.cpp" for name, _ in sources]
-        _compile(["-shared", "-o", "whole.so", *names, str(runtime.absolute()), "-pthread"], folder, optimisation)
+        # One source for all, so that the headers are read once.
+        parts = [f'#include "{path.name}"\n' for path in sorted(folder.glob("*.cpp"))]
+        (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, driver]), encoding="utf-8")
+        words = ["-shared", "-o", "whole.so", "whole.cpp", str(runtime.absolute()), "-pthread"]
+        _compile(words, folder, optimisation)
         (folder / "whole.so").replace(library)
         progress("")
 

@@ -6,13 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
-from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
-from ...rtl.emit import emit
-from .fingerprint import fingerprint
+from .libraries import Libraries
+from .specialised import control_place
 
 __all__ = ["CompiledRow"]
 
@@ -51,13 +47,30 @@ def _driver(config: CoreConfig, words: int) -> str:
     )
 
 
-def _build(config: CoreConfig, driver: str, library: Path) -> None:
-    progress(f"building the {config.name} row: elaborating")
-    compile_library(emit(config, "row", "row", platform=OPERATORS), "row", driver, library)
+class _Model:
+    """A row of a library."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.row_create.restype = ctypes.c_void_p
+        self._library.row_destroy.argtypes = [ctypes.c_void_p]
+        self._library.row_run.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        self._handle = self._library.row_create()
+
+    def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        results = np.empty(len(steps), np.uint64)
+        self._library.row_run(self._handle, len(steps), steps.ctypes.data, results.ctypes.data)
+        return results
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._library.row_destroy(handle)
 
 
 class CompiledRow:
     """A row compiled by Verilator, loaded into this process.
+
+    Where many steps have one control word, they go through a model in which that word is tied.
 
     Parameters
     ----------
@@ -73,24 +86,28 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        driver = _driver(config, words)
-        library = built(f"row-{fingerprint(config, driver)}.so", lambda path: _build(config, driver, path))
-        self._library = ctypes.CDLL(str(library))
-        self._library.row_create.restype = ctypes.c_void_p
-        self._library.row_destroy.argtypes = [ctypes.c_void_p]
-        self._library.row_run.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
-        self._handle = self._library.row_create()
+        self._libraries = Libraries(config, "row", "row", _driver(config, words))
+        self._general = _Model(self._libraries.of_every_instruction())
+        self._specialised: dict[Path, _Model] = {}
         self._words = words
+        low, width = control_place(config, "row")
+        self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
+        assert self._bit + width <= 32, "the control word is within a word of a step"
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Push steps, shape (count, words), through the row; return result words, shape (count,)."""
         steps = np.ascontiguousarray(steps)
         assert steps.dtype == np.uint32
         assert steps.shape[1] == self._words
-        results = np.empty(len(steps), np.uint64)
-        self._library.row_run(self._handle, len(steps), steps.ctypes.data, results.ctypes.data)
-        return results
+        return self._model_for(steps).run(steps)
 
-    def __del__(self) -> None:
-        if handle := getattr(self, "_handle", None):
-            self._library.row_destroy(handle)
+    def _model_for(self, steps: NDArray[np.uint32]) -> _Model:
+        words = steps[:, self._word] & self._mask
+        if not len(words) or (words != words[0]).any():
+            return self._general
+        library = self._libraries.of({int(words[0]) >> self._bit: len(words)})
+        if library == self._libraries.of_every_instruction():
+            return self._general
+        if library not in self._specialised:
+            self._specialised[library] = _Model(library)
+        return self._specialised[library]

@@ -5,10 +5,10 @@ accumulator is read once the multiplication before has written it.
 """
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,36 +16,26 @@ from numpy.typing import NDArray
 from ...infra.cache import built
 from ...infra.compiler import progress
 from ...infra.verilator import compile_library
-from ...isa.instructions import Instruction
-from ...isa.operands import HeldOperands
-from ...isa.timing import ARCHITECTURE, timing
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
-from ...rtl.step import control_layout
 from ...rtl.tensor_core import TENSOR_CORE
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
-from ...rtl.warpgroup import WARPS, Operation, mma_layout, warpgroup_layout
+from ...rtl.warpgroup import WARPS, mma_layout, warpgroup_layout
 from .fingerprint import fingerprint
-from .steps import control_word, wgmma_fields
-from .warpgroup_driver import TOP, UNIT, driver, unit_module
+from .libraries import Libraries
+from .warpgroup_commands import Command, Completion, WarpInstruction
+from .warpgroup_driver import TOP, UNIT, driver, unit_driver, unit_module
 
-__all__ = [
-    "COMMIT",
-    "Command",
-    "CompiledWarpgroup",
-    "Completion",
-    "WarpInstruction",
-    "is_executed",
-    "multiplication",
-    "wait",
-    "warp_instruction",
-]
+__all__ = ["CompiledWarpgroup"]
 
 _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
 _HALF = 1 << ADDRESS_BITS - 1
+#: What the units' library has.
+_PART = ("create", "destroy", "clock")
+_PANEL_OUTPUTS = ROWS * COLUMNS
 _FLAG_WORDS = ROWS * CHUNKS // 32
 _PANEL_WORDS = WARPS * LANES * REGISTERS
 _WARP_WORDS = LANES * REGISTERS + _FLAG_WORDS
@@ -74,157 +64,6 @@ class _CArray(ctypes.Structure):
         ("instructions", ctypes.POINTER(_CInstruction)),
         *((name, ctypes.c_int32) for name in ("count", "told", "answered")),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Command:
-    """What a warpgroup is told.
-
-    Attributes
-    ----------
-    fields : dict
-        Of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
-    a : ndarray of uint32, shape (128, 4), or None
-        A, unless it is in shared memory.
-    e : ndarray of uint32, shape (128,), or None
-        Metadata.
-    image : ndarray of uint8, shape (bytes,)
-        Shared memory; empty if nothing is multiplied.
-    c : ndarray of uint32, shape (128, registers), or None
-        Accumulators; None for the results of the multiplication before.
-    n : int
-        Columns; 0 if nothing is multiplied.
-    registers : int
-        Of an accumulator, for eight columns.
-    """
-
-    fields: dict[str, Any]
-    a: NDArray[np.uint32] | None = None
-    e: NDArray[np.uint32] | None = None
-    image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    c: NDArray[np.uint32] | None = None
-    n: int = 0
-    registers: int = REGISTERS
-
-
-@dataclass(frozen=True, eq=False)
-class Completion:
-    """What became of it.
-
-    Attributes
-    ----------
-    taken, done : int
-        Cycles in which it was taken, and in which its last result came out; of a commit or a wait -1.
-    d : ndarray of uint32, shape (128, registers), or (32, registers) of ``mma``
-        Results.
-    illegal : ndarray of bool, shape (panels, 64, 16), or (1, 16, 16)
-        Flags of undefined nibbles beside every panel of results.
-    """
-
-    taken: int
-    done: int
-    d: NDArray[np.uint32]
-    illegal: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class WarpInstruction:
-    """An instruction of ``mma``, for one of the arrays.
-
-    Attributes
-    ----------
-    words : ndarray of uint32
-        Of :func:`~sptc.rtl.warpgroup.mma_layout`, without its array.
-    registers : int
-        Of D.
-    surroundings : int
-        Cycles of its latency on silicon that no stage of an array stands for.
-    after : int or None
-        Number of the instruction of the same array whose D is its C.
-    """
-
-    words: NDArray[np.uint32]
-    registers: int
-    surroundings: int
-    after: int | None = None
-
-
-COMMIT = Command({"operation": Operation.COMMIT})
-
-
-def is_executed(instruction: Instruction) -> bool:
-    """Return whether the hardware has an instruction."""
-    if instruction.family == "mma":
-        return instruction.m == ROWS and timing(instruction, ARCHITECTURE) is not None
-    return instruction.family == "wgmma"
-
-
-def wait(pending: int) -> Command:
-    """Return a wait for all but so many groups."""
-    return Command({"operation": Operation.WAIT, "pending": pending})
-
-
-def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
-    """Return an instruction of ``wgmma`` with one case of its operands.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Of family ``wgmma``.
-    held : HeldOperands
-        Registers, image, immediates and descriptors.
-    case : int
-        Which case of them.
-    """
-    arrays, layout = held.arrays, descriptor_layout()
-    a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
-    fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
-    fields |= wgmma_fields(config, instruction, held.immediates)
-    a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
-    registers = REGISTERS * instruction.d.bits // 32
-    return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
-
-
-def warp_instruction(
-    config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int, after: int | None = None
-) -> WarpInstruction:
-    """Return an instruction of ``mma`` with one case of its operands.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Of family ``mma``, of 16 rows, without block scales.
-    held : HeldOperands
-        Registers and immediates.
-    case : int
-        Which case of them.
-    after : int, optional
-        As in :class:`WarpInstruction`.
-    """
-    layout = warp_operands_layout()
-    words = np.zeros(-(-mma_layout().size // 32), np.uint32)
-    for name in ("a", "b", "c"):
-        registers = held.arrays[name][case]
-        whole = words[layout[name].offset // 32 :][: LANES * REGISTERS].reshape(LANES, REGISTERS)
-        whole[:, : registers.shape[1]] = registers
-    if "e" in held.arrays:
-        words[layout["e"].offset // 32 :][:LANES] = held.arrays["e"][case]
-    fields = {
-        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
-        "long": held.arrays["a"].shape[2] == REGISTERS,
-        "sparsity_selector": held.immediates.sparsity_selector,
-    }
-    first = layout["control"].offset // 32
-    rest = int(layout.const(fields).as_value().value) >> 32 * first
-    words[first:] = np.frombuffer(rest.to_bytes(4 * (len(words) - first), "little"), np.uint32)
-    measured = timing(instruction, ARCHITECTURE)
-    assert measured
-    own = config.warp_blocks + config.latency + 1
-    return WarpInstruction(words, held.arrays["c"].shape[2], int(measured.latency) - own, after)
 
 
 class CompiledWarpgroup:
@@ -259,19 +98,30 @@ class CompiledWarpgroup:
         library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
+        self._library.group_create.argtypes = [ctypes.c_void_p] * 3
+        self._units = Libraries(config, "unit", UNIT, unit_driver(config))
         self._library.group_destroy.argtypes = [ctypes.c_void_p]
         self._library.group_run.restype = ctypes.c_int64
         pointer = ctypes.c_void_p
         self._library.group_run.argtypes = [
             pointer, pointer, ctypes.c_int, pointer, pointer, ctypes.c_size_t, ctypes.c_int64,
         ]  # fmt: skip
-        self._handle = self._library.group_create()
+        self._handles: dict[Path, int] = {}
+        self._units.of_every_instruction()
 
     def _build(self, text: str, library: Path) -> None:
         progress(f"building the {self.config.name} warpgroup: elaborating")
         warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
-        unit = emit(self.config, "unit", UNIT, platform=OPERATORS)
-        compile_library(warpgroup + unit_module(self.config), TOP, text, library, parts={UNIT: unit})
+        compile_library(warpgroup + unit_module(self.config), TOP, text, library)
+
+    def _handle(self, steps: Mapping[int, int]) -> int:
+        """Return the warpgroup of the units that so many steps of each control word are worth."""
+        path = self._units.of(steps)
+        if path not in self._handles:
+            units = ctypes.CDLL(str(path))
+            functions = (ctypes.cast(getattr(units, f"part_{name}"), ctypes.c_void_p) for name in _PART)
+            self._handles[path] = self._library.group_create(*functions)
+        return self._handles[path]
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Run what a warpgroup is told from reset on, until all results are out; see :meth:`run_beside`."""
@@ -323,8 +173,14 @@ class CompiledWarpgroup:
                 of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
             place.instructions, place.count = told, len(of_array)
             answers.append((told, results))
+        steps: Counter[int] = Counter()
+        for command in commands:
+            if command.n:
+                steps[command.control] += WARPS * _PANEL_OUTPUTS * command.n // COLUMNS
+        for one in chain(*instructions):
+            steps[one.control] += _PANEL_OUTPUTS
         cycles = self._library.group_run(
-            self._handle, given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
+            self._handle(steps), given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
         )
         assert cycles >= 0, "the warpgroup does not end"
         return [
@@ -363,7 +219,7 @@ class CompiledWarpgroup:
         return words
 
     def __del__(self) -> None:
-        if handle := getattr(self, "_handle", None):
+        for handle in getattr(self, "_handles", {}).values():
             self._library.group_destroy(handle)
 
 

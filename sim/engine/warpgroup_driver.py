@@ -1,7 +1,8 @@
 """The C++ around a compiled warpgroup: what tells it, its shared memory, its registers, and its units.
 
-The units are models of their own, which the warpgroup's model clocks: one of it all would be built of as many copies of
-a unit as there are, and take gigabytes.
+The units are models of their own, in a library of their own, which the warpgroup's model clocks: one of it all would be
+built of as many copies of a unit as there are, and take gigabytes; and units for one kind of instruction can take their
+place.
 """
 
 from ...rtl.config import CoreConfig
@@ -10,7 +11,7 @@ from ...rtl.fetch import PANEL_ROWS
 from ...rtl.step import unit_result_layout, unit_step_layout
 from ...rtl.warpgroup import WARPS
 
-__all__ = ["TOP", "UNIT", "driver", "unit_module"]
+__all__ = ["TOP", "UNIT", "driver", "unit_driver", "unit_module"]
 
 #: Top modules: the warpgroup, and the unit.
 TOP, UNIT = "warpgroup", "dot"
@@ -31,7 +32,6 @@ module {name}(input [{step}:0] step, input clk, input rst, input enable, output 
 endmodule
 """
 _DRIVER = """
-#include <memory>
 #include <vector>
 
 namespace {{
@@ -46,7 +46,12 @@ struct Command {{
     int32_t panels, image_units;
     int64_t taken, done;
 }};
-using Units = std::vector<std::unique_ptr<Vdot>>;
+// A library of units.
+struct Units {{
+    void* (*create)();
+    void (*destroy)(void*);
+    void (*clock)(void*, const uint32_t*, uint32_t*);
+}};
 // Of a warp, an instruction of mma: its operands, of which C may be the result of an earlier one.
 struct Instruction {{
     const uint32_t* payload;
@@ -76,10 +81,13 @@ struct Array {{
 }};
 struct Group {{
     Vwarpgroup top;
-    Units parts;
+    Units library;
+    std::vector<void*> made;
     uint32_t memory[units][4];
+    explicit Group(Units of) : library(of) {{}}
+    ~Group() {{ for (void* unit : made) library.destroy(unit); }}
 }};
-thread_local Units* made_by;  // whose model is being evaluated
+thread_local Group* evaluated;
 int multiplication_from(const Command* commands, int count, int place) {{
     while (place < count && !commands[place].panels) place++;
     return place;
@@ -87,24 +95,18 @@ int multiplication_from(const Command* commands, int count, int place) {{
 }}  // namespace
 
 void* unit_create() {{
-    made_by->push_back(std::make_unique<Vdot>());
-    Vdot& unit = *made_by->back();
-    unit.enable = 1;
-    unit.clk = 0;
-    unit.eval();
-    return &unit;
+    evaluated->made.push_back(evaluated->library.create());
+    return evaluated->made.back();
 }}
-void unit_clock(void* of, const svBitVecVal* step, svBitVecVal* result) {{
-    Vdot& unit = *static_cast<Vdot*>(of);
-    std::memcpy(&unit.step, step, {step_words} * 4);
-    // Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there.
-    unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
-    unit.clk = 1;
-    unit.eval();
-    std::memcpy(result, &unit.result, {result_words} * 4);
+void unit_clock(void* unit, const svBitVecVal* step, svBitVecVal* result) {{
+    evaluated->library.clock(unit, step, result);
 }}
 
-extern "C" void* group_create() {{ return new Group; }}
+extern "C" void* group_create(
+    void* (*create)(), void (*destroy)(void*), void (*clock)(void*, const uint32_t*, uint32_t*)
+) {{
+    return new Group(Units{{create, destroy, clock}});
+}}
 extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
 extern "C" int64_t group_run(
     void* handle, Command* commands, int count, Array* arrays, const uint8_t* pattern, size_t pattern_length,
@@ -112,7 +114,7 @@ extern "C" int64_t group_run(
 ) {{
     Group& group = *static_cast<Group*>(handle);
     Vwarpgroup& top = group.top;
-    made_by = &group.parts;
+    evaluated = &group;
     // What is told next; of multiplications whose accumulators are read next, the one before, whose results come next.
     int next = 0, reading = multiplication_from(commands, count, 0), before = count, writing = reading;
     int panel_read = 0, panel_written = 0, number = 0;
@@ -207,6 +209,25 @@ extern "C" int64_t group_run(
     return cycle;
 }}
 """
+_UNIT_DRIVER = """
+extern "C" void* part_create() {{
+    Vdot* unit = new Vdot;
+    unit->enable = 1;
+    unit->clk = 0;
+    unit->eval();
+    return unit;
+}}
+extern "C" void part_destroy(void* unit) {{ delete static_cast<Vdot*>(unit); }}
+extern "C" void part_clock(void* of, const uint32_t* step, uint32_t* result) {{
+    Vdot& unit = *static_cast<Vdot*>(of);
+    std::memcpy(&unit.step, step, {step_words} * 4);
+    // Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there.
+    unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
+    unit.clk = 1;
+    unit.eval();
+    std::memcpy(result, &unit.result, {result_words} * 4);
+}}
+"""
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
 _ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
 _TAKE = "top.mma_result___05F{core}___05Fready = (now & 16) != 0;"
@@ -230,13 +251,17 @@ def driver(config: CoreConfig, **words: int) -> str:
     rows, places = range(PANEL_ROWS), range(WARPS)
     return _DRIVER.format(
         **words,
-        step_words=-(-unit_step_layout(config).size // 32),
-        result_words=-(-unit_result_layout().size // 32),
         answer="\n            ".join(_ANSWER.format(row=row) for row in rows),
         ask="\n        ".join(_ASK.format(row=row) for row in rows),
         take="\n        ".join(_TAKE.format(core=place) for place in places),
         answers="\n        ".join(_ANSWER_OF.format(core=place) for place in places),
     )
+
+
+def unit_driver(config: CoreConfig) -> str:
+    """Return the C++ of a library of units."""
+    step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
+    return _UNIT_DRIVER.format(step_words=step, result_words=result)
 
 
 def unit_module(config: CoreConfig) -> str:

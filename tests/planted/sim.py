@@ -352,3 +352,14 @@ def _(assumptions: Any, change: Change) -> None:
         m.d.comb += assumptions.Assume(~source.valid | source.ready)
 
     change(assumptions.AssumedStream, "_stays", staticmethod(stays))
+
+
+@fault("sim.libraries.control", "sim.engine.libraries")
+def _(libraries: Any, change: Change) -> None:
+    """A library with one control word tied is used for another that differs from it in the lowest bit."""
+    right = libraries.Libraries.of
+
+    def of(self: Any, steps: Any) -> Any:
+        return right(self, {control & ~1: count for control, count in steps.items()})
+
+    change(libraries.Libraries, "of", of)

@@ -12,7 +12,7 @@ from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import emit
 from sptc.rtl.step import row_result_layout
 from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET, random_blocks
-from sptc.sim.engine import compiled_row
+from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_row import CompiledRow
 from sptc.sim.engine.steps import step_words
 from sptc.verify.directed_steps import directed_steps
@@ -37,8 +37,8 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPTC_CACHE", str(tmp_path_factory.mktemp("emitted")))
-        patch.setattr(compiled_row, "emit", emitted)
-        patch.setattr(compiled_row, "compile_library", partial(compiled_row.compile_library, optimisation=("-O0",)))
+        patch.setattr(libraries, "emit", emitted)
+        patch.setattr(libraries, "compile_library", partial(libraries.compile_library, optimisation=("-O0",)))
         structure = CompiledRow(config, words)
     assert len(texts) == 1
     return config, simulated.run, structure.run

@@ -11,7 +11,8 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
 from sptc.sim.benches.random_operands import distributions
-from sptc.sim.engine.compiled_warpgroup import COMMIT, Command, CompiledWarpgroup, Completion, multiplication, wait
+from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.warpgroup_commands import COMMIT, Command, Completion, multiplication, wait
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 from sptc.verify.stimulus import random_register_file

@@ -25,6 +25,7 @@ from sptc.sim.benches.random_operands import distributions, random_codes, random
 from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for, flags_watched
 from sptc.sim.engine.fingerprint import fingerprint
+from sptc.sim.engine.libraries import Libraries
 from sptc.sim.engine.steps import step_words
 
 Random = np.random.Generator
@@ -246,7 +247,7 @@ def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*_: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(compiled_row, "_build", refuse)
+    monkeypatch.setattr(Libraries, "_build", refuse)
     return folder
 
 
@@ -264,12 +265,13 @@ def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: p
     """Presets of the same datapath share what is built; the tiny model stands in for theirs, and is not run."""
     built = []
 
-    def build(config: CoreConfig, _: int, to: Path) -> None:
-        built.append(config.name)
+    def build(of: Libraries, to: Path, control: int | None) -> None:
+        assert control is None
+        built.append(of._config.name)
         shutil.copy(model, to)
 
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
-    monkeypatch.setattr(compiled_row, "_build", build)
+    monkeypatch.setattr(Libraries, "_build", build)
     for name in ("blackwell", "rtx-blackwell", "hopper"):
         Engine(PRESETS[name])
     assert built == ["blackwell", "hopper"]

@@ -1,0 +1,188 @@
+"""What a compiled warpgroup is told, and what comes of it: multiplications, commits, waits, and warps' own ``mma``."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...isa.instructions import Instruction
+from ...isa.operands import HeldOperands
+from ...isa.timing import ARCHITECTURE, timing
+from ...rtl.config import CoreConfig
+from ...rtl.fetch import descriptor_layout
+from ...rtl.step import control_layout
+from ...rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout
+from ...rtl.warpgroup import Operation, mma_layout
+from .steps import control_word, wgmma_fields
+
+__all__ = [
+    "COMMIT",
+    "Command",
+    "Completion",
+    "WarpInstruction",
+    "is_executed",
+    "multiplication",
+    "wait",
+    "warp_instruction",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """What a warpgroup is told.
+
+    Attributes
+    ----------
+    fields : dict
+        Of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
+    a : ndarray of uint32, shape (128, 4), or None
+        A, unless it is in shared memory.
+    e : ndarray of uint32, shape (128,), or None
+        Metadata.
+    image : ndarray of uint8, shape (bytes,)
+        Shared memory; empty if nothing is multiplied.
+    c : ndarray of uint32, shape (128, registers), or None
+        Accumulators; None for the results of the multiplication before.
+    n : int
+        Columns; 0 if nothing is multiplied.
+    registers : int
+        Of an accumulator, for eight columns.
+    """
+
+    fields: dict[str, Any]
+    a: NDArray[np.uint32] | None = None
+    e: NDArray[np.uint32] | None = None
+    image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    c: NDArray[np.uint32] | None = None
+    n: int = 0
+    registers: int = REGISTERS
+
+    @property
+    def control(self) -> int:
+        """Control word of a multiplication."""
+        return int(self.fields["control"].as_bits())
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """What became of it.
+
+    Attributes
+    ----------
+    taken, done : int
+        Cycles in which it was taken, and in which its last result came out; of a commit or a wait -1.
+    d : ndarray of uint32, shape (128, registers), or (32, registers) of ``mma``
+        Results.
+    illegal : ndarray of bool, shape (panels, 64, 16), or (1, 16, 16)
+        Flags of undefined nibbles beside every panel of results.
+    """
+
+    taken: int
+    done: int
+    d: NDArray[np.uint32]
+    illegal: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class WarpInstruction:
+    """An instruction of ``mma``, for one of the arrays.
+
+    Attributes
+    ----------
+    words : ndarray of uint32
+        Of :func:`~sptc.rtl.warpgroup.mma_layout`, without its array.
+    control : int
+        Control word.
+    registers : int
+        Of D.
+    surroundings : int
+        Cycles of its latency on silicon that no stage of an array stands for.
+    after : int or None
+        Number of the instruction of the same array whose D is its C.
+    """
+
+    words: NDArray[np.uint32]
+    control: int
+    registers: int
+    surroundings: int
+    after: int | None = None
+
+
+COMMIT = Command({"operation": Operation.COMMIT})
+
+
+def is_executed(instruction: Instruction) -> bool:
+    """Return whether the hardware has an instruction."""
+    if instruction.family == "mma":
+        return instruction.m == ROWS and timing(instruction, ARCHITECTURE) is not None
+    return instruction.family == "wgmma"
+
+
+def wait(pending: int) -> Command:
+    """Return a wait for all but so many groups."""
+    return Command({"operation": Operation.WAIT, "pending": pending})
+
+
+def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
+    """Return an instruction of ``wgmma`` with one case of its operands.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+    instruction : Instruction
+        Of family ``wgmma``.
+    held : HeldOperands
+        Registers, image, immediates and descriptors.
+    case : int
+        Which case of them.
+    """
+    arrays, layout = held.arrays, descriptor_layout()
+    a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
+    fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
+    fields |= wgmma_fields(config, instruction, held.immediates)
+    a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
+    registers = REGISTERS * instruction.d.bits // 32
+    return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
+
+
+def warp_instruction(
+    config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int, after: int | None = None
+) -> WarpInstruction:
+    """Return an instruction of ``mma`` with one case of its operands.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+    instruction : Instruction
+        Of family ``mma``, of 16 rows, without block scales.
+    held : HeldOperands
+        Registers and immediates.
+    case : int
+        Which case of them.
+    after : int, optional
+        As in :class:`WarpInstruction`.
+    """
+    layout = warp_operands_layout()
+    words = np.zeros(-(-mma_layout().size // 32), np.uint32)
+    for name in ("a", "b", "c"):
+        registers = held.arrays[name][case]
+        whole = words[layout[name].offset // 32 :][: LANES * REGISTERS].reshape(LANES, REGISTERS)
+        whole[:, : registers.shape[1]] = registers
+    if "e" in held.arrays:
+        words[layout["e"].offset // 32 :][:LANES] = held.arrays["e"][case]
+    control = control_word(config, instruction, last=True)
+    fields = {
+        "control": control_layout().from_bits(control),
+        "long": held.arrays["a"].shape[2] == REGISTERS,
+        "sparsity_selector": held.immediates.sparsity_selector,
+    }
+    first = layout["control"].offset // 32
+    rest = int(layout.const(fields).as_value().value) >> 32 * first
+    words[first:] = np.frombuffer(rest.to_bytes(4 * (len(words) - first), "little"), np.uint32)
+    measured = timing(instruction, ARCHITECTURE)
+    assert measured
+    own = config.warp_blocks + config.latency + 1
+    return WarpInstruction(words, control, held.arrays["c"].shape[2], int(measured.latency) - own, after)

@@ -1,0 +1,95 @@
+"""Rows with their control word tied: the same results, chosen where they are worth it and by nobody else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.errors import BackendError
+from sptc.infra.cache import cache_folder
+from sptc.isa.instructions import parse
+from sptc.rtl.config import PRESETS
+from sptc.rtl.step import row_result_layout, row_step_layout
+from sptc.sim.engine import libraries
+from sptc.sim.engine.compiled_row import CompiledRow
+from sptc.sim.engine.libraries import Libraries
+from sptc.sim.engine.specialised import can_be_specialised, control_place
+from sptc.sim.engine.steps import control_word, step_words
+
+TINY = PRESETS["tiny"]
+WORDS = step_words(TINY).total
+SUBJECTS = [
+    "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
+]
+needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
+
+
+def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Steps of any operands, metadata and accumulators of one instruction."""
+    steps = rng.integers(0, 1 << 32, (count, WORDS), np.uint32)
+    steps[:, -1] &= (1 << row_step_layout(TINY).size % 32) - 1  # a model takes no bit beyond its port
+    low, width = control_place(TINY, "row")
+    mask = np.uint32((1 << width) - 1 << low % 32)
+    steps[:, low // 32] &= ~mask
+    steps[:, low // 32] |= np.uint32(control_word(TINY, parse(text), last=True) << low % 32)
+    return steps
+
+
+@needs_yosys
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("text", SUBJECTS)
+def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = steps_of(text, 5000, rng)
+    monkeypatch.setattr(libraries, "_WORTH", 1)
+    special = CompiledRow(TINY, WORDS)
+    got = special.run(steps)
+    assert len(special._specialised) == 1
+    mask = np.uint64((1 << row_result_layout(TINY).size) - 1)
+    np.testing.assert_array_equal(got & mask, special._general.run(steps) & mask)
+    assert len(np.unique(got)) > 500
+
+
+@needs_yosys
+def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of two instructions go through the row that takes any, and so does every step that differs in one bit."""
+    monkeypatch.setattr(libraries, "_WORTH", 1)
+    row = CompiledRow(TINY, WORDS)
+    one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
+    assert row._model_for(one) is not row._model_for(other)
+    assert row._model_for(np.concatenate([one, other])) is row._general
+    low, width = control_place(TINY, "row")
+    for bit in range(width):
+        changed = one.copy()
+        changed[100, low // 32] ^= np.uint32(1 << low % 32 + bit)
+        assert row._model_for(changed) is row._general
+    assert row._model_for(one[:0]) is row._general
+
+
+def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until enough were asked for, or one was built earlier."""
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
+    monkeypatch.setattr(libraries, "_WORTH", 100)
+    monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
+    monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
+    found = Libraries(TINY, "row", "row", "driver")
+    general = found.of_every_instruction()
+    assert [found.of({5: 60}), found.of({7: 60}), found.of({5: 30, 7: 30})] == [general] * 3
+    special = found.of({5: 60})
+    assert special.name == general.name.replace(".so", "-5.so")
+    assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]
+    assert Libraries(TINY, "row", "row", "driver").of({5: 1}) == special
+    monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)
+    assert Libraries(TINY, "row", "row", "driver").of({9: 1000}) == general
+
+
+def test_a_library_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
+
+    def fail(*_: object) -> None:
+        raise BackendError("no compiler")
+
+    monkeypatch.setattr(libraries, "compile_library", fail)
+    with pytest.raises(BackendError, match="no compiler"):
+        CompiledRow(TINY, WORDS)
