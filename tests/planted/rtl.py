@@ -226,13 +226,8 @@ def _(tensor_core: Any, change: Change) -> None:
 
 @fault("rtl.tensor_core.results", "rtl.tensor_core")
 def _(tensor_core: Any, change: Change) -> None:
-    """Results of instructions go where those of panels go, if these are not taken."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(~self.panel_result.ready):
-            yield self.panel_result.valid.eq(m.submodules["warp"].o.valid)
-
-    amend(change, tensor_core.TensorCore, exchanged)
+    """Results of instructions are offered where those of panels are, too."""
+    amend(change, tensor_core.TensorCore, lambda self, m: [self.panel_result.valid.eq(m.submodules["warp"].o.valid)])
 
 
 @fault("rtl.tensor_core.pace", "rtl.tensor_core")
