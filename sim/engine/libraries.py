@@ -13,10 +13,10 @@ from ...rtl.emit import emit
 from .fingerprint import fingerprint
 from .specialised import can_be_specialised, specialised
 
-__all__ = ["Libraries"]
+__all__ = ["WORTH", "Libraries"]
 
 #: Steps of one control word that are worth a library of their own, where none was built earlier.
-_WORTH = 1 << 24
+WORTH = 1 << 24
 
 
 class Libraries:
@@ -61,7 +61,7 @@ class Libraries:
         if control not in self._found:
             self._steps[control] += count
             name = f"{self._stem}-{control:x}.so"
-            if not is_built(name) and (self._steps[control] < _WORTH or not can_be_specialised()):
+            if not is_built(name) and (self._steps[control] < WORTH or not can_be_specialised()):
                 return self.of_every_instruction()
             self._found[control] = built(name, lambda path: self._build(path, control))
         return self._found[control]

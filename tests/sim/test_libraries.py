@@ -42,7 +42,7 @@ def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("text", SUBJECTS)
 def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = steps_of(text, 5000, rng)
-    monkeypatch.setattr(libraries, "_WORTH", 1)
+    monkeypatch.setattr(libraries, "WORTH", 1)
     special = CompiledRow(TINY, WORDS)
     got = special.run(steps)
     assert len(special._specialised) == 1
@@ -54,7 +54,7 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
 @needs_yosys
 def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of two instructions go through the row that takes any, and so does every step that differs in one bit."""
-    monkeypatch.setattr(libraries, "_WORTH", 1)
+    monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(TINY, WORDS)
     one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
     assert row._model_for(one) is not row._model_for(other)
@@ -70,7 +70,7 @@ def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest
 def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until enough were asked for, or one was built earlier."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
-    monkeypatch.setattr(libraries, "_WORTH", 100)
+    monkeypatch.setattr(libraries, "WORTH", 100)
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
     found = Libraries(TINY, "row", "row", "driver")
