@@ -22,6 +22,7 @@ __all__ = [
     "around_units",
     "black_box",
     "black_box_of_unit",
+    "emit_around_units",
     "modules",
     "stages",
     "unit",
@@ -95,6 +96,12 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
     Error
         The configuration does not serve a warp.
     """
+    text = emit_around_units(config, top)
+    return Netlist(f"{top} without units", text + "\n" + black_box_of_unit(config, unit_of(TOP)))
+
+
+def emit_around_units(config: CoreConfig, top: str) -> str:
+    """Return RTLIL of a top without its units, which are not even black boxes there; raise as :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
         # Amaranth warns of a component that was made and not used, which one that refuses its configuration is.
@@ -106,7 +113,7 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
         if failure:
             gc.collect()  # the component refers to itself, and would be missed later
             raise Error(failure)
-    return Netlist(f"{top} without units", text + "\n" + black_box_of_unit(config, unit_of(TOP)))
+    return text
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ..rtl.config import CoreConfig
-from ..rtl.emit import emit, unit_of
-from .netlist import TOP, Netlist, black_box, black_box_of_unit, modules
+from ..rtl.emit import unit_of
+from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_units, modules
 
 __all__ = ["Part", "warpgroup_parts"]
 
@@ -56,8 +56,7 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
     Error
         The configuration does not serve a warp.
     """
-    text = emit(config, "warpgroup", TOP, language="rtlil", with_unit=False)
-    found, unit = modules(text), unit_of(TOP)
+    found, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
     counts: Counter[str] = Counter()
     netlists: dict[str, Netlist | None] = {_NAMES["core.warp.core.unit"]: None}
     waiting = [TOP]

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,23 +165,12 @@ class CompiledWarpgroup:
             of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
             of.c = None if c is None else c.ctypes.data
             of.panels, of.image_units, of.taken, of.done = panels, -(-image.size // _UNIT_BYTES), -1, -1
-        arrays, answers = (_CArray * WARPS)(), []
-        for place, of_array in zip(arrays, instructions, strict=True):
-            told, results = (_CInstruction * len(of_array))(), np.zeros((len(of_array), _WARP_WORDS), np.uint32)
-            for number, (one, of) in enumerate(zip(of_array, told, strict=True)):
-                assert one.after is None or one.after < number, "C comes from an earlier instruction"
-                of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
-                of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
-            place.instructions, place.count = told, len(of_array)
-            answers.append((told, results))
-        steps: Counter[int] = Counter()
-        for command in commands:
-            if command.n:
-                steps[command.control] += WARPS * _PANEL_OUTPUTS * command.n // COLUMNS
-        for one in chain(*instructions):
-            steps[one.control] += _PANEL_OUTPUTS
+        arrays, answers = (_CArray * WARPS)(), [_told(of_array) for of_array in instructions]
+        for place, (told, _) in zip(arrays, answers, strict=True):
+            place.instructions, place.count = told, len(told)
+        handle = self._handle(_steps(commands, instructions))
         cycles = self._library.group_run(
-            self._handle(steps), given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
+            handle, given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
         )
         assert cycles >= 0, "the warpgroup does not end"
         return [
@@ -221,6 +211,27 @@ class CompiledWarpgroup:
     def __del__(self) -> None:
         for handle in getattr(self, "_handles", {}).values():
             self._library.group_destroy(handle)
+
+
+def _told(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
+    """Return instructions as the driver takes them, and where it puts their results."""
+    told, results = (_CInstruction * len(instructions))(), np.zeros((len(instructions), _WARP_WORDS), np.uint32)
+    for number, (one, of) in enumerate(zip(instructions, told, strict=True)):
+        assert one.after is None or one.after < number, "C comes from an earlier instruction"
+        of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
+        of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
+    return told, results
+
+
+def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
+    """Return how many steps of a unit there are of each control word."""
+    steps: Counter[int] = Counter()
+    for command in commands:
+        if command.n:
+            steps[command.control] += WARPS * _PANEL_OUTPUTS * command.n // COLUMNS
+    for one in chain(*instructions):
+        steps[one.control] += _PANEL_OUTPUTS
+    return steps
 
 
 def _registers(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
