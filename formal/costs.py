@@ -77,7 +77,7 @@ COSTS: dict[str, Cost] = {
     "fetch.panel": Cost(18.4, 18.4, 18.4),
     "wgmma.order": Cost(91.7, 70.7, 391.8),
     "wgmma.negation": Cost(24.3, 15.4, 102.3),
-    "tensor_core.order": Cost(17.2, 17.2, 68.8),
+    "tensor_core.order": Cost(15.0, 16.0, 46.9),
     "tensor_memory.registers": Cost(47.0, 47.0, 47.0),
     "tensor_memory.order": Cost(5.0, 5.0, 5.0),
     "validity.warp": Cost(62.0, 49.4, 169.8),
