@@ -14,10 +14,10 @@ import sptc  # noqa: E402
 from sptc.golden.registers import unpack, unpack_nibbles  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
-from sptc.isa.instructions import parse  # noqa: E402
+from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import MatrixOperands  # noqa: E402
 from sptc.rtl.config import PRESETS  # noqa: E402
-from sptc.sim.benches.random_operands import random_operands  # noqa: E402
+from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
 from sptc.sim.engine import libraries  # noqa: E402
 from sptc.sim.engine.engine import engine  # noqa: E402
 from sptc.sim.engine.specialised import can_be_specialised  # noqa: E402
@@ -45,20 +45,10 @@ def start_seconds(preset: str, cache: str) -> float:
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-def main() -> None:
-    """Measure and print."""
-    chosen = options(__doc__).parse_args()
-    count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
-    instruction, rng = parse(F16), np.random.default_rng(0)
-    macs = kept(instruction) * count / 1e6
-    operands = random_operands(instruction, "mid", count, rng)
+def hardware_rows(instruction: Instruction, preset: str, operands: Operands, macs: float) -> list[Row]:
+    """Measure the models of a cache in which nothing was specialised earlier, and the peer."""
     assert operands.e is not None
     rows = []
-
-    with tempfile.TemporaryDirectory() as cache:
-        rows.append(Row(f"{preset} unit, build from nothing", "s", start_seconds(preset, cache), "at most 60"))
-        rows.append(Row(f"{preset} unit, cached start", "s", start_seconds(preset, cache), "at most 1"))
-
     a, b, c = (
         unpack(part, fragment(instruction))
         for part, fragment in ((operands.a, a_fragment), (operands.b, b_fragment), (operands.c, accumulator_fragment))
@@ -85,6 +75,23 @@ def main() -> None:
         rows.append(Row("ratio, hardware through registers to mmasim", "x", peer / seconds, "above 1"))
         if can_be_specialised():
             rows.append(Row("ratio, hardware with its control word tied to mmasim", "x", peer / tied, "at least 2"))
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    chosen = options(__doc__).parse_args()
+    count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
+    instruction = parse(F16)
+    macs = kept(instruction) * count / 1e6
+    operands = random_operands(instruction, "mid", count, np.random.default_rng(0))
+    with tempfile.TemporaryDirectory() as cache:
+        rows = [
+            Row(f"{preset} unit, build from nothing", "s", start_seconds(preset, cache), "at most 60"),
+            Row(f"{preset} unit, cached start", "s", start_seconds(preset, cache), "at most 1"),
+        ]
+        os.environ["SPTC_CACHE"] = cache
+        rows += hardware_rows(instruction, preset, operands, macs)
     show(rows, chosen.json)
 
 

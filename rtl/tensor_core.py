@@ -11,12 +11,12 @@ from .config import PRESETS, CoreConfig
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 
-__all__ = ["TENSOR_CORE", "TensorCore"]
+__all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 
 #: The array of a tensor core of sm_90 at the rate of ``wgmma`` on an H200: eight columns of 16 rows in four cycles.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
 #: What an array can hold at a time: one in each stage, one before and one behind them; and rounded up.
-_IN_FLIGHT = 8
+IN_FLIGHT = 8
 
 
 class TensorCore(wiring.Component):
@@ -74,7 +74,7 @@ class TensorCore(wiring.Component):
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         # Of what is in the array, the oldest first: is it an instruction?
-        sources, inside = Signal(_IN_FLIGHT), Signal(range(_IN_FLIGHT + 1))
+        sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, given = Signal(), Signal()
         paces = self.registers.of_mma
         # By sparsity and by whether A takes four registers.

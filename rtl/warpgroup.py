@@ -12,7 +12,7 @@ from .config import CoreConfig
 from .fetch import CoreMatrixAddress, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .round import ResultCode
-from .tensor_core import TensorCore
+from .tensor_core import IN_FLIGHT, TensorCore
 from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
@@ -28,8 +28,6 @@ _A_PANELS = 8
 _SLOTS = 2
 #: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
 _GROUPS = 8
-#: Panels that a warp can hold at a time: one in each stage, one before and one behind them; and rounded up.
-_IN_FLIGHT = 8
 #: Of the numbers of instructions, of which two that are compared are less than half of all apart.
 _COUNT_BITS = 5
 
@@ -195,7 +193,7 @@ class Warpgroup(wiring.Component):
     def _groups(self, m: Module, taken: Value, multiply: Value, last: Value, room: Value) -> None:
         """Follow instructions to their last result, and committed groups to their last instruction."""
         i, operation = self.i, self.i.payload.operation
-        m.submodules.ends = ends = SyncFIFO(width=1, depth=_IN_FLIGHT)
+        m.submodules.ends = ends = SyncFIFO(width=1, depth=IN_FLIGHT)
         m.submodules.marks = marks = SyncFIFO(width=_COUNT_BITS, depth=_GROUPS)
         issued, finished = (Signal(_COUNT_BITS, name=name) for name in ("issued", "finished"))
         delivered = self.o.valid & self.o.ready

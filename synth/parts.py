@@ -67,14 +67,12 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
         inside = [other for other in found if other.startswith(f"{module}.")]
         others = [other for other in inside if _place(other) in _NAMES and other.rpartition(".")[0] == module]
         waiting += others
+        if name in netlists:
+            continue
         own = [other for other in inside if not any(f"{other}.".startswith(f"{box}.") for box in others)]
-        boxes = [black_box(other, found[other]) for other in others]
-        whole = [
-            found[module].replace(f"module \\{module}\n", f"module \\{TOP}\n", 1),
-            *(found[o] for o in own),
-            *boxes,
-        ]
-        netlists.setdefault(name, Netlist(name, "\n".join([*whole, black_box_of_unit(config, unit)])))
+        top = found[module].replace(f"module \\{module}\n", f"module \\{TOP}\n", 1)
+        boxes = [*(black_box(other, found[other]) for other in others), black_box_of_unit(config, unit)]
+        netlists[name] = Netlist(name, "\n".join([top, *(found[other] for other in own), *boxes]))
     return [Part(name, counts[name], netlist) for name, netlist in netlists.items()]
 
 

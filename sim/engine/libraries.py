@@ -11,7 +11,7 @@ from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from .fingerprint import fingerprint
-from .specialised import can_be_specialised, specialised
+from .specialised import can_be_specialised, recipe, specialised
 
 __all__ = ["WORTH", "Libraries"]
 
@@ -36,9 +36,8 @@ class Libraries:
 
     def __init__(self, config: CoreConfig, top: str, name: str, driver: str) -> None:
         self._config, self._top, self._name, self._driver = config, top, name, driver
-        self._stem = f"{top}-{fingerprint(config, driver)}"
         self._steps: Counter[int] = Counter()
-        self._found: dict[int, Path] = {}
+        self._found: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
         """Return the library that takes any step.
@@ -48,7 +47,10 @@ class Libraries:
         BackendError
             The simulator or a compiler is missing or fails; one sentence that says what to install.
         """
-        return built(f"{self._stem}.so", lambda path: self._build(path, None))
+        if None not in self._found:
+            name = f"{self._top}-{fingerprint(self._config, self._driver)}.so"
+            self._found[None] = built(name, lambda path: self._build(path, None))
+        return self._found[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
         """Return the library that so many steps of each control word are best run on.
@@ -60,8 +62,10 @@ class Libraries:
         ((control, count),) = steps.items()
         if control not in self._found:
             self._steps[control] += count
-            name = f"{self._stem}-{control:x}.so"
-            if not is_built(name) and (self._steps[control] < WORTH or not can_be_specialised()):
+            if not can_be_specialised():
+                return self.of_every_instruction()
+            name = f"{self._top}-{fingerprint(self._config, self._driver + recipe())}-{control:x}.so"
+            if self._steps[control] < WORTH and not is_built(name):
                 return self.of_every_instruction()
             self._found[control] = built(name, lambda path: self._build(path, control))
         return self._found[control]

@@ -3,9 +3,11 @@
 It is the same hardware with some inputs tied, so that results are the same; a simulator has less than half to do.
 """
 
+import importlib.metadata
 import importlib.util
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from amaranth.lib import data
@@ -16,7 +18,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.step import row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 
-__all__ = ["can_be_specialised", "control_place", "specialised"]
+__all__ = ["can_be_specialised", "control_place", "recipe", "specialised"]
 
 _INSIDE = "general"
 _LAYOUTS: dict[str, tuple[Callable[[CoreConfig], data.StructLayout], Callable[[CoreConfig], data.StructLayout]]] = {
@@ -50,6 +52,12 @@ write_verilog -noattr folded.v
 def can_be_specialised() -> bool:
     """Return whether Yosys is there, which folds what is constant."""
     return importlib.util.find_spec("pyosys") is not None
+
+
+@cache
+def recipe() -> str:
+    """Return what :func:`specialised` depends on beside the hardware: how it folds, and the version of Yosys."""
+    return repr((_TIED, _FOLDED, importlib.metadata.version("pyosys")))
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:

@@ -184,5 +184,5 @@ def warp_instruction(
     words[first:] = np.frombuffer(rest.to_bytes(4 * (len(words) - first), "little"), np.uint32)
     measured = timing(instruction, ARCHITECTURE)
     assert measured
-    own = config.warp_blocks + config.latency + 1
-    return WarpInstruction(words, control, held.arrays["c"].shape[2], int(measured.latency) - own, after)
+    surroundings = int(measured.latency) - config.warp_latency(1)
+    return WarpInstruction(words, control, held.arrays["c"].shape[2], surroundings, after)

@@ -169,8 +169,9 @@ extern "C" int64_t group_run(
         {ask}
         const bool read = there && top.c___05Fready, written = top.o___05Fvalid && top.o___05Fready;
         const bool taken = offers && top.i___05Fready;
-        bool moved = read || written || taken || offered >= 0;
-        if (offered >= 0) {{
+        const bool begun = top.mma___05Fvalid && top.mma___05Fready;
+        bool moved = read || written || taken || begun;
+        if (begun) {{
             arrays[offered].instructions[arrays[offered].told++].taken = cycle;
             turn = (offered + 1) % 4;
         }}
@@ -232,6 +233,7 @@ _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[
 _ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
 _TAKE = "top.mma_result___05F{core}___05Fready = (now & 16) != 0;"
 _ANSWER_OF = """if (top.mma_result___05F{core}___05Fvalid && top.mma_result___05F{core}___05Fready) {{
+            if (arrays[{core}].answered == arrays[{core}].told) return -1;
             arrays[{core}].answer(cycle, &top.mma_result___05F{core}___05Fpayload[0]);
             moved = true;
         }}"""

@@ -10,12 +10,11 @@ import sptc
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
-from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, Completion, multiplication, wait
-from sptc.verify.register_file import RegisterFile, read, shipped
+from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
+from sptc.verify.register_file import read, shipped
 from sptc.verify.replay import replay
-from sptc.verify.stimulus import random_register_file
 
 Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
@@ -27,14 +26,6 @@ GROUP, GROUPS = 8, 6
 @pytest.fixture(scope="module")
 def hardware() -> CompiledWarpgroup:
     return CompiledWarpgroup()
-
-
-def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
-    """Random operands of any distribution, with any nibble and selector, A and B in any place and order."""
-    kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
-    return random_register_file(
-        instruction, "sm_90", kind, cases, rng, sparsity_selector=selector, any_nibble=bool(rng.integers(2))
-    )
 
 
 def compared(instructions: list[Instruction], rng: Random) -> int:
@@ -66,31 +57,6 @@ def test_recordings(path: Path) -> None:
         assert not outcome.mismatches, outcome.first
         assert outcome.outputs
         assert outcome.flags or not outcome.instruction.rule
-
-
-def held(file: RegisterFile) -> HeldOperands:
-    """The operands of a file as its back end gets them."""
-    seen: list[HeldOperands] = []
-
-    class Seeing:
-        def make_ready(self, arch: str) -> None:
-            pass
-
-        def multiply(self, instruction, arch, operands):
-            seen.append(operands.held)
-            return operands.c
-
-    with sptc.api.backends.answered_by(Seeing()):
-        file.run("warpgroup")
-    (one,) = seen
-    return one
-
-
-def stalls(rng: Random) -> np.ndarray:
-    """Who offers and who takes in each cycle: nearly always or hardly ever, for some cycles each."""
-    shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
-    bits = rng.random((60, 17, 3)) < shares[:, None]
-    return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
 
 
 def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:

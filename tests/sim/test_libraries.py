@@ -67,17 +67,34 @@ def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest
     assert row._model_for(one[:0]) is row._general
 
 
+@needs_yosys
+def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept from before an edit is not used; the library of every instruction is."""
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
+    monkeypatch.setattr(libraries, "WORTH", 1)
+    monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
+    found = []
+    for text in ("one", "other"):
+        monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
+        of = Libraries(TINY, "row", "row", "driver")
+        found.append((of.of_every_instruction(), of.of({5: 1})))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
+
+
 def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until enough were asked for, or one was built earlier."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 100)
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
+    monkeypatch.setattr(libraries, "recipe", lambda: "recipe")
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
     found = Libraries(TINY, "row", "row", "driver")
     general = found.of_every_instruction()
     assert [found.of({5: 60}), found.of({7: 60}), found.of({5: 30, 7: 30})] == [general] * 3
     special = found.of({5: 60})
-    assert special.name == general.name.replace(".so", "-5.so")
+    assert special.name.endswith("-5.so")
+    assert special.parent == general.parent
     assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]
     assert Libraries(TINY, "row", "row", "driver").of({5: 1}) == special
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)

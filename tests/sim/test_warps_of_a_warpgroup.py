@@ -17,7 +17,7 @@ from sptc.rtl.warpgroup import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import WarpInstruction, multiplication, warp_instruction
-from sptc.tests.sim.test_compiled_warpgroup import drawn, held, stalls
+from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped
 from sptc.verify.replay import replay
 
