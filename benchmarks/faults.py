@@ -25,6 +25,7 @@ from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.wgmma_items import write_jobs
+from sptc.sim.faults.assumptions import row_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
@@ -115,7 +116,9 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
     """Say whether a fault that survived changes nothing, or what else is known of it."""
     fault = Fault(outcome.number, outcome.component, outcome.command)
-    return replace(outcome, verdict=settled(TOP, fault, folder, timeout).value)
+    settings = Settings(outcome.preset, outcome.top, 1)
+    pipeline = row_pipeline(settings.config, settings.arch) if outcome.top == "row" else None
+    return replace(outcome, verdict=settled(TOP, fault, folder, timeout, pipeline).value)
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:

@@ -14,8 +14,9 @@ from ..benches.bench import ComponentBench
 from ..benches.blocks import native
 from ..benches.components import Harness
 from ..engine.steps import control_word
+from .pipelines import Pipeline
 
-__all__ = ["AssumedComponents", "AssumedRow", "AssumedStream", "assumed_control"]
+__all__ = ["AssumedComponents", "AssumedRow", "AssumedStream", "assumed_control", "row_pipeline"]
 
 
 class AssumedComponents(Harness):
@@ -39,22 +40,45 @@ class AssumedComponents(Harness):
         return m
 
 
+#: Fields of a control word that an instruction decides.
+_DECIDED = ("a", "b", "result", "sparse", "scale")
+
+
+def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
+    """Return what :data:`_DECIDED` are in all instructions of a datapath."""
+    layout = control_layout()
+    words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
+    fields = [layout[name] for name in _DECIDED]
+    return sorted({tuple((word >> field.offset) & (1 << field.width) - 1 for field in fields) for word in words})
+
+
 def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
     """Return a module that assumes of a control word that it is some instruction's of the datapath."""
-    fields, layout = ("a", "b", "result", "sparse", "scale"), control_layout()
-    words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
-    allowed = {
-        tuple((word >> layout[name].offset) & (1 << layout[name].width) - 1 for name in fields) for word in words
-    }
-    said = Cat(Value.cast(control[name]) for name in fields)
+    layout = control_layout()
+    said = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
     m.d.comb += Assume(
         Cat(
-            said == Cat(Const(code, layout[name].width) for name, code in zip(fields, codes, strict=True))
-            for codes in sorted(allowed)
+            said == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
+            for codes in _decided(config, arch)
         ).any()
     )
     return m
+
+
+def row_pipeline(config: CoreConfig, arch: str) -> Pipeline:
+    """Return what is known of :class:`AssumedRow`: a case for each pair of element codes."""
+    layout, offset = control_layout(), row_step_layout(config)["control"].offset
+    elements = {codes[: _DECIDED.index("result")] for codes in _decided(config, arch)}
+    cases = tuple(
+        {
+            offset + layout[name].offset + bit: code >> bit & 1
+            for name, code in zip(_DECIDED, pair, strict=False)
+            for bit in range(layout[name].width)
+        }
+        for pair in sorted(elements)
+    )
+    return Pipeline("enable", "step", cases)
 
 
 class AssumedRow(Elaboratable):

@@ -10,6 +10,9 @@ as what leaves the cone is the same; so that is the claim:
 The cone may end anywhere: at the faulty cell, some cells later, or where the design does. And the rest may begin
 anywhere: what is farther from the cone may do what it likes. The shorter both are, the fewer registers a proof is
 about; but a difference is one of the design only if both are whole.
+
+Of a pipeline all is compared, without its registers and a control word at a time: of one that is fixed, all folds away
+that other formats have, and with it most of what makes the proof of a multiplier hard.
 """
 
 import re
@@ -24,6 +27,7 @@ from ...infra.abc import run_abc
 from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
 from .mutants import FLAT, Fault
+from .pipelines import WITHOUT_REGISTERS, Pipeline, is_balanced, write_wires
 
 __all__ = ["Verdict", "settled"]
 
@@ -44,7 +48,7 @@ _SPLIT = (
 _MITER = (
     "read_rtlil twice.il\nhierarchy -top {top}\nflatten\ncd {top}\ndelete -output o:*\ncd ..\nopt_clean -purge\n"
     "{cut}opt_expr\nopt_merge -share_all\nopt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\n"
-    "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger miter.aig\n"
+    "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
 )
 #: What is not near is driven by anything.
 _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\ncd ..\nopt_clean -purge\n"
@@ -79,14 +83,16 @@ _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
+_OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
 
-def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
+def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipeline | None = None) -> Verdict:
     """Say whether a fault can change any output, whatever is driven that the design's assumptions allow.
 
-    Cones are tried from the shortest to the whole one, from cleared registers. Of an array's units it is enough that
-    they are given the same; where they are not, they are opened, since some of it may not matter.
+    A pipeline is asked case by case first. Else cones are tried from the shortest to the whole one, from cleared
+    registers. Of an array's units it is enough that they are given the same; where they are not, they are opened, since
+    some of it may not matter.
 
     Parameters
     ----------
@@ -98,35 +104,61 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float) -> Verdict:
         Where the faults were drawn.
     timeout : float
         Seconds after which each search is given up.
+    pipeline : Pipeline, optional
+        The design, if it is one; used if its registers do add nothing but a latency.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
     closed = [_CLOSED.format(top=top, part=unit_of(top))] if f"module \\{unit_of(top)}\n" in text else []
     found = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
+        place = Path(scratch)
+        if pipeline and is_balanced(f"../{FLAT}", top, pipeline.enable, place):
+            found = _by_cases(top, fault, place, timeout, pipeline)
+            if found is not Verdict.UNDECIDED:
+                return found
         for prepare in (*closed, _WHOLE):
             for behind, before in _LEVELS:
-                found = _of_cone(top, fault, Path(scratch), timeout, prepare, behind, before)
+                found = _of_cone(top, fault, place, timeout, prepare, behind, before)
                 if found is Verdict.EQUIVALENT:
                     return found
     return found
+
+
+def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pipeline) -> Verdict:
+    """Say whether any answer of a pipeline can differ, of each case by itself."""
+    write_wires(place)
+    try:
+        if not _write_miter(top, fault, place, timeout, _WHOLE + WITHOUT_REGISTERS):
+            return Verdict.EQUIVALENT
+        inputs = [line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines()]
+        numbers = {
+            int(bit): number for kind, number, bit, *name in inputs if [kind, *name] == ["input", pipeline.control]
+        }
+        for case in pipeline.cases:
+            fixed = "".join(f"&cof -V {numbers[bit]} -C {value}; " for bit, value in case.items() if bit in numbers)
+            printed = run_abc(place, "miter.aig", _OF_A_CASE.format(fixed=fixed), timeout)
+            if "UNSATISFIABLE" not in printed:
+                return Verdict.TOLD_APART if "SATISFIABLE" in printed else Verdict.UNDECIDED
+    except (BackendError, TimeoutError):
+        return Verdict.UNDECIDED
+    return Verdict.EQUIVALENT
+
+
+def _inputs(place: Path, port: str) -> dict[int, int]:
+    """Return which inputs of the graph the bits of a port are, as far as anything depends on them."""
+    lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
+    return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}
 
 
 def _of_cone(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
 ) -> Verdict:
     """Say whether what leaves a cone can differ; a difference counts in the whole design only."""
-    names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
     whole = behind is None and prepare == _WHOLE
     cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
-        run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
-        split = (place / "split.il").read_text(encoding="utf-8")
-        ports = _ports(split)
-        if not any(direction == "output" for _, direction, _ in ports):  # nothing depends on the switch
+        if not _write_miter(top, fault, place, timeout, prepare, behind, cut):
             return Verdict.EQUIVALENT
-        twice = split.replace(f"module \\{_CONE}\n", f"module \\{_CONE}_once\n") + "\n".join(_both(ports))
-        (place / "twice.il").write_text(twice, encoding="utf-8")
-        run_yosys(place, _MITER.format(cut=cut, **names), timeout)
     except BackendError:
         return Verdict.UNDECIDED
     seconds = timeout if whole else _SHARE_OF_A_PART * timeout
@@ -141,6 +173,22 @@ def _of_cone(
         if search.concrete and re.search(r"was asserted in frame|\bSATISFIABLE", printed):
             return Verdict.TOLD_APART if whole else Verdict.UNDECIDED
     return Verdict.UNDECIDED
+
+
+def _write_miter(
+    top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None = None, cut: str = ""
+) -> bool:
+    """Write the claim that a fault changes nothing as a graph, ``miter.aig``; say whether anything depends on it."""
+    names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
+    run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
+    split = (place / "split.il").read_text(encoding="utf-8")
+    ports = _ports(split)
+    if not any(direction == "output" for _, direction, _ in ports):
+        return False
+    twice = split.replace(f"module \\{_CONE}\n", f"module \\{_CONE}_once\n") + "\n".join(_both(ports))
+    (place / "twice.il").write_text(twice, encoding="utf-8")
+    run_yosys(place, _MITER.format(cut=cut, **names), timeout)
+    return True
 
 
 def _ports(split: str) -> list[tuple[str, str, str]]:

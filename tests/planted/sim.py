@@ -1,5 +1,6 @@
 """Faults of what simulates, drives, compares and counts."""
 
+from dataclasses import replace
 from typing import Any
 
 from . import Change, fault
@@ -284,6 +285,24 @@ def _(equivalence: Any, change: Change) -> None:
         return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
 
     change(equivalence, "_of_cone", of_cone)
+
+
+@fault("sim.equivalence.cases", "sim.faults.equivalence")
+def _(equivalence: Any, change: Change) -> None:
+    """Of a pipeline's cases the first alone is asked."""
+    right = equivalence._by_cases
+
+    def by_cases(*arguments: Any) -> Any:
+        *others, pipeline = arguments
+        return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
+
+    change(equivalence, "_by_cases", by_cases)
+
+
+@fault("sim.equivalence.balanced", "sim.faults.equivalence")
+def _(equivalence: Any, change: Change) -> None:
+    """Whatever is said to be a pipeline is taken for one."""
+    change(equivalence, "is_balanced", lambda *_: True)
 
 
 @fault("sim.mutants.single", "sim.faults.mutants")

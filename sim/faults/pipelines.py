@@ -1,0 +1,121 @@
+"""Pipelines without their registers: what one computes of a step, in one go, so that a proof may take case by case.
+
+Where every way from an input to an output crosses the same number of registers, and one input enables all of them, the
+registers add a latency and nothing else: from then on two such pipelines answer alike if and only if they do with wires
+in place of registers. What nobody looks at, the answers to what registers held at first, is left out.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from ...infra.yosys import run_yosys
+
+__all__ = ["WITHOUT_REGISTERS", "Pipeline", "is_balanced", "write_wires"]
+
+_WIRES = "wires.v"
+_MAP = """\
+(* techmap_celltype = "$dffe" *)
+module wire_of_register(input CLK, input EN, input [WIDTH-1:0] D, output [WIDTH-1:0] Q);
+  parameter WIDTH = 1;
+  parameter CLK_POLARITY = 1;
+  parameter EN_POLARITY = 1;
+  assign Q = D;
+endmodule
+"""
+#: Without synchronous resets, which Yosys makes of multiplexers.
+_ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
+#: What Yosys is told to put wires in place of registers, where :func:`write_wires` has been called.
+WITHOUT_REGISTERS = f"{_ENABLED}techmap -map {_WIRES}\nopt_clean\n"
+_NETLIST = "pipeline.json"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is known of a pipeline.
+
+    Attributes
+    ----------
+    enable : str
+        Input that enables every register.
+    control : str
+        Input that tells the cases apart.
+    cases : tuple of mapping of int to int
+        Of each case the value of some bits of that input; together they are all that is ever driven.
+    """
+
+    enable: str
+    control: str
+    cases: tuple[Mapping[int, int], ...]
+
+
+def write_wires(folder: Path) -> None:
+    """Write what :data:`WITHOUT_REGISTERS` reads into the folder where Yosys runs."""
+    (folder / _WIRES).write_text(_MAP, encoding="utf-8")
+
+
+def is_balanced(design: str, top: str, enable: str, folder: Path) -> bool:
+    """Say whether a design is a pipeline whose registers add nothing but a latency.
+
+    Parameters
+    ----------
+    design : str
+        File of the flat design, from `folder`.
+    top : str
+        Its module.
+    enable : str
+        The input that is to enable every register.
+    folder : Path
+        Where Yosys may write.
+
+    Returns
+    -------
+    bool
+        False, too, where what is behind a cell could be reached by two ways of the same length but the cell's inputs
+        are of different ones.
+    """
+    run_yosys(folder, f"read_rtlil {design}\n{_ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
+    module = json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
+    ports, cells = module["ports"], module["cells"]
+    enabled_by = ports[enable]["bits"]
+    registers = {name for name, cell in cells.items() if "D" in cell["connections"] and "CLK" in cell["connections"]}
+    for name in registers:
+        if cells[name]["type"] != "$dffe" or cells[name]["connections"]["EN"] != enabled_by:
+            return False
+    depths = {bit: 0 for port in ports.values() if port["direction"] == "input" for bit in port["bits"]}
+    for name in _from_inputs(cells):
+        cell = cells[name]
+        into, out = _bits(cell, "input"), _bits(cell, "output")
+        if name in registers:
+            into = set(cell["connections"]["D"])
+        found = {depths[bit] for bit in into if bit in depths}
+        if len(found) > 1:
+            return False
+        if found:
+            depths.update(dict.fromkeys(out, found.pop() + (name in registers)))
+    leaving = {bit for port in ports.values() if port["direction"] == "output" for bit in port["bits"]}
+    return bool(cells) and len({depths[bit] for bit in leaving if bit in depths}) == 1
+
+
+def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
+    """Return the cells, each behind all that it depends on; none if some depend on themselves."""
+    drivers = {bit: name for name, cell in cells.items() for bit in _bits(cell, "output")}
+    graph = {name: {drivers[bit] for bit in _bits(cell, "input") if bit in drivers} for name, cell in cells.items()}
+    try:
+        return [*TopologicalSorter(graph).static_order()]
+    except CycleError:
+        return []
+
+
+def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
+    """Return what a cell reads or drives, without constants."""
+    return {
+        bit
+        for port, bits in cell["connections"].items()
+        if cell["port_directions"][port] == direction
+        for bit in bits
+        if isinstance(bit, int)
+    }

@@ -1,0 +1,164 @@
+"""Proofs about a pipeline's faults: what is one, and each case by itself."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Assume, EnableInserter, Module, Mux, Signal
+from sptc.infra.yosys import run_yosys
+from sptc.rtl.convert import to_rtlil
+from sptc.sim.benches.settings import Settings
+from sptc.sim.faults import equivalence
+from sptc.sim.faults.assumptions import row_pipeline
+from sptc.sim.faults.equivalence import Verdict, settled
+from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
+from sptc.sim.faults.pipelines import Pipeline, is_balanced
+from sptc.sim.faults.regressions import faulty_row
+
+#: Codes 0 to 2 there are: of 2 the second operand is zero.
+PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code in range(3)))
+
+
+def design(connect: Callable[[Module, Signal, Signal], None], *, enabled: bool = True) -> str:
+    """Return a design of one input and one output."""
+    inner, outer = Module(), Module()
+    x, y, enable = Signal(4, name="x"), Signal(4, name="y"), Signal(name="enable")
+    connect(inner, x, y)
+    outer.submodules.inner = EnableInserter(enable)(inner) if enabled else inner
+    if not enabled:
+        outer.d.comb += Signal().eq(enable)
+    return to_rtlil(outer, "bench", ports=[x, y, enable])
+
+
+def two_stages(m: Module, x: Signal, y: Signal) -> None:
+    first, second, beside = (Signal(4, reset_less=True) for _ in range(3))
+    m.d.sync += [first.eq(x + 1), beside.eq(Mux(x[0], 0, x)), second.eq(first ^ beside)]
+    m.d.comb += y.eq(second & 7)
+
+
+def reset(m: Module, x: Signal, y: Signal) -> None:
+    first = Signal(4)
+    m.d.sync += first.eq(x + 1)
+    m.d.comb += y.eq(first)
+
+
+def two_lengths(m: Module, x: Signal, y: Signal) -> None:
+    first = Signal(4, reset_less=True)
+    m.d.sync += first.eq(x + 1)
+    m.d.comb += y.eq(first ^ x)
+
+
+def outputs_of_two_lengths(m: Module, x: Signal, y: Signal) -> None:
+    first = Signal(4, reset_less=True)
+    m.d.sync += first.eq(x + 1)
+    m.d.comb += [y[:2].eq(first[:2]), y[2:].eq(x[:2] + 1)]
+
+
+def feedback(m: Module, x: Signal, y: Signal) -> None:
+    total = Signal(4, reset_less=True)
+    m.d.sync += total.eq(total + x)
+    m.d.comb += y.eq(total)
+
+
+def half_enabled(m: Module, x: Signal, y: Signal) -> None:
+    first = Signal(4, reset_less=True)
+    with m.If(x[0]):
+        m.d.sync += first.eq(x + 1)
+    m.d.comb += y.eq(first)
+
+
+@pytest.mark.parametrize(
+    ("connect", "enabled", "balanced"),
+    [
+        (two_stages, True, True),
+        (two_stages, False, False),
+        (reset, True, False),
+        (two_lengths, True, False),
+        (outputs_of_two_lengths, True, False),
+        (feedback, True, False),
+        (half_enabled, True, False),
+    ],
+)
+def test_what_is_a_pipeline(tmp_path: Path, connect: Callable, enabled: bool, balanced: bool) -> None:
+    (tmp_path / "design.il").write_text(design(connect, enabled=enabled), encoding="utf-8")
+    run = "hierarchy -top bench\nproc\nflatten\nopt -full\nopt_clean\n"
+    run_yosys(tmp_path, f"read_rtlil design.il\n{run}write_rtlil flat.il\n")
+    assert is_balanced("flat.il", "bench", "enable", tmp_path) == balanced
+
+
+@pytest.fixture(scope="module")
+def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where a multiplier is: a register, the operands by their code, a product, a register."""
+    folder = tmp_path_factory.mktemp("multiplier")
+    m, inner = Module(), Module()
+    code, enable, result = Signal(2, name="code"), Signal(name="enable"), Signal(24, name="result")
+    a, b = Signal(12, name="a"), Signal(12, name="b")
+    held = {signal.name: Signal.like(signal, name=f"held_{signal.name}", reset_less=True) for signal in (code, a, b)}
+    product = Signal(24, reset_less=True)
+    inner.d.sync += [held[signal.name].eq(signal) for signal in (code, a, b)]
+    factors = Signal(12, name="factor_a"), Signal(12, name="factor_b")
+    with inner.Switch(held["code"]):
+        with inner.Case(0):
+            inner.d.comb += [factors[0].eq(held["a"]), factors[1].eq(held["b"])]
+        with inner.Case(1):
+            inner.d.comb += [factors[0].eq(held["a"][:6]), factors[1].eq(held["b"][:6])]
+        with inner.Case(2):
+            inner.d.comb += factors[0].eq(held["a"][6:])
+        with inner.Default():
+            inner.d.comb += factors[1].eq(held["a"])
+    inner.d.sync += product.eq(factors[0] * factors[1])
+    inner.d.comb += result.eq(product)
+    m.submodules.inner = EnableInserter(enable)(inner)
+    m.submodules.assumption = assumption = Module()
+    assumption.d.comb += Assume(code != 3)
+    text = to_rtlil(m, "bench", ports=[code, enable, a, b, result])
+    mutated(text, "bench", {"whole": REST}, 1, 0, folder)
+    return folder
+
+
+def of_case(folder: Path, mode: str, code: int) -> Fault:
+    """Return a fault of what tells a code apart."""
+    text = (folder / FLAT).read_text(encoding="utf-8")
+    cells = re.findall(r"cell \$(?:eq|logic_not) (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
+    wanted = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]
+    cell = next(name for name, lines in cells if wanted in lines and ("2'" in lines) == bool(code))
+    return Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} -port Y -portbit 0")
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "found"),
+    [
+        ("const0", 0, Verdict.TOLD_APART),
+        ("const0", 1, Verdict.TOLD_APART),
+        ("const0", 2, Verdict.EQUIVALENT),  # nothing is multiplied by anything else
+    ],
+)
+def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: int, found: Verdict) -> None:
+    monkeypatch.setattr(equivalence, "_LEVELS", ())
+    assert settled("bench", of_case(multiplier, mode, code), multiplier, 60.0, PIPELINE) is found
+
+
+def test_what_is_no_pipeline_is_not_taken_for_one(tmp_path: Path) -> None:
+    """With a wire in place of the register nothing would ever come out."""
+
+    def rising(m: Module, x: Signal, y: Signal) -> None:
+        before = Signal(4, reset_less=True)
+        m.d.sync += before.eq(x)
+        m.d.comb += y.eq(x & ~before)
+
+    mutated(design(rising), "bench", {"whole": REST}, 1, 0, tmp_path)
+    (cell,) = re.findall(r"cell \$and (\S+)\n", (tmp_path / FLAT).read_text(encoding="utf-8"))
+    fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port Y -portbit 1")
+    assert settled("bench", fault, tmp_path, 60.0, Pipeline("enable", "x", ({},))) is Verdict.TOLD_APART
+
+
+@pytest.mark.regression
+def test_killed_faults_of_a_row_are_told_apart(tmp_path: Path, seed: int) -> None:
+    """All that are asked: nothing in a row is too hard once its control word is fixed."""
+    settings = Settings("tiny", "row", 1)
+    netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
+    pipeline = row_pipeline(settings.config, settings.arch)
+    found = {fault: settled("bench", fault, tmp_path, 120, pipeline) for fault in netlist.faults}
+    assert Verdict.UNDECIDED not in found.values()
+    assert Verdict.TOLD_APART in found.values()
