@@ -23,9 +23,10 @@ import numpy as np
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
+from sptc.rtl.step import row_step_layout
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.wgmma_items import write_jobs
-from sptc.sim.faults.assumptions import row_pipeline
+from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
@@ -117,7 +118,11 @@ def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
     """Say whether a fault that survived changes nothing, or what else is known of it."""
     fault = Fault(outcome.number, outcome.component, outcome.command)
     settings = Settings(outcome.preset, outcome.top, 1)
-    pipeline = row_pipeline(settings.config, settings.arch) if outcome.top == "row" else None
+    pipeline = (
+        step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
+        if outcome.top == "row"
+        else None
+    )
     return replace(outcome, verdict=settled(TOP, fault, folder, timeout, pipeline).value)
 
 

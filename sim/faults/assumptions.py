@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Assume, Cat, Const, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 
 from ...rtl.config import CoreConfig
 from ...rtl.round import RoundStage
 from ...rtl.row import Row
-from ...rtl.step import control_layout, row_result_layout, row_step_layout
+from ...rtl.step import control_layout
+from ...rtl.unit import Unit
 from ..benches.bench import ComponentBench
 from ..benches.blocks import native
 from ..benches.components import Harness
 from ..engine.steps import control_word
 from .pipelines import Pipeline
 
-__all__ = ["AssumedComponents", "AssumedRow", "AssumedStream", "assumed_control", "row_pipeline"]
+__all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_control", "step_pipeline"]
 
 
 class AssumedComponents(Harness):
@@ -66,45 +67,53 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
     return m
 
 
-def row_pipeline(config: CoreConfig, arch: str) -> Pipeline:
-    """Return what is known of :class:`AssumedRow`: a case for each pair of element codes."""
-    layout, offset = control_layout(), row_step_layout(config)["control"].offset
+def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
+    """Return what is known of :class:`AssumedSteps`: a case for each pair of element codes.
+
+    Parameters
+    ----------
+    config, arch : CoreConfig, str
+        Datapath, and the architecture whose instructions it gets.
+    layout : StructLayout
+        Of a step.
+    """
+    fields, offset = control_layout(), layout["control"].offset
     elements = {codes[: _DECIDED.index("result")] for codes in _decided(config, arch)}
     cases = tuple(
         {
-            offset + layout[name].offset + bit: code >> bit & 1
+            offset + fields[name].offset + bit: code >> bit & 1
             for name, code in zip(_DECIDED, pair, strict=False)
-            for bit in range(layout[name].width)
+            for bit in range(fields[name].width)
         }
         for pair in sorted(elements)
     )
     return Pipeline("enable", "step", cases)
 
 
-class AssumedRow(Elaboratable):
-    """A row that is told only what some instruction of the datapath says."""
+class AssumedSteps(Elaboratable):
+    """A row or a unit that is told only what some instruction of the datapath says."""
 
-    def __init__(self, config: CoreConfig, arch: str) -> None:
-        self._row = Row(config)
-        self._arch = arch
-        self.step = Signal(row_step_layout(config).size)
+    def __init__(self, design: Row | Unit, arch: str) -> None:
+        self._design, self._arch = design, arch
+        self.step = Signal(Value.cast(design.step).shape())
         self.enable = Signal()
-        self.result = Signal(row_result_layout(config).size)
+        self.result = Signal(Value.cast(design.result).shape())
+        self.ports = [self.step, self.enable, self.result]
 
     def elaborate(self, platform: object) -> Module:
         """Say that the control word is some instruction's."""
-        m = Module()
-        m.submodules.row = row = self._row
-        m.d.comb += [row.step.eq(self.step), row.enable.eq(self.enable), self.result.eq(row.result)]
-        m.submodules.assumption = assumed_control(row.step.control, row.config, self._arch)
+        m, design = Module(), self._design
+        m.submodules[type(design).__name__.lower()] = design
+        m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
+        m.submodules.assumption = assumed_control(design.step.control, design.config, self._arch)
         return m
 
 
 class AssumedStream(wiring.Component):
     """A stream component that is driven as streams are, by instructions that there are, and shows nothing in vain.
 
-    What waits at an input stays; payloads that are not valid and addresses that are not read are zero, since nobody
-    looks at them.
+    What waits at an input stays; payloads that are not valid, addresses that are not read and whether an input is taken
+    in a cycle of reset are zero, since nobody looks at them.
 
     Parameters
     ----------
@@ -112,10 +121,13 @@ class AssumedStream(wiring.Component):
         With streams ``i`` and ``o``, perhaps ``c``, and perhaps a ``memory``; a submodule of that name.
     assumed : Module, optional
         What more is assumed.
+    looked_at : Value, optional
+        Bits of an output's payload that mean something.
     """
 
-    def __init__(self, design: wiring.Component, assumed: Module | None = None) -> None:
+    def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:
         self._design, self._assumed = design, assumed
+        self._looked_at = Const(-1, len(Value.cast(design.o.payload))) if looked_at is None else looked_at
         super().__init__(design.signature)
 
     def elaborate(self, platform: object) -> Module:
@@ -132,9 +144,11 @@ class AssumedStream(wiring.Component):
             else:
                 meant = Value.cast(inner)
                 if path[:2] == ("o", "payload"):
-                    meant = Mux(design.o.valid, meant, 0)
+                    meant = Mux(design.o.valid, meant & self._looked_at, 0)
                 elif path[0] == "memory" and path[1] != "read":
                     meant = Mux(design.memory.read, meant, 0)
+                elif path[1] == "ready":
+                    meant = Mux(ResetSignal(), 0, meant)
                 assumption.d.comb += Value.cast(outer).eq(meant)
         for name in {"i", "c"} & self.signature.members.keys():
             self._stays(assumption, name, getattr(self, name))

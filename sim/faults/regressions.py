@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
+from ...rtl.row import Row
 from ...rtl.step import row_result_layout
 from ..benches.blocks import random_blocks
 from ..benches.components import component_benches
@@ -22,7 +23,7 @@ from ..benches.settings import Settings
 from ..engine.compiled_component import ComponentFunction, component_driver
 from ..engine.ports import port_dtype, split
 from ..engine.steps import step_words
-from .assumptions import AssumedComponents, AssumedRow
+from .assumptions import AssumedComponents, AssumedSteps
 from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import REST, Fault, Netlist, mutated
 from .streams import StreamRegression
@@ -136,8 +137,8 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
     faults, seed, folder
         As for :func:`~.mutants.mutated`.
     """
-    row = AssumedRow(config, arch)
-    text = to_rtlil(row, TOP, ports=[row.step, row.enable, row.result])
+    steps = AssumedSteps(Row(config), arch)
+    text = to_rtlil(steps, TOP, ports=steps.ports)
     parts = {"decode": ("row.decode",), "row": REST} | {stage: (f"row.unit.{stage}",) for stage in _STAGES}
     return mutated(text, TOP, parts, faults, seed, folder)
 

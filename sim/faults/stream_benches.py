@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from amaranth.hdl import Assume, Module
+from amaranth.hdl import Assume, Cat, Const, Module, Signal, Value
 
 from ...isa.tensor_memory import COLUMNS
 from ...rtl.convert import to_rtlil
@@ -314,10 +314,18 @@ def _design(component: Core | Warp | WgmmaWarp, settings: Settings) -> str:
 
 
 def _reader() -> AssumedStream:
-    """Return a reader whose requests are some instruction's: none has both wide elements and block scales."""
+    """Return a reader whose requests are some instruction's: none has both wide elements and block scales.
+
+    Scale registers are looked at if there are block scales.
+    """
     reader, assumed = TensorMemoryReader(), Module()
-    assumed.d.comb += Assume(~(reader.i.payload.wide & reader.i.payload.scaled))
-    return AssumedStream(reader, assumed)
+    request, registers = reader.i.payload, reader.o.payload
+    scaled = Signal()
+    assumed.d.comb += Assume(~(request.wide & request.scaled))
+    with assumed.If(reader.i.valid & reader.i.ready):
+        assumed.d.sync += scaled.eq(request.scaled)
+    scales = len(Value.cast(registers.scale_a)) + len(Value.cast(registers.scale_b))
+    return AssumedStream(reader, assumed, Cat(Const(-1, len(Value.cast(registers.e))), scaled.replicate(scales)))
 
 
 def _bytes(bits: int) -> int:

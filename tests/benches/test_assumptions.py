@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Assume, Cat, ClockDomain, Elaboratable, Module, Signal
+from amaranth.hdl import Assume, Cat, ClockDomain, Const, Elaboratable, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -146,3 +146,27 @@ def test_more_may_be_assumed() -> None:
     m.d.comb += Assume(design.i.payload != 3)
     more = AssumedStream(design, m)
     assert not kept(more, [more.i.valid, more.i.payload, more.o.ready], [[1, 2, 1], [1, 3, 1]], clocked=True)
+
+
+def test_what_nobody_looks_at_is_not_shown() -> None:
+    """Bits without a meaning, a payload that is not valid, and who could take one while all is reset."""
+    design = AssumedStream(Wire(), looked_at=Const(5, 4))
+    m = Module()
+    m.domains.sync = domain = ClockDomain()
+    m.submodules.design = design
+    shown: list[tuple[int, int, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        ctx.set(design.o.ready, 1)
+        for valid, reset in ((1, 0), (0, 0), (0, 1)):
+            ctx.set(design.i.valid, valid)
+            ctx.set(design.i.payload, 15)
+            ctx.set(domain.rst, reset)
+            shown.append((ctx.get(design.o.valid), ctx.get(design.o.payload), ctx.get(design.i.ready)))
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert shown == [(1, 5, 1), (0, 0, 1), (0, 0, 0)]

@@ -16,7 +16,7 @@ from sptc.sim.benches.components import Harness
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.faults import equivalence, mutants, regressions
-from sptc.sim.faults.assumptions import AssumedComponents, row_pipeline
+from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
@@ -83,7 +83,7 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     survivors = [fault for fault in faults if of_top.first_failure(fault) is None]
     assert of_top.first_failure(None) is None, "a fault left something behind"
     settings = Settings("tiny", top, 1)
-    pipeline = row_pipeline(settings.config, settings.arch) if top == "row" else None
+    pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config)) if top == "row" else None
     left = [str(fault) for fault in survivors if settled(TOP, fault, folder, 300, pipeline) is not Verdict.EQUIVALENT]
     assert len(left) <= LEFT, left
 

@@ -8,9 +8,10 @@ import pytest
 from amaranth.hdl import Assume, EnableInserter, Module, Mux, Signal
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
+from sptc.rtl.step import row_step_layout
 from sptc.sim.benches.settings import Settings
 from sptc.sim.faults import equivalence
-from sptc.sim.faults.assumptions import row_pipeline
+from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
 from sptc.sim.faults.pipelines import Pipeline, is_balanced
@@ -158,7 +159,7 @@ def test_killed_faults_of_a_row_are_told_apart(tmp_path: Path, seed: int) -> Non
     """All that are asked: nothing in a row is too hard once its control word is fixed."""
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
-    pipeline = row_pipeline(settings.config, settings.arch)
+    pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
     found = {fault: settled("bench", fault, tmp_path, 120, pipeline) for fault in netlist.faults}
     assert Verdict.UNDECIDED not in found.values()
     assert Verdict.TOLD_APART in found.values()
