@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...golden.matrix import multiply
 from ...golden.registers import CONTAINERS
-from ...isa.formats import Format
+from ...isa.formats import Format, Specials
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import RULES, split_nibbles
 from ...isa.numerics import Method, numerics
@@ -39,6 +39,8 @@ ARCHITECTURE_OF_PRESET = {
 _RESIDUES = 0.2
 #: Share of blocks with one extraordinary element among ordinary ones: where there are many they hide each other.
 _LONE = 0.25
+#: Share of blocks of products that are nearly all the largest, of one sign: their sum is at an end of its range.
+_LARGEST = 0.05
 #: Values of the rule field.
 _RULE_CODES = 8
 
@@ -153,6 +155,9 @@ def _matrices(
     if distribution == "cancelling":
         a[..., 1::2] = a[..., ::2] ^ a.dtype.type(1 << instruction.low_bit(instruction.a) + instruction.a.bits - 1)
         b[:, 1:] = b[:, :1]
+    if rng.random() < _LARGEST:
+        _enlarge(a, instruction, instruction.a, rng)
+        _enlarge(b, instruction, instruction.b, rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
     if not instruction.d.is_integer and rng.random() < _LONE:
         _plant(a, instruction, instruction.a, 2, rng)
@@ -192,6 +197,17 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
     results = multiply(instruction, arch, replace(operands, c=c))[0].astype(np.uint64)
     noise = rng.integers(0, 1 << 32, c.shape[1:]) >> instruction.c.bits << instruction.c.bits
     return _Outputs(c[0].astype(np.int64) | noise, overflow, results)
+
+
+def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
+    """Make nearly all elements the largest that there is, of one sign, in place."""
+    sign = int(rng.integers(1 + fmt.signed)) << fmt.bits - 1
+    if fmt.is_integer:
+        largest = sign or (1 << fmt.bits - fmt.signed) - 1
+    else:
+        fraction = (1 << fmt.fraction_bits) - 1 - (fmt.specials is Specials.NAN and fmt.fraction_bits > 0)
+        largest = sign | fmt.maximum_exponent + fmt.bias << fmt.fraction_bits | fraction
+    codes[rng.random(codes.shape) < rng.choice([0.95, 1.0])] = largest << instruction.low_bit(fmt)
 
 
 def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng: np.random.Generator) -> None:

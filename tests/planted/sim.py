@@ -305,6 +305,12 @@ def _(equivalence: Any, change: Change) -> None:
     change(equivalence, "is_balanced", lambda *_: True)
 
 
+@fault("sim.blocks.largest", "sim.benches.blocks")
+def _(blocks: Any, change: Change) -> None:
+    """No block's products are all the largest: no sum comes near the end of its range."""
+    change(blocks, "_LARGEST", 0.0)
+
+
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
     """The design with one fault for good has none."""
