@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..golden.registers import unpack_nibbles
-from ..isa.instructions import every_instruction
+from ..isa.instructions import Instruction, every_instruction
 from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import PANEL_ROWS, descriptor_layout
@@ -54,6 +54,7 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
         imm_trans=file.imm_trans,
     )
     fields = wgmma_fields(config, i, immediates)
+    reads = _reads(i, immediates)
     for case in range(file.cases):
         memory = _units(file.b[case])
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
@@ -69,6 +70,7 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
             yield Job(
                 int(wgmma_layout().const(of_warp).as_value().value),
                 memory,
+                reads,
                 [
                     Item(
                         f"{i}, case {case}, warp {warp}, columns {COLUMNS * panel} to {COLUMNS * panel + 7}",
@@ -97,6 +99,13 @@ def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
             )
             jobs = list(jobs_of(file, config, rng))
             yield jobs[int(rng.integers(len(jobs)))]
+
+
+def _reads(i: Instruction, immediates: Immediates) -> int:
+    """Return how often a warp reads eight units: each of B once and, unless it is in registers, of its rows of A."""
+    of_a, of_b = ROWS * i.stored_k, i.n * i.k
+    elements = of_b if immediates.a_in_registers else of_a + of_b
+    return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
 
 
 def _units(words: NDArray[np.uint32]) -> list[int]:

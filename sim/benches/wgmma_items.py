@@ -25,12 +25,15 @@ class Job:
         Bits of the instruction's payload.
     memory : list of int
         Shared memory in units of 16 bytes.
+    reads : int
+        Cycles in which it is read: eight units each.
     panels : list of Item
         Accumulators of eight columns each, and the result that must come out for them.
     """
 
     instruction: int
     memory: list[int]
+    reads: int
     panels: list[Item]
 
     def read(self, unit: int) -> int:

@@ -36,10 +36,11 @@ class _Memory:
         self._read = top.memory__read
         self._answers: list[int] | None = None
 
-    def sample(self, job: Job | None) -> None:
-        """Note what is read in a settled cycle."""
+    def sample(self, job: Job | None) -> bool:
+        """Note what is read in a settled cycle, and return whether anything is."""
         reads = job is not None and bool(int(self._read.value))
         self._answers = [job.read(int(address.value)) for address in self._addresses] if job and reads else None
+        return reads
 
     def drive(self) -> None:
         """Answer; without a read the data is left as it was."""
@@ -62,6 +63,8 @@ class _Driver:
         Cycles for which an instruction has not been taken though the one before it has all its accumulators.
     accepted_panels : int
         Panels of the instructions that were taken.
+    reads : int
+        How often the instruction that runs has read its memory.
     """
 
     def __init__(self, top: Any, jobs: Iterator[Job]) -> None:
@@ -74,6 +77,7 @@ class _Driver:
         self.finished = False
         self.waited = 0
         self.accepted_panels = 0
+        self.reads = 0
 
     def drive(self, offer: bool, offer_panel: bool, take: bool, reset: bool) -> None:
         """Set the inputs of the coming cycle."""
@@ -98,15 +102,23 @@ class _Driver:
         if reset:
             self._panels.clear()
             self.offered = self.running = None
+            self.reads = 0
             return
         if self.offered and int(top.c__ready.value):
             self.offered = None
         if self._next and int(top.i__ready.value):
+            self.check_reads()
             self.running, self._next = self._next, None
             assert self.running
             self._panels.extend(self.running.panels)
             self.accepted_panels += len(self.running.panels)
             self.waited = 0
+
+    def check_reads(self) -> None:
+        """Of an instruction that has ended: it has read what it multiplies once, and nothing else."""
+        wanted = self.running.reads if self.running else 0
+        assert self.reads == wanted, f"an instruction read its memory {self.reads} times, not {wanted}"
+        self.reads = 0
 
     @property
     def idle(self) -> bool:
@@ -128,11 +140,12 @@ async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generat
         memory.drive()
         driver.drive(offer, offer_panel, take or driver.idle, reset)
         cycle: Cycle = await monitor.settle()
-        memory.sample(driver.running)
+        driver.reads += memory.sample(driver.running)
         # What the accumulators' stream takes is what results come out for; an idle fetch is no silence.
         scoreboard.observe(cycle, driver.offered)
         driver.update(cycle.reset)
         assert driver.waited <= longest_wait, f"an instruction has not been taken for {driver.waited} cycles"
+    driver.check_reads()
     assert scoreboard.delivered, "nothing came out"
     assert resets or scoreboard.delivered == driver.accepted_panels
 

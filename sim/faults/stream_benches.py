@@ -27,10 +27,11 @@ from .assumptions import AssumedStream, assumed_control
 from .compiled import TOP, pointer
 from .mutants import REST, UNTOUCHED
 
-__all__ = ["READS", "STARVED", "StreamBench", "stream_bench"]
+__all__ = ["MISREAD", "READS", "STARVED", "StreamBench", "stream_bench"]
 
-#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing.
-READS, STARVED = 1 << 5, 1 << 6
+#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing; one
+#: before has read its memory too often or too rarely.
+READS, STARVED, MISREAD = 1 << 5, 1 << 6, 1 << 7
 
 #: Columns that a tile of tensor memory reads at most.
 _READS = 4
@@ -79,13 +80,14 @@ static void answer() {{
 #: Instructions at ``i``, their accumulators at ``c``, a shared memory of units of 16 bytes.
 _WGMMA = """
 #include <deque>
-struct Job {{ int64_t memory, units, panel, panels; }};
+struct Job {{ int64_t memory, units, reads, panel, panels; }};
 static const char *instructions, *accumulators;
 static const Job* jobs;
 static const uint32_t* memory;
 static int32_t count, next, waiting, running, at_source;
 static std::deque<int32_t> panels;
-static bool reads, starved;
+static bool reads, starved, misread;
+static int64_t times_read;
 static uint32_t addresses[{rows}];
 extern "C" void load_jobs(
     const char* given, const char* c, const Job* described, const uint32_t* units, int32_t number
@@ -96,6 +98,8 @@ static void restart() {{
     next = 0;
     waiting = running = at_source = -1;
     panels.clear();
+    misread = false;
+    times_read = 0;
 }}
 static void offer(bool may, bool may_panel, bool reset) {{
     if (waiting < 0 && may && !reset && next < count) {{
@@ -113,16 +117,20 @@ static void offer(bool may, bool may_panel, bool reset) {{
 static uint8_t sample(bool reset) {{
     reads = running >= 0 && top.memory___05Fread;
 {addresses}    starved = waiting >= 0 && panels.empty() && at_source < 0 && !reset;
-    return starved ? {starved_bit} : 0;
+    times_read += reads;
+    return (starved ? {starved_bit} : 0) | (misread ? {misread_bit} : 0);
 }}
 static void move(bool reset) {{
     if (reset) {{
         panels.clear();
         at_source = running = -1;
+        times_read = 0;
         return;
     }}
     if (at_source >= 0 && top.c___05Fready) at_source = -1;
     if (waiting >= 0 && top.i___05Fready) {{
+        misread |= running >= 0 && times_read != jobs[running].reads;
+        times_read = 0;
         running = waiting;
         waiting = -1;
         for (int64_t n = 0; n < jobs[running].panels; n++) panels.push_back(jobs[running].panel + n);
@@ -254,6 +262,7 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
         "c",
         _WGMMA.format(
             starved_bit=STARVED,
+            misread_bit=MISREAD,
             rows=PANEL_ROWS,
             in_bytes=in_bytes,
             c_bytes=c_bytes,
@@ -348,6 +357,7 @@ def _load_jobs(jobs: Sequence[Job]) -> Callable[[ctypes.CDLL], None]:
     memory = b"".join(unit.to_bytes(16, "little") for job in jobs for unit in job.memory)
     sizes = np.array([(len(job.memory), len(job.panels)) for job in jobs], np.int64)
     starts = np.cumsum(sizes, axis=0) - sizes
-    # Of each: first unit of its memory, their number, its first panel, their number.
-    described = np.ascontiguousarray(np.stack([starts, sizes], axis=2).reshape(-1, 4))
+    # Of each: first unit of its memory, their number, how often it reads eight, its first panel, their number.
+    (unit, panel), (units, panels), reads = starts.T, sizes.T, [job.reads for job in jobs]
+    described = np.ascontiguousarray(np.stack([unit, units, reads, panel, panels], axis=1), np.int64)
     return lambda library: library.load_jobs(instructions, accumulators, pointer(described), memory, len(jobs))

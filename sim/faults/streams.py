@@ -16,7 +16,7 @@ from ..benches.settings import Settings
 from ..benches.tensor_memory_items import Tile
 from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import Fault, mutated
-from .stream_benches import READS, STARVED, StreamBench, stream_bench
+from .stream_benches import MISREAD, READS, STARVED, StreamBench, stream_bench
 
 __all__ = ["StreamRegression"]
 
@@ -106,6 +106,8 @@ class StreamRegression:
                 try:
                     if starved > scoreboard.longest_wait:
                         raise ViolationError("an instruction is not taken")
+                    if flag & MISREAD:
+                        raise ViolationError("an instruction read its memory too often, or too rarely")
                     scoreboard.observe(cycle, item)
                     if isinstance(item, Tile) and cycle.accepts and reads != item.reads:
                         raise ViolationError("columns are read that nobody asked for, or too few")

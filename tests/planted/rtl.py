@@ -127,6 +127,18 @@ def _(wgmma: Any, change: Change) -> None:
     amend(change, wgmma.WgmmaWarp, long)
 
 
+@fault("rtl.wgmma.length_of_a", "rtl.wgmma")
+def _(wgmma: Any, change: Change) -> None:
+    """Panels of A are fetched as long as those of B of a sparse instruction."""
+
+    def long(self: Any, m: Module) -> Iterator[Any]:
+        request = m.submodules["fetcher"].i.payload
+        with m.If(named(m, "wanted_of_a") != 0):
+            yield request.short.eq(0)
+
+    amend(change, wgmma.WgmmaWarp, long)
+
+
 @fault("rtl.fetch.strides", "rtl.fetch")
 def _(fetch: Any, change: Change) -> None:
     """The two offsets of an MN-major operand are exchanged whatever its swizzle, not only without one."""
