@@ -83,6 +83,8 @@ _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
+#: A fault of what enables a register, which a wire in its place would hide.
+_ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
@@ -112,7 +114,7 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipe
     found = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
         place = Path(scratch)
-        if pipeline and is_balanced(f"../{FLAT}", top, pipeline.enable, place):
+        if pipeline and _ENABLE not in fault.command and is_balanced(f"../{FLAT}", top, pipeline.enable, place):
             found = _by_cases(top, fault, place, timeout, pipeline)
             if found is not Verdict.UNDECIDED:
                 return found
@@ -130,10 +132,7 @@ def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pip
     try:
         if not _write_miter(top, fault, place, timeout, _WHOLE + WITHOUT_REGISTERS):
             return Verdict.EQUIVALENT
-        inputs = [line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines()]
-        numbers = {
-            int(bit): number for kind, number, bit, *name in inputs if [kind, *name] == ["input", pipeline.control]
-        }
+        numbers = _inputs(place, pipeline.control)
         for case in pipeline.cases:
             fixed = "".join(f"&cof -V {numbers[bit]} -C {value}; " for bit, value in case.items() if bit in numbers)
             printed = run_abc(place, "miter.aig", _OF_A_CASE.format(fixed=fixed), timeout)

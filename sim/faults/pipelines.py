@@ -85,6 +85,8 @@ def is_balanced(design: str, top: str, enable: str, folder: Path) -> bool:
     for name in registers:
         if cells[name]["type"] != "$dffe" or cells[name]["connections"]["EN"] != enabled_by:
             return False
+        if int(cells[name]["parameters"]["EN_POLARITY"], 2) != 1:
+            return False
     depths = {bit: 0 for port in ports.values() if port["direction"] == "input" for bit in port["bits"]}
     for name in _from_inputs(cells):
         cell = cells[name]
