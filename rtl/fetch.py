@@ -164,7 +164,7 @@ class CoreMatrixAddress(wiring.Component):
         for row in range(PANEL_ROWS):
             linear = Signal(ADDRESS_BITS, name=f"linear_{row}")
             m.d.comb += [
-                linear.eq(base + (row << exponent)),
+                linear.eq(base + (row << exponent if row else 0)),
                 self.address[row].eq(linear ^ ((linear[3:6] - descriptor.base_offset)[:3] & mask)),
             ]
         return m

@@ -43,7 +43,8 @@ class ReadControl(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the flags of what arrives and what is complete."""
         m = Module()
-        arriving_last = Signal()
+        # Means something while something arrives.
+        arriving_last = Signal(reset_less=True)
         full = Signal()
         free = Signal()
         m.d.comb += [

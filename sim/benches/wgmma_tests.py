@@ -9,7 +9,7 @@ import cocotb
 import numpy as np
 from cocotb.handle import HierarchyObject
 
-from ...rtl.fetch import PANEL_ROWS
+from ...rtl.fetch import PANEL_ROWS, UNIT_BITS
 from .items import Item
 from .scoreboard import Cycle, Pattern, Scoreboard
 from .settings import Settings
@@ -28,12 +28,14 @@ class _Memory:
     ----------
     top : handle
         With the memory's ports.
+    rng : Generator
+        Draws what the port shows when nothing was asked for.
     """
 
-    def __init__(self, top: Any) -> None:
+    def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
         self._addresses = [getattr(top, f"memory__address__{row}") for row in range(PANEL_ROWS)]
-        self._read = top.memory__read
+        self._read, self._rng = top.memory__read, rng
         self._answers: list[int] | None = None
 
     def sample(self, job: Job | None) -> bool:
@@ -43,9 +45,13 @@ class _Memory:
         return reads
 
     def drive(self) -> None:
-        """Answer; without a read the data is left as it was."""
-        for data, answer in zip(self._data, self._answers or [], strict=False):
-            data.value = answer
+        """Answer; without a read one of the units becomes noise."""
+        if self._answers:
+            for data, answer in zip(self._data, self._answers, strict=True):
+                data.value = answer
+        else:
+            noise = self._rng.bytes(UNIT_BITS // 8)
+            self._data[self._rng.integers(PANEL_ROWS)].value = int.from_bytes(noise, "little")
 
 
 class _Driver:
@@ -130,7 +136,7 @@ async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generat
     """Run jobs with gaps, stalls and resets; without resets, every panel must give a result."""
     longest_wait = 8 * pace + 64
     scoreboard = Scoreboard(longest_wait)
-    driver, memory, monitor = _Driver(top, iter(jobs)), _Memory(top), StreamMonitor(top, "c")
+    driver, memory, monitor = _Driver(top, iter(jobs)), _Memory(top, rng), StreamMonitor(top, "c")
     patterns = (iter(Pattern(rng, pace=pace, resets=resets)), iter(Pattern(rng, pace=pace)))
     start_clock(top)
     while not driver.idle or scoreboard.under_way:

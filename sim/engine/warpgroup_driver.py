@@ -129,8 +129,11 @@ extern "C" int64_t group_run(
     }};
     for (; next < count || writing < count || instructions_left(); cycle++) {{
         const uint8_t now = pattern[cycle % pattern_length];
+        // Without a read the port shows anything.
         if (reads) {{
             {answer}
+        }} else {{
+            {noise}
         }}
         // An image of more than half the memory has it to itself.
         const bool large = next < count && commands[next].image_units > int(half);
@@ -230,6 +233,7 @@ extern "C" void part_clock(void* of, const uint32_t* step, uint32_t* result) {{
 }}
 """
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
+_NOISE = "std::memset(&top.memory___05Fdata___05F{row}, int(cycle), 16);"
 _ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
 _TAKE = "top.mma_result___05F{core}___05Fready = (now & 16) != 0;"
 _ANSWER_OF = """if (top.mma_result___05F{core}___05Fvalid && top.mma_result___05F{core}___05Fready) {{
@@ -254,6 +258,7 @@ def driver(config: CoreConfig, **words: int) -> str:
     return _DRIVER.format(
         **words,
         answer="\n            ".join(_ANSWER.format(row=row) for row in rows),
+        noise="\n            ".join(_NOISE.format(row=row) for row in rows),
         ask="\n        ".join(_ASK.format(row=row) for row in rows),
         take="\n        ".join(_TAKE.format(core=place) for place in places),
         answers="\n        ".join(_ANSWER_OF.format(core=place) for place in places),

@@ -77,7 +77,8 @@ static void answer() {{
 {noises}    }}
 }}
 """
-#: Instructions at ``i``, their accumulators at ``c``, a shared memory of units of 16 bytes.
+#: Instructions at ``i``, their accumulators at ``c``, a shared memory of units of 16 bytes. Where nothing is read, a
+#: word of some unit becomes noise.
 _WGMMA = """
 #include <deque>
 struct Job {{ int64_t memory, units, reads, panel, panels; }};
@@ -88,7 +89,7 @@ static int32_t count, next, waiting, running, at_source;
 static std::deque<int32_t> panels;
 static bool reads, starved, misread;
 static int64_t times_read;
-static uint32_t addresses[{rows}];
+static uint32_t addresses[{rows}], noise = 1;
 extern "C" void load_jobs(
     const char* given, const char* c, const Job* described, const uint32_t* units, int32_t number
 ) {{
@@ -141,8 +142,13 @@ static uint32_t word(int row, int place) {{
     return addresses[row] < job.units ? memory[4 * (job.memory + addresses[row]) + place] : ~0u;
 }}
 static void answer() {{
-    if (!reads || running < 0) return;
-{answers}}}
+    if (reads && running >= 0) {{
+{answers}        return;
+    }}
+    noise = noise * 1664525u + 1013904223u;
+    switch (noise >> 16 & {rows} - 1) {{
+{noises}    }}
+}}
 """
 
 
@@ -268,8 +274,9 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
             c_bytes=c_bytes,
             addresses="".join(f"    addresses[{row}] = top.{address};\n" for row, address, _ in ports),
             answers="".join(
-                f"    top.{data}[{place}] = word({row}, {place});\n" for row, _, data in ports for place in range(4)
+                f"        top.{data}[{place}] = word({row}, {place});\n" for row, _, data in ports for place in range(4)
             ),
+            noises="".join(f"    case {row}: top.{data}[noise >> 24 & 3] = noise; break;\n" for row, _, data in ports),
         ),
         _load_jobs(jobs),
         warp_result_layout().size,

@@ -157,6 +157,18 @@ def _(fetch: Any, change: Change) -> None:
     amend(change, fetch.CoreMatrixAddress, exchanged)
 
 
+@fault("rtl.fetch.unread", "rtl.fetch")
+def _(fetch: Any, change: Change) -> None:
+    """What the memory shows when nothing was read goes into the panel, too."""
+
+    def takes(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(~m.submodules["control"].arriving):
+            m.d.sync += [named(m, f"row_{row}_3").eq(data) for row, data in enumerate(self.memory.data)]
+        yield from ()
+
+    amend(change, fetch.PanelFetcher, takes)
+
+
 @fault("rtl.reads.hang", "rtl.reads")
 def _(reads: Any, change: Change) -> None:
     """After 32 items nothing is read any more."""

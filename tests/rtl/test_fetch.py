@@ -43,7 +43,7 @@ def test_addresses_wrap_at_the_end_of_the_memory(rng: Random) -> None:
 @pytest.mark.parametrize("mn_major", [False, True])
 @pytest.mark.parametrize("short", [False, True])
 def test_a_panel_holds_what_the_map_says(mn_major: bool, short: bool, rng: Random) -> None:
-    """Also in how many cycles: five for a panel of B, three for one of A, back to back with its reads."""
+    """Also in how many cycles: five for a panel of B, three for one of A; and it stays while it waits."""
     dut = PanelFetcher()
     memory = rng.integers(0, 256, 1 << 14, dtype=np.uint8)
 
@@ -51,13 +51,13 @@ def test_a_panel_holds_what_the_map_says(mn_major: bool, short: bool, rng: Rando
         return int.from_bytes(memory[16 * address : 16 * address + 16].tobytes(), "little")
 
     async def shared_memory(ctx) -> None:
-        async for _, _, *addresses in ctx.tick().sample(*dut.memory.address):
+        async for _, _, read, *addresses in ctx.tick().sample(dut.memory.read, *dut.memory.address):
             for row, address in enumerate(addresses):
-                ctx.set(dut.memory.data[row], unit(address))
+                ctx.set(dut.memory.data[row], unit(address) if read else int(rng.integers(1 << 62)))
 
     async def bench(ctx) -> None:
-        ctx.set(dut.o.ready, 1)
         for _ in range(20):
+            ctx.set(dut.o.ready, 0)
             value, panel = random_descriptor(rng, 1 << 5), int(rng.integers(4))
             ctx.set(dut.i.payload, request(value, panel, mn_major, short))
             ctx.set(dut.i.valid, 1)
@@ -70,6 +70,8 @@ def test_a_panel_holds_what_the_map_says(mn_major: bool, short: bool, rng: Rando
                 if taken:
                     ctx.set(dut.i.valid, 0)
             assert cycles == (3 if short else 5)
+            await ctx.tick().repeat(int(rng.integers(1, 4)))
+            ctx.set(dut.o.ready, 1)
             k = 16 if short else 32
             where = shared_map(decode_descriptor(value), 8 * panel + 8, k, 16, major="mn" if mn_major else "k")
             addresses = where.addresses[-8:]
