@@ -5,6 +5,10 @@ each in a process of its own. What a file gave is kept in ``build/regression/lat
 depends on (:mod:`sptc.tests.dependencies`): run again, after an interruption or an edit, it repeats only what did not
 pass or could give something else now. At the end stands ``build/regression/summary.md``: totals, what failed, what was
 skipped and why, and what took longest; ``sptc report build/regression/latest`` makes a page of it.
+
+``tests/regression.json`` is the record of what each file gave when it last passed, on whatever machine. Its seconds say
+which files are the longest; ``--recorded`` goes on from it as from an earlier run here, so that machines can share the
+work, each handing on ``build/regression/regression.json``, the record with what it has run itself.
 """
 
 import argparse
@@ -29,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "regression"
 #: What the last run of each file gave.
 RESULTS = FOLDER / "latest"
-#: How long each file took in a complete run on two cores, so that a first run begins with the longest, too.
-SECONDS = ROOT / "tests" / "seconds.json"
+#: What each file gave when it last passed.
+RECORD = ROOT / "tests" / "regression.json"
 
 
 @dataclass
@@ -67,8 +71,7 @@ class Outcome:
 def run(file: str, seed: int, options: list[str]) -> Outcome:
     """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
     sources = stamp(file, options)
-    name = file.replace("/", "-").removesuffix(".py")
-    report, log, failed = (RESULTS / f"{name}.{kind}" for kind in ("xml", "log", "failed"))
+    report, log, failed, part, passed = (kept_in(file, kind) for kind in ("xml", "log", "failed", "part", "json"))
     for path in (report, failed):
         path.unlink(missing_ok=True)
     command = [
@@ -101,10 +104,14 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
         outcome.failed.append(f"{file} ended with status {done.returncode}; see {log.relative_to(ROOT)}")
     if not outcome.failed and stamp(file, options) != sources:
         outcome.failed.append(f"{file}: what it depends on was changed while it ran")
-    part = RESULTS / f"{name}.part"
     part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-    part.replace(failed if outcome.failed else RESULTS / f"{name}.json")
+    part.replace(failed if outcome.failed else passed)
     return outcome
+
+
+def kept_in(file: str, kind: str) -> Path:
+    """Return where what a test file gave is kept."""
+    return RESULTS / f"{file.replace('/', '-').removesuffix('.py')}.{kind}"
 
 
 def stamp(file: str, options: list[str]) -> str:
@@ -120,6 +127,18 @@ def kept(options: list[str]) -> Iterator[Outcome]:
             yield outcome
         else:
             path.unlink()
+
+
+def recorded() -> dict[str, Outcome]:
+    """Return the record, by file."""
+    return {fields["file"]: Outcome(**fields) for fields in json.loads(RECORD.read_text(encoding="utf-8"))}
+
+
+def write_record(known: dict[str, Outcome], outcomes: list[Outcome], files: list[str]) -> None:
+    """Write the record anew, with what has passed since."""
+    known = known | {outcome.file: outcome for outcome in outcomes if not outcome.failed}
+    lines = ",\n".join(json.dumps(asdict(known[file])) for file in files if file in known)
+    (FOLDER / RECORD.name).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def summary(outcomes: list[Outcome], missing: int) -> str:
@@ -155,6 +174,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
     parser.add_argument("--again", action="store_true", help="forget what has passed before")
+    parser.add_argument("--recorded", action="store_true", help=f"go on from {RECORD.relative_to(ROOT)}, too")
     parser.add_argument("options", nargs="*", help="options for pytest, behind --")
     chosen = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -168,10 +188,14 @@ def main() -> int:
     if chosen.again:
         for path in RESULTS.glob("*.json"):
             path.unlink()
+    known = recorded()
+    if chosen.recorded:
+        for outcome in known.values():
+            if not (path := kept_in(outcome.file, "json")).exists():
+                path.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
     outcomes = [outcome for outcome in kept(chosen.options) if outcome.file in files]
-    seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
     left = [file for file in files if file not in {outcome.file for outcome in outcomes}]
-    left.sort(key=lambda file: seconds.get(file, float("inf")), reverse=True)
+    left.sort(key=lambda file: known[file].seconds if file in known else float("inf"), reverse=True)
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"{len(files)} files, {len(outcomes)} passed before; random tests use --seed {seed}", flush=True)
     interrupted = False
@@ -193,9 +217,7 @@ def main() -> int:
                 future.cancel()
     page = summary(outcomes, len(files) - len(outcomes))
     (FOLDER / "summary.md").write_text(page, encoding="utf-8")
-    if len(outcomes) == len(files):
-        took = {outcome.file: round(outcome.seconds) for outcome in sorted(outcomes, key=lambda o: o.file)}
-        (FOLDER / SECONDS.name).write_text(json.dumps(took, indent=1) + "\n", encoding="utf-8")
+    write_record(known, outcomes, files)
     print(page.splitlines()[2])
     print(f"see {(FOLDER / 'summary.md').relative_to(ROOT)}")
     return 130 if interrupted else int(any(outcome.failed for outcome in outcomes))
