@@ -1,10 +1,11 @@
 """Which test sees which planted fault: ``python tests/planted/table.py [NAME ...]``.
 
-For each fault pytest runs the quick tests: those named like the faulty file first, then those of its folder that
-import it, the rest of the folder, the others, and what compiles much last; each of these in a process of its own, since
-collecting all tests takes longer than most faults live. It stops at the first test that fails. That test must then pass
-without the fault: one that fails anyway has found nothing, and is left out from then on. Results are kept in a file, so
-that what was found is not asked for again. Status 1: some fault is not found.
+For each fault pytest runs quick tests: first the one that saw it last (``tests/planted/found.json``), then those named
+like the faulty file, those that import it, the rest of its folder, the others, and what compiles much last; each of
+these in a process of its own, since collecting all tests takes longer than most faults live. It stops at the first test
+that fails. That test must then pass without the fault: one that fails anyway has found nothing, and is left out from
+then on. Results are kept in a file, so that what was found is not asked for again; with ``--again --results
+tests/planted/found.json`` they are the new record. Status 1: some fault is not found.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from sptc.tests.planted import ROOMS, Fault, faults
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
+#: Which test saw each fault when all were last asked for.
+FOUND = TESTS / "planted" / "found.json"
 #: Tests of the faults themselves: with one planted already, they would plant two.
 _NOT_ASKED = {TESTS / "formal" / "test_planted_faults.py", TESTS / "planted" / "test_planted.py"}
 #: Folders and files that compile, synthesise, prove or package, in the order of their patience.
@@ -52,11 +56,13 @@ def stages(fault: Fault) -> list[list[str]]:
     _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
-        folder = path.parent.name
+        folder, is_named = path.parent.name, path.stem == f"test_{module}"
+        imports_it = fault.module in path.read_text(encoding="utf-8")
         if folder in rooms:
-            imports_it = fault.module in path.read_text(encoding="utf-8")
-            return 0 if path.stem == f"test_{module}" else 1 if imports_it else 2
-        return 4 + _SLOW.index(folder) if folder in _SLOW else 3 if path.parent != TESTS else 4 + len(_SLOW)
+            return 0 if is_named else 1 if imports_it else 3
+        if imports_it:
+            return 0 if is_named else 2
+        return 5 + _SLOW.index(folder) if folder in _SLOW else 4 if path.parent != TESTS else 5 + len(_SLOW)
 
     by_stage: dict[int, list[str]] = {}
     for path in sorted(set(TESTS.rglob("test_*.py")) - _NOT_ASKED):
@@ -98,18 +104,18 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
         )
     except subprocess.TimeoutExpired:
         return f"{_HANGS} {' '.join(tests)}"
-    if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or "not found: " in done.stderr:
         return None
     if found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE):
         return found[1]
     raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def search(fault: Fault, broken: set[str], seed: int) -> Found:
-    """Look for a test that sees a fault; what fails without it too is added to `broken`."""
+def search(fault: Fault, last: str | None, broken: set[str], seed: int) -> Found:
+    """Look for a test that sees a fault, that of the last time first; what fails without it too goes into `broken`."""
     start = time.monotonic()
-    for files in stages(fault):
-        while test := first_failure(fault.name, files, broken, seed):
+    for tests in [[last], *stages(fault)] if last else stages(fault):
+        while test := first_failure(fault.name, tests, broken, seed):
             seconds = time.monotonic() - start
             if test.startswith(_HANGS):
                 return Found(test, round(seconds, 1))
@@ -117,6 +123,19 @@ def search(fault: Fault, broken: set[str], seed: int) -> Found:
                 return Found(test, round(seconds, 1))
             broken.add(test)
     return Found(None, round(time.monotonic() - start, 1))
+
+
+def read(path: Path) -> dict[str, Found]:
+    """Return what a file of results holds, nothing if there is none."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: Found(**found) for name, found in kept.items()}
+
+
+def write(path: Path, results: dict[str, Found]) -> None:
+    """Write a file of results, a line for each fault."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(asdict(results[name]))}" for name in sorted(results))
+    path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -127,23 +146,35 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "planted.json", help="what was found so far")
     parser.add_argument("--again", action="store_true", help="ask again for what was asked before")
     parser.add_argument("--seed", type=int, default=0, help="seed of random tests (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="searches at a time (default: all cores)")
     options = parser.parse_args()
     if unknown := set(options.names) - everything.keys():
         parser.error(f"there is no fault {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
     wanted = options.names or list(everything)
-    kept = json.loads(options.results.read_text()) if options.results.exists() else {}
-    results = {name: Found(**found) for name, found in kept.items()}
+    results = {} if options.again else read(options.results)
+    last = {name: found.test for name, found in read(FOUND).items() if not (found.test or _HANGS).startswith(_HANGS)}
     broken: set[str] = set()
     width = max(map(len, wanted))
-    for index, name in enumerate(wanted, 1):
-        if options.again or name not in results:
-            results[name] = search(everything[name], broken, options.seed)
-            options.results.parent.mkdir(parents=True, exist_ok=True)
-            options.results.write_text(json.dumps({key: asdict(found) for key, found in results.items()}, indent=1))
-        found = results[name]
-        count = f"{index:{len(str(len(wanted)))}}/{len(wanted)}"
-        print(f"{count}  {name:{width}}  {found.seconds:7.1f} s  {found.test or 'NOT FOUND'}", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        searches = {
+            pool.submit(search, everything[name], last.get(name), broken, options.seed): name
+            for name in wanted
+            if name not in results
+        }
+        try:
+            for number, done in enumerate(as_completed(searches), 1):
+                name = searches[done]
+                results[name] = found = done.result()
+                write(options.results, results)
+                print(
+                    f"{number}/{len(searches)}  {name:{width}}  {found.seconds:7.1f} s  {found.test or 'NOT FOUND'}",
+                    flush=True,
+                )
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            return 130
     lost = [name for name in wanted if results[name].test is None]
+    print(f"{len(wanted) - len(lost)} of {len(wanted)} faults are seen by quick tests")
     for name in lost:
         print(f"no quick test sees {name}: {everything[name].mistake}")
     for test in sorted(broken):
