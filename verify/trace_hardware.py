@@ -18,7 +18,7 @@ from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, multiply_with
-from ..sim.engine.signals import Signals, run_watched
+from ..sim.engine.signals import Signals, WatchedRow
 from .trace import OutputTrace, Product, Step, Term
 
 __all__ = ["hardware_traces"]
@@ -27,7 +27,9 @@ _ROUNDINGS = {"F32": "RZ-f32", "E8M13": "RZ-E8M13", "F16": "RNE-f16"}
 _NO_TERM = {"exponent": None, "shift": None, "kept": None, "cut": None}
 
 
-def hardware_traces(instruction: Instruction, arch: str, operands: MatrixOperands) -> Iterator[OutputTrace]:
+def hardware_traces(
+    instruction: Instruction, arch: str, operands: MatrixOperands, row: WatchedRow | None = None
+) -> Iterator[OutputTrace]:
     """Yield the trace of every output, tile by tile and row by row, as the datapath of an architecture computes it.
 
     Parameters
@@ -36,6 +38,8 @@ def hardware_traces(instruction: Instruction, arch: str, operands: MatrixOperand
         What runs, and on which architecture.
     operands : MatrixOperands
         Tiles of any number of rows and columns, of one instruction's K.
+    row : WatchedRow, optional
+        The datapath of the architecture, if it is built already.
 
     Raises
     ------
@@ -52,7 +56,7 @@ def hardware_traces(instruction: Instruction, arch: str, operands: MatrixOperand
 
         return multiply_with(execute, unit.config, instruction, arch, operands)
 
-    codes, signals = run_watched(config, compute)
+    codes, signals = (row or WatchedRow(config)).run(compute)
     emulated = parts[0] is not instruction
     for number, place in enumerate(np.ndindex(*codes.shape)):
         of_output = iter(signals[number :: codes.size])

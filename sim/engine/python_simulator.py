@@ -22,7 +22,7 @@ PERIOD = 1e-9
 
 
 class SimulatedRow:
-    """A row in Amaranth's simulator, one simulation from the first batch to the last.
+    """A row in Amaranth's simulator, one simulation from the first batch to the last or to the waves of others.
 
     Parameters
     ----------
@@ -74,7 +74,10 @@ class SimulatedRow:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
-        """Write every signal to a VCD file while the context lasts; only before the first batch."""
+        """Write every signal to a VCD file while the context lasts, of a simulation that begins anew."""
+        if self.entered:
+            self._simulator.reset()
+            self.entered.clear()
         with (
             whole_file(path) as file,
             io.TextIOWrapper(file, encoding="utf-8") as stream,

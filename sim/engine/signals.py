@@ -12,7 +12,7 @@ from ...rtl.config import CoreConfig
 from .engine import Engine
 from .python_simulator import PERIOD
 
-__all__ = ["Signals", "run_watched"]
+__all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
 #: Scopes around the row: the simulation and its top.
@@ -53,27 +53,36 @@ class Signals:
         return value - (value >> width - 1 << width)
 
 
-def run_watched(config: CoreConfig, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-    """Compute on a datapath without pipeline registers, in Amaranth's simulator, and watch every signal.
+class WatchedRow:
+    """A datapath without pipeline registers, in Amaranth's simulator, every signal of which is watched.
 
     Parameters
     ----------
     config : CoreConfig
         Which datapath; without registers all signals of a step stand at once.
-    multiply : callable
-        What is computed on its engine.
-
-    Returns
-    -------
-    tuple of object and list of Signals
-        What `multiply` returns, and the signals in each of the steps in the order in which they were pushed.
     """
-    unit = Engine(replace(config, cuts=()), "amaranth")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "row.vcd"
-        with unit.waves(path) as entered:
-            result = multiply(unit)
-        return result, list(_read(path, entered))
+
+    def __init__(self, config: CoreConfig) -> None:
+        self._engine = Engine(replace(config, cuts=()), "amaranth")
+
+    def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
+        """Compute something, from the beginning each time.
+
+        Parameters
+        ----------
+        multiply : callable
+            What is computed on the datapath's engine.
+
+        Returns
+        -------
+        tuple of object and list of Signals
+            What `multiply` returns, and the signals in each of the steps in the order in which they were pushed.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "row.vcd"
+            with self._engine.waves(path) as entered:
+                result = multiply(self._engine)
+            return result, list(_read(path, entered))
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:

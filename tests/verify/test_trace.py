@@ -16,7 +16,9 @@ from sptc.isa.numerics import numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl import metadata
 from sptc.rtl.cells import max_exponent, shifter
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.rtl.round import RoundStage
+from sptc.sim.engine.signals import WatchedRow
 from sptc.tests.verify.exact_steps import check_trace
 from sptc.verify.candidates import draw_candidates
 from sptc.verify.given import Given, joined
@@ -96,8 +98,12 @@ def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Genera
 # ---- the hardware's own signals
 
 
-def check_hardware(i: Instruction, arch: str, operands: MatrixOperands) -> None:
-    pairs = zip(golden_traces(i, arch, operands), hardware_traces(i, arch, operands), strict=True)
+def row_of(arch: str) -> WatchedRow:
+    return WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]])
+
+
+def check_hardware(i: Instruction, arch: str, operands: MatrixOperands, row: WatchedRow) -> None:
+    pairs = zip(golden_traces(i, arch, operands), hardware_traces(i, arch, operands, row), strict=True)
     for golden, hardware in pairs:
         parted = first_difference(golden, hardware)
         assert parted is None, f"{parted}: {parted.one}, {parted.other}"
@@ -108,7 +114,7 @@ def check_hardware(i: Instruction, arch: str, operands: MatrixOperands) -> None:
 def test_the_hardware_has_the_same_fields(name: str, rng: np.random.Generator) -> None:
     text, arch = SUBJECTS[name]
     i = parse(text)
-    check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 2, 1))
+    check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 2, 1), row_of(arch))
 
 
 def of_each_form() -> Iterator[tuple[str, str]]:
@@ -127,9 +133,10 @@ def of_each_form() -> Iterator[tuple[str, str]]:
 def test_the_hardware_has_the_same_fields_of_every_form(arch: str, rng: np.random.Generator) -> None:
     forms = [text for text, of_arch in of_each_form() if of_arch == arch]
     assert len(forms) > 10
+    row = row_of(arch)
     for text in rng.permutation(forms)[:24]:
         i = parse(str(text))
-        check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 3, 2))
+        check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 3, 2), row)
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
