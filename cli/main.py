@@ -32,8 +32,9 @@ from . import (
     trace,
     vectors,
 )
+from .examples import add_examples
 
-__all__ = ["main"]
+__all__ = ["command_parser", "main"]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,21 +73,8 @@ def _in_one_line(message: object) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Words after the program's name; the process's own by default.
-
-    Returns
-    -------
-    int
-        Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, every command in it."""
     parser = _Parser(
         prog="sptc", description="Bit-exact models of sparse tensor cores, held against recordings of real ones."
     )
@@ -111,6 +99,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timing.add_parser(commands)
     trace.add_parser(commands)
     vectors.add_parser(commands)
+    add_examples(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words after the program's name; the process's own by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
+    parser = command_parser()
     if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
         parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")
     if not (sys.argv[1:] if arguments is None else arguments):

@@ -1,0 +1,66 @@
+"""Commands to try, one or two of each: below every ``--help``, on the site, and run by a test, in this order."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+
+__all__ = ["EXAMPLES", "add_examples"]
+
+_SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+#: By command; that of a group of commands shows what its members do. A file that one reads another has written before.
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "run": ("sptc run --backend golden --limit 1 --junit results.xml",),
+    "campaign": ("sptc campaign --preset ampere --shards 12 --tiles 4 --seed 1 --coverage --state campaign",),
+    "coverage": ("sptc coverage campaign/coverage.json --missing 5",),
+    "report": ("sptc report . -o report.html",),
+    "instructions": ("sptc instructions m16n8k32 --arch sm_90 --sparse",),
+    "explain": (f"sptc explain {_SPARSE} --lane 5", "sptc explain --nibble 0b0110"),
+    "presets": ("sptc presets",),
+    "config": ("sptc config --formats f16,e4m3 --products 8",),
+    "ports": ("sptc ports --preset hopper --top unit",),
+    "verilog": ("sptc verilog --preset tiny --top unit -o unit.v --sv-package unit_ports.sv",),
+    "fusesoc-path": ("sptc fusesoc-path",),
+    "prove": ("sptc prove metadata.legal rounding.integers --preset tiny",),
+    "area": ("sptc area --formats s8 --products 4 --unit-only",),
+    "sweep": ("sptc sweep --formats s8 --step-bytes 4 --cuts none multiply",),
+    "gemm": (
+        "sptc gemm --random 64 32 128 --format f16 --seed 1",
+        "sptc gemm --a weights.npy --b x.npy --format f16 --split-k 2 --result f16 --output y.npy",
+    ),
+    "compress": ("sptc compress weights.npy --prune --format e4m3 --output packed.npz",),
+    "identify": ("sptc identify --a weights.npy --b x.npy --y y.npy --format f16 --result f16",),
+    "timing": ("sptc timing wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16",),
+    "vectors": (
+        f"sptc vectors {_SPARSE} --tiles 4 --seed 1 --format hex -o vectors",
+        f"sptc vectors --pack {_SPARSE} --arch sm_90 -o pack.npz",
+    ),
+    "trace": ("sptc trace pack.npz --case 1 --row 3 --column 2",),
+    "native": ("sptc native --prefix libsptc",),
+    "gpu": ("sptc gpu verify --tiles 4",),
+    "gpu info": ("sptc gpu info",),
+    "gpu verify": ("sptc gpu verify --rtl --seed 2026 --tiles 64",),
+    "gpu record": ("sptc gpu record recordings --seed 1",),
+    "gpu cycles": ("sptc gpu cycles -o cycles.csv",),
+}
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Leaves the lines of examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example") else super()._fill_text(text, width, indent)
+
+
+def add_examples(parser: argparse.ArgumentParser) -> None:
+    """Put under the help of every command what to try."""
+    for name, command in _commands(parser):
+        examples = EXAMPLES[name]
+        command.epilog = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
+        command.formatter_class = _Formatter
+
+
+def _commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command below a parser, with its words."""
+    for action in parser._actions:
+        for word, command in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
+            yield f"{before}{word}", command
+            yield from _commands(command, f"{before}{word} ")

@@ -1,0 +1,64 @@
+"""Every command shows in its help what to try, and that works as it stands there."""
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.cli.examples import EXAMPLES
+from sptc.cli.main import command_parser
+
+#: What takes a GPU, and what takes more than seconds.
+GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
+#: Few shards do not cover everything, which is a status of 1.
+STATUS = {EXAMPLES["coverage"][0]: 1}
+LONG = ("campaign", "coverage", "prove", "area", "sweep")
+
+
+def commands(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, command in action.choices.items():
+                yield f"{words}{word}", command
+                yield from commands(command, f"{words}{word} ")
+
+
+def test_the_help_of_every_command_ends_with_an_example() -> None:
+    found = dict(commands(command_parser()))
+    assert found.keys() == EXAMPLES.keys()
+    for name, command in found.items():
+        lines = [line.strip() for line in command.format_help().splitlines()]
+        assert lines[-len(EXAMPLES[name]) :] == list(EXAMPLES[name])
+        assert all(
+            line.startswith(f"sptc {name} ") or line == f"sptc {name}" or name == "gpu" for line in EXAMPLES[name]
+        )
+
+
+def test_examples_are_words_that_the_command_line_knows() -> None:
+    for line in (line for name in GPU for line in EXAMPLES[name]):
+        options = command_parser().parse_args(shlex.split(line)[1:])
+        assert options.command == "gpu"
+
+
+def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(0)
+    np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
+    np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))
+    for line in (line for name in names for line in EXAMPLES[name]):
+        assert main(shlex.split(line)[1:]) == STATUS.get(line, 0), line
+
+
+def test_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run([name for name in EXAMPLES if name not in (*GPU, *LONG)], monkeypatch, tmp_path)
+
+
+@pytest.mark.regression
+def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyosys")
+    pytest.importorskip("bitwuzla")
+    run(list(LONG), monkeypatch, tmp_path)
