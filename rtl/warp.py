@@ -338,7 +338,8 @@ class Warp(wiring.Component):
             of_block = collect & (row_block == row // config.rows)
             flags = result.illegal[row % config.rows]
             later = Mux(result.tag.wide, flags << config.chunks // 2, flags << config.chunks)
-            with m.If(of_block):
+            # All columns of a row give the same flags.
+            with m.If(of_block & (column_block == 0)):
                 m.d.sync += illegal[row].eq(Mux(result.tag.step, illegal[row] | later, flags))
             for column in range(COLUMNS):
                 output = row % config.rows * config.columns + column % config.columns
