@@ -50,7 +50,8 @@ def test_cycles(sparse: bool, a_shared: bool, blocks: int) -> None:
     assert taken[PANELS] - taken[PANELS - 1] == max(first, blocks)
 
 
-def test_a_from_shared_memory() -> None:
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_from_shared_memory(negated: bool) -> None:
     """Where each register comes from, by the fragment of the manual: units hold their address, words their place.
 
     Metadata and sparsity selector of each lane go along.
@@ -75,7 +76,7 @@ def test_a_from_shared_memory() -> None:
         payload = dut.i.payload
         for field, value in (("stride", stride), ("leading", leading)):
             ctx.set(payload.a_descriptor[field], value)
-        for field, value in (("a_shared", 1), ("warp", warp)):
+        for field, value in (("a_shared", 1), ("warp", warp), ("negated", negated)):
             ctx.set(payload[field], value)
         for lane in range(32):
             ctx.set(payload.e[lane], 0x9E3779B9 * (lane + 1) % (1 << 32))
@@ -100,5 +101,6 @@ def test_a_from_shared_memory() -> None:
     lane, register = np.indices(found.shape)
     row = 16 * warp + lane // 4 + 8 * (register % 2)
     unit = row % 8 + row // 8 * stride + register // 2 * leading
-    np.testing.assert_array_equal(found, 4 * unit + lane % 4)
+    # Two of f16 in a register, whose code is zero.
+    np.testing.assert_array_equal(found, (4 * unit + lane % 4) ^ (0x80008000 if negated else 0))
     assert metadata == [0x9E3779B9 * (lane + 1) % (1 << 32) for lane in range(32)]
