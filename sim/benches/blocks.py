@@ -41,6 +41,8 @@ _RESIDUES = 0.2
 _LONE = 0.25
 #: Share of blocks of products that are nearly all the largest, of one sign: their sum is at an end of its range.
 _LARGEST = 0.05
+#: Share of blocks many elements of which are a bit away from a special one: whatever tells these looks at all bits.
+_NEARLY_SPECIAL = 0.2
 #: Values of the rule field.
 _RULE_CODES = 8
 
@@ -158,6 +160,10 @@ def _matrices(
     if rng.random() < _LARGEST:
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
+    if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
+        # Of one operand: two of them have a product beyond all formats.
+        name = str(rng.choice(["a", "b"]))
+        _bring_near({"a": a, "b": b}[name], instruction, getattr(instruction, name), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
     if not instruction.d.is_integer and rng.random() < _LONE:
         _plant(a, instruction, instruction.a, 2, rng)
@@ -208,6 +214,16 @@ def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.rand
         fraction = (1 << fmt.fraction_bits) - 1 - (fmt.specials is Specials.NAN and fmt.fraction_bits > 0)
         largest = sign | fmt.maximum_exponent + fmt.bias << fmt.fraction_bits | fraction
     codes[rng.random(codes.shape) < rng.choice([0.95, 1.0])] = largest << instruction.low_bit(fmt)
+
+
+def _bring_near(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
+    """Make half of the elements such as have all bits but one of a special one, of any sign, in place."""
+    bits = fmt.exponent_bits + fmt.fraction_bits * (fmt.specials is Specials.NAN)
+    free = fmt.exponent_bits + fmt.fraction_bits - bits
+    near = (1 << bits) - 1 ^ 1 << rng.integers(0, bits, codes.shape)
+    near = near << free | rng.integers(0, 1 << free, codes.shape)
+    near |= rng.integers(0, 1 + fmt.signed, codes.shape) << fmt.bits - 1
+    codes[...] = np.where(rng.random(codes.shape) < 0.5, near << instruction.low_bit(fmt), codes)
 
 
 def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng: np.random.Generator) -> None:

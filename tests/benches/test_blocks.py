@@ -4,7 +4,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from sptc.isa.formats import Format
+from sptc.isa.formats import Format, Specials
 from sptc.isa.instructions import Instruction
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches import blocks
@@ -30,6 +30,7 @@ def value(code: int, fmt: Format) -> float:
 def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(blocks, "_LARGEST", 1.0)
     monkeypatch.setattr(blocks, "_LONE", 0.0)
+    monkeypatch.setattr(blocks, "_NEARLY_SPECIAL", 0.0)
     operands = blocks._matrices(instruction, distributions(instruction)[0], (8, 4), np.random.default_rng(seed))
     for fmt, codes in ((instruction.a, operands.a), (instruction.b, operands.b)):
         drawn = codes.ravel() >> instruction.low_bit(fmt) & (1 << fmt.bits) - 1
@@ -39,14 +40,34 @@ def test_the_largest_products(instruction: Instruction, monkeypatch: pytest.Monk
         assert value(most, fmt) in ({least, fmt.maximum} if fmt.signed else {fmt.maximum})
 
 
-def test_some_blocks_are_of_the_largest_products(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """One in twenty."""
-    enlarged = 0
+@pytest.mark.parametrize(("recipe", "least"), [("_enlarge", 2), ("_bring_near", 20)])
+def test_some_blocks_are_made_so(
+    recipe: str, least: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Of 300, one in twenty of the largest products, of floats one in five of what is nearly special."""
+    made = 0
 
     def counted(*_: object) -> None:
-        nonlocal enlarged
-        enlarged += 1
+        nonlocal made
+        made += 1
 
-    monkeypatch.setattr(blocks, "_enlarge", counted)
+    monkeypatch.setattr(blocks, recipe, counted)
     assert len([*islice(random_blocks(CONFIG, ARCH, rng, 1, 1), 300)]) == 300
-    assert enlarged >= 2
+    assert made >= least
+
+
+FLOATS = {i.a: i for i in native(CONFIG, ARCH) if not i.a.is_integer}
+
+
+@pytest.mark.parametrize("instruction", FLOATS.values(), ids=[fmt.name for fmt in FLOATS])
+def test_elements_a_bit_away_from_a_special_one(instruction: Instruction, seed: int) -> None:
+    fmt = instruction.a
+    codes = np.zeros((1, 64, 64), np.uint32)
+    blocks._bring_near(codes, instruction, fmt, np.random.default_rng(seed))
+    drawn = codes[codes != 0].astype(np.int64) >> instruction.low_bit(fmt)
+    whole = fmt.exponent_bits + fmt.fraction_bits
+    assert (drawn >> whole <= fmt.signed).all()
+    looked_at = fmt.exponent_bits if fmt.specials is not Specials.NAN else whole
+    missing = (1 << looked_at) - 1 ^ (drawn & (1 << whole) - 1) >> whole - looked_at
+    assert set(missing.tolist()) == {1 << bit for bit in range(looked_at)}
+    assert 0.4 < len(drawn) / codes.size < 0.6

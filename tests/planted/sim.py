@@ -311,6 +311,12 @@ def _(blocks: Any, change: Change) -> None:
     change(blocks, "_LARGEST", 0.0)
 
 
+@fault("sim.blocks.near", "sim.benches.blocks")
+def _(blocks: Any, change: Change) -> None:
+    """No block has elements that are a bit away from a special one."""
+    change(blocks, "_NEARLY_SPECIAL", 0.0)
+
+
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
     """The design with one fault for good has none."""
