@@ -41,7 +41,7 @@ _RESIDUES = 0.2
 _LONE = 0.25
 #: Share of blocks of products that are nearly all the largest, of one sign: their sum is at an end of its range.
 _LARGEST = 0.05
-#: Share of blocks many elements of which are a bit away from a special one: whatever tells these looks at all bits.
+#: Share of blocks with many elements or scales a bit away from a special one: what tells these looks at all bits.
 _NEARLY_SPECIAL = 0.2
 #: Values of the rule field.
 _RULE_CODES = 8
@@ -162,8 +162,8 @@ def _matrices(
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
         # Of one operand: two of them have a product beyond all formats.
-        name = str(rng.choice(["a", "b"]))
-        _bring_near({"a": a, "b": b}[name], instruction, getattr(instruction, name), rng)
+        near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
+        _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
     if not instruction.d.is_integer and rng.random() < _LONE:
         _plant(a, instruction, instruction.a, 2, rng)
@@ -171,12 +171,15 @@ def _matrices(
     any_nibble = rng.random() < 0.5
     legal = np.array(range(16) if any_nibble or not instruction.rule else sorted(instruction.rule.legal))
     nibbles = legal[rng.integers(0, len(legal), (1, rows, instruction.chunks))].astype(np.uint8)
-    scales: list[NDArray[np.uint8] | None] = [None, None]
+    scales: list[NDArray[np.uint8]] = []
     if fmt := instruction.scale_format:
         shapes = [(1, lines, instruction.scale_size or 0) for lines in (rows, columns)]
         name = "bits" if rng.random() < 0.2 else "mid"
         scales = [random_codes(fmt, name, shape, rng).astype(np.uint8) for shape in shapes]
-    return MatrixOperands(a, b, c, nibbles if instruction.rule else None, *scales)
+        if rng.random() < _NEARLY_SPECIAL:
+            _bring_near(scales[int(rng.integers(2))], fmt, 0, rng)
+    scale_a, scale_b = scales or (None, None)
+    return MatrixOperands(a, b, c, nibbles if instruction.rule else None, scale_a, scale_b)
 
 
 def _integer_outputs(
@@ -216,14 +219,14 @@ def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.rand
     codes[rng.random(codes.shape) < rng.choice([0.95, 1.0])] = largest << instruction.low_bit(fmt)
 
 
-def _bring_near(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
-    """Make half of the elements such as have all bits but one of a special one, of any sign, in place."""
+def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Generator) -> None:
+    """Make half of the codes such as have all bits but one of a special one, of any sign, in place."""
     bits = fmt.exponent_bits + fmt.fraction_bits * (fmt.specials is Specials.NAN)
     free = fmt.exponent_bits + fmt.fraction_bits - bits
     near = (1 << bits) - 1 ^ 1 << rng.integers(0, bits, codes.shape)
     near = near << free | rng.integers(0, 1 << free, codes.shape)
     near |= rng.integers(0, 1 + fmt.signed, codes.shape) << fmt.bits - 1
-    codes[...] = np.where(rng.random(codes.shape) < 0.5, near << instruction.low_bit(fmt), codes)
+    codes[...] = np.where(rng.random(codes.shape) < 0.5, near << low_bit, codes)
 
 
 def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng: np.random.Generator) -> None:

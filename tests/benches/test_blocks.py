@@ -63,7 +63,7 @@ FLOATS = {i.a: i for i in native(CONFIG, ARCH) if not i.a.is_integer}
 def test_elements_a_bit_away_from_a_special_one(instruction: Instruction, seed: int) -> None:
     fmt = instruction.a
     codes = np.zeros((1, 64, 64), np.uint32)
-    blocks._bring_near(codes, instruction, fmt, np.random.default_rng(seed))
+    blocks._bring_near(codes, fmt, instruction.low_bit(fmt), np.random.default_rng(seed))
     drawn = codes[codes != 0].astype(np.int64) >> instruction.low_bit(fmt)
     whole = fmt.exponent_bits + fmt.fraction_bits
     assert (drawn >> whole <= fmt.signed).all()
