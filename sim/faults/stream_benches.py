@@ -301,7 +301,8 @@ def _tensor_memory(settings: Settings, rng: np.random.Generator) -> StreamBench:
     return StreamBench(
         to_rtlil(_reader(), TOP),
         {"tensor_memory": REST},
-        "",
+        # Flattened, what hides the registers that nobody looks at would get faults, too.
+        f"{TOP}.assumption",
         items,
         "i",
         _ITEMS.format(in_bytes=_bytes(in_bits))
