@@ -1,5 +1,6 @@
 # Every target brings all its set-up: `make run` does the main job, `make test` is what CI runs (minutes),
-# `make regression` runs everything and goes on where it stopped, `make bench` runs each benchmark once, small.
+# `make regression` runs everything and goes on where it stopped, `make bench` runs each benchmark once, small, and
+# `make site` builds the site.
 # They need Python (3.10 or newer, with venv) and, for the oracle tests and the hardware, a C++ compiler.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 TOOLS := PATH="$(abspath $(BIN)):$$PATH"
 PYTEST := $(TOOLS) $(BIN)/python -m pytest
 
-.PHONY: run test regression bench lint clean
+.PHONY: run test regression bench site lint clean
 
 run: $(VENV)/.installed
 	$(BIN)/sptc run
@@ -22,6 +23,11 @@ regression: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-models
 	$(PYTEST) -m bench -r fEs
+
+# The site, in build/site; every warning is an error.
+site: $(VENV)/.installed-site
+	cd docs && $(abspath $(BIN))/python -m sphinx -q -W --keep-going . ../build/site
+	$(BIN)/python docs/check.py build/site
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -44,5 +50,9 @@ $(VENV)/.installed-models: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --editable '.[models]'
 	touch $@
 
+$(VENV)/.installed-site: docs/requirements.txt $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet -r docs/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist docs/generated *.egg-info

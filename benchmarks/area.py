@@ -44,7 +44,7 @@ BOUNDS = {"f16": (42.0, 16.0), "s8": (17.5, None), "hopper": (85.0, None)}
 STAGE_NS = 5.0
 OVERHEAD = {"area": 6.0, "delay": 5.0}
 BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
 
 
 def products(config: CoreConfig) -> int:
@@ -112,7 +112,7 @@ def rows_of(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> list
 
 
 def table(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> str:
-    """Return the table of the README."""
+    """Return the table of the page on area."""
     lines = ["| unit | products | area of one, k um2 | with full-adder cells | delay, ns |", "|---|---|---|---|---|"]
     lines += [f"| {name} | {count} | {area:.1f} | | {delay:.1f} |" for name, (count, area, delay) in PUBLISHED.items()]
     for name, config in units.items():
@@ -126,21 +126,21 @@ def table(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> str:
 
 
 def write(text: str) -> None:
-    """Put a table between the marks in the README."""
-    whole = README.read_text(encoding="utf-8")
+    """Put a table between the marks in the page on area."""
+    whole = PAGE.read_text(encoding="utf-8")
     before, _, rest = whole.partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="standard cells")
-    parser.add_argument("--readme", action="store_true", help="also write the table of the README")
+    parser.add_argument("--page", action="store_true", help="also write the table of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.readme:
-        parser.error("--small has no figures for the README")
+        parser.error("--small has no figures for the page")
     units = SMALL_UNITS if chosen.small else UNITS
     try:
         found = measured(units, Library.read(chosen.liberty))

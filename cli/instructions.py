@@ -67,7 +67,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     which.add_argument("--sparse", action="store_true", help="only with sparse A")
     which.add_argument("--dense", action="store_true", help="only with dense A")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print the table of the README")
+    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
     form.add_argument("--json", action="store_true", help="print one JSON object, every instruction spelled out")
     parser.set_defaults(execute=_execute)
 
@@ -200,7 +200,7 @@ def _text_table(rows: Iterable[_Row], arch: str | None) -> str:
 
 
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return the table of the README: one row for each row of the syntax, one column for each architecture.
+    """Return the table in Markdown: one row for each row of the syntax, one column for each architecture.
 
     Parameters
     ----------

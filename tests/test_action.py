@@ -14,6 +14,7 @@ from sptc.infra.cache import cache_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "development.md").read_text(encoding="utf-8")
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: dict[str, dict[str, Any]] = {step["name"]: step for step in ACTION["runs"]["steps"]}
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -59,8 +60,8 @@ def test_it_installs_as_the_readme_says() -> None:
     assert words.replace('"', "") in README
 
 
-def test_the_workflow_of_the_readme() -> None:
-    (text,) = re.findall(r"```yaml\n(on: .*?)```", README, re.DOTALL)
+def test_the_workflow_of_the_guide() -> None:
+    (text,) = re.findall(r"```yaml\n(on: .*?)```", GUIDE, re.DOTALL)
     workflow = yaml.safe_load(text)
     ((job,),) = (workflow["jobs"].values(),)
     (step,) = job["steps"]

@@ -18,7 +18,7 @@ from sptc.rtl.emit import emit
 ROOT = Path(__file__).parents[1]
 CORES = ROOT / "fusesoc"
 HOPPER = (CORES / "hopper.core").read_text(encoding="utf-8")
-SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From FuseSoC")[2].partition("\n## ")[0]
+SECTION = (ROOT / "docs" / "guides" / "fusesoc.md").read_text(encoding="utf-8")
 #: Ones times twos: eight stored elements, and the accumulator.
 DRIVER = """
 extern "C" uint32_t run(uint32_t c) {
@@ -78,8 +78,8 @@ def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_a_stranger_lints_in_three_commands(tmp_path: Path) -> None:
-    """As they stand in the README, but for the address: a clone of these sources, and an environment of its own."""
-    commands = re.findall(r"^    (.+)$", SECTION, re.MULTILINE)[:3]
+    """As they stand in the guide, but for the address: a clone of these sources, and an environment of its own."""
+    commands = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[0].splitlines()
     assert commands[0].startswith("git clone ADDRESS sptc && ")
     published = tmp_path / "published"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")

@@ -1,4 +1,4 @@
-/* The first example of the README in C: every kept product is 2, sixteen of them are summed. */
+/* The smallest program: every kept product is 2, sixteen of them are summed. */
 #include <stdio.h>
 #include <string.h>
 

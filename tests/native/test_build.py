@@ -121,8 +121,8 @@ def test_no_sanitizer_complains(example: str, sources: Path, tmp_path: Path) -> 
     assert run([tmp_path / "program"], tmp_path).startswith(EXAMPLES[example])
 
 
-def test_the_program_of_the_readme_is_the_first_example() -> None:
+def test_the_program_of_the_guide_is_the_first_example() -> None:
     root = Path(__file__).parents[2]
     program = (root / "native" / "examples" / "first.c").read_text(encoding="utf-8")
-    assert f"```c\n{program}```\n" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"```c\n{program}```\n" in (root / "docs" / "guides" / "c.md").read_text(encoding="utf-8")
     assert len(program.splitlines()) < 60

@@ -1,0 +1,135 @@
+"""Check the built site: ``python docs/check.py build/site``; status 1 if anything is found.
+
+Links and anchors lead somewhere, pictures have words, headings have an order, pages are small, text is told from its
+background, and nothing is fetched from a network or needs a script to be read.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["findings"]
+
+#: Bytes of a page without pictures, and the contrast of text that WCAG asks for at level AA.
+_LARGEST, _CONTRAST = 500_000, 4.5
+#: Variables of the theme that are text, and what they stand on.
+_TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")
+_BACKGROUND = "--color-background-primary"
+#: The page that is nothing without scripts.
+_OF_SCRIPTS = "search.html"
+#: Elements that fetch what the attribute names.
+_FETCHES = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
+
+
+class _Page(HTMLParser):
+    """What a page has of links, anchors, headings, pictures and scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.headings: list[int] = []
+        self.nameless: list[str] = []
+        self.language = ""
+        self.words = 0
+        self._hidden = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Note what an element says."""
+        found = {name: value or "" for name, value in attributes}
+        self.anchors.add(found.get("id", ""))
+        self._hidden += tag in ("script", "style", "svg")
+        if tag == "html":
+            self.language = found.get("lang", "")
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag in _FETCHES and _FETCHES[tag] in found:
+            self.fetched.append(found[_FETCHES[tag]])
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "img" and not found.get("alt"):
+            self.nameless.append(found.get("src", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave what no reader reads."""
+        self._hidden -= tag in ("script", "style", "svg")
+
+    def handle_data(self, data: str) -> None:
+        """Count what is read without a script."""
+        self.words += 0 if self._hidden else len(data.split())
+
+
+@cache
+def _page(path: Path) -> _Page:
+    return _Page(path.read_text(encoding="utf-8"))
+
+
+def findings(site: Path) -> Iterator[str]:
+    """Yield a sentence for each thing that is wrong with a built site."""
+    for path in sorted(set(site.rglob("*.html")) - {site / _OF_SCRIPTS}):
+        page, name = _page(path), path.relative_to(site).as_posix()
+        if path.stat().st_size > _LARGEST:
+            yield f"{name}: {path.stat().st_size} bytes"
+        if not page.language:
+            yield f"{name}: says no language"
+        if page.words < 20:
+            yield f"{name}: has {page.words} words without scripts"
+        yield from (f"{name}: picture {picture} has no words" for picture in page.nameless)
+        yield from (f"{name}: fetches {address}" for address in page.fetched if urlsplit(address).netloc)
+        if page.headings.count(1) != 1:
+            yield f"{name}: has {page.headings.count(1)} titles"
+        for before, after in zip(page.headings, page.headings[1:], strict=False):
+            if after > before + 1:
+                yield f"{name}: a heading of level {after} below one of level {before}"
+        yield from (f"{name}: {link} leads nowhere" for link in page.links if not _leads(link, path, site))
+    yield from _contrasts(site)
+
+
+def _leads(link: str, path: Path, site: Path) -> bool:
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return parts.scheme in ("https", "mailto")
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
+    if target.is_dir():
+        target /= "index.html"
+    if not (target.is_relative_to(site.resolve()) and target.exists()):
+        return False
+    return target.suffix != ".html" or not parts.fragment or unquote(parts.fragment) in _page(target).anchors
+
+
+def _contrasts(site: Path) -> Iterator[str]:
+    """Yield what is hard to read of the theme's colours, light and dark."""
+    style = "\n".join(path.read_text(encoding="utf-8") for path in (site / "_static" / "styles").glob("furo*.css"))
+    schemes = [block for block in re.findall(r"\{([^{}]*)\}", style) if f"{_BACKGROUND}:" in block]
+    if len(schemes) < 2:
+        yield "the theme's colours are not found"
+    for block in schemes:
+        colours = dict(re.findall(r"(--color-[\w-]+):\s*(#[0-9a-fA-F]{3,6})", block))
+        for name in _TEXT:
+            if name in colours and _contrast(colours[name], colours[_BACKGROUND]) < _CONTRAST:
+                yield f"{name} {colours[name]} on {colours[_BACKGROUND]} is hard to read"
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the ratio of the luminances of two colours, by WCAG 2."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+if __name__ == "__main__":
+    found = [*findings(Path(sys.argv[1]))]
+    print("\n".join(found) or "nothing found")
+    sys.exit(bool(found))

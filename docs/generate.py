@@ -1,0 +1,240 @@
+"""The pages of the site that are made from code: commands, ports, instructions, numerics, proofs, the regression."""
+
+import argparse
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from sptc.cli import main
+from sptc.cli.main import command_parser
+from sptc.formal.catalogue import PROPERTIES
+from sptc.isa.evidence import Evidence, evidence
+from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from sptc.isa.numerics import Numerics, numerics
+from sptc.isa.tcgen05 import every_opcode, instructions_of
+from sptc.rtl.config import PRESETS
+from sptc.rtl.emit import TOPS
+
+__all__ = ["write"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def write(folder: Path) -> None:
+    """Write all pages below a folder; what is there and has not changed stays as it is, so that it is not read anew."""
+    for name, make in _PAGES.items():
+        for path, text in make(folder):
+            _keep(folder / name / path, text)
+
+
+def _keep(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _printed(*words: str) -> str:
+    """Return what a command prints."""
+    with redirect_stdout(io.StringIO()) as printed:
+        status = main(words)
+    assert status == 0, words
+    return printed.getvalue()
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [[*heads], [*("---" for _ in heads)], *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _index(title: str, words: str, names: Iterable[str]) -> tuple[str, str]:
+    entries = "\n".join(names)
+    return "index.md", f"# {title}\n\n{words}\n\n```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```\n"
+
+
+# ---- commands
+
+
+def _commands(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield a page for each command, with its help as it prints it at 100 letters a line."""
+    found = sorted(_below(command_parser()))
+    yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in found))
+    for name, command in found:
+        command.formatter_class = _wide(command.formatter_class)
+        description = command.description or ""
+        text = command.format_help()
+        yield f"{name.replace(' ', '-')}.md", f"# sptc {name}\n\n{_escaped(description)}\n\n```text\n{text}```\n"
+
+
+def _wide(formatter: type) -> Callable[[str], argparse.HelpFormatter]:
+    return lambda prog: formatter(prog, width=100)
+
+
+def _below(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, command in action.choices.items():
+                yield f"{words}{word}", command
+                yield from _below(command, f"{words}{word} ")
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*_<>\[\]`])", r"\\\1", text)
+
+
+# ---- ports
+
+
+def _ports(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield a page for each preset and top: every field of every port."""
+    names = []
+    for preset in PRESETS:
+        for top in TOPS:
+            names.append(f"{preset}-{top}")
+            text = _printed("ports", "--preset", preset, "--top", top)
+            yield f"{names[-1]}.md", f"# Ports of `{preset}`, top `{top}`\n\n```text\n{text}```\n"
+    words = "Every field of the Verilog's ports, as `sptc ports` prints them; of your own datapaths it does the same."
+    yield _index("Ports", words, names)
+
+
+# ---- instructions
+
+
+def _layouts() -> dict[str, list[tuple[str, Instruction]]]:
+    """Return the instructions by what decides where operands lie; those of `wgmma` and `tcgen05` with the least N."""
+    found: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
+    for i in every_instruction():
+        if i.family != "wgmma" or i.n == 8:
+            found[_layout(i, i.family)].append((str(i), i))
+    for opcode in every_opcode():
+        for i in instructions_of(opcode):
+            if i.n == opcode.columns[0]:
+                found[_layout(i, str(opcode).split(".kind")[0])].append((f"{opcode} ({i.shape_and_types})", i))
+    return found
+
+
+def _layout(i: Instruction, family: str) -> str:
+    sparsity = i.granularity.name if i.granularity else "dense"
+    scales = f"-{i.scale_size}x" if i.scale_format else ""
+    shape = f"m{i.m}n{'N' if family != 'mma' else i.n}k{i.k}"
+    words = f"{family}-{sparsity}-{shape}-{i.container_bits}bit-d{i.d.bits}{scales}"
+    return re.sub(r"[^A-Za-z0-9-]+", "-", words).lower()
+
+
+def _instructions(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield a page for each layout, with its drawing and an entry of every instruction that has it."""
+    layouts = _layouts()
+    for name, members in layouts.items():
+        text, first = members[0]
+        picture = folder / "instructions" / f"{name}.svg"
+        if not picture.exists():
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            _printed("explain", text, "--svg", str(picture))
+        rows = (
+            (f"`{text}`{{#{_anchor(text)}}}", *(_level(i, arch) for arch in first.architectures)) for text, i in members
+        )
+        yield (
+            f"{name}.md",
+            f"# {_title(first, name)}\n\n"
+            f"![Lanes, registers and bits of every operand of {text}]({name}.svg)\n\n"
+            f"## Instructions\n\n{_table(['instruction', *first.architectures], rows)}\n"
+            f"## Where every bit is\n\nOf the first of them, as `sptc explain` prints it:\n\n"
+            f"```text\n{_printed('explain', text, '--arch', first.architectures[-1])}```\n",
+        )
+    words = "A page for each layout of operands; N of `wgmma` and `tcgen05` adds columns, and is drawn at its least."
+    yield _index("Instructions", words, sorted(layouts))
+
+
+def _title(i: Instruction, name: str) -> str:
+    sparsity = f"{i.granularity.name} sparse" if i.granularity else "dense"
+    family = name.split("-")[0]
+    return f"`{family}` m{i.m}k{i.k}, {sparsity}, containers of {i.container_bits} bits, results of {i.d.bits}"
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _level(i: Instruction, arch: str) -> str:
+    return evidence(i, arch).value if arch in i.architectures else "-"
+
+
+# ---- numerics
+
+
+def _numerics(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the rows of the numerics, each with what it is known from, and how far it is held against silicon."""
+    rows: dict[tuple[str, Numerics], list[Instruction]] = defaultdict(list)
+    for i in (*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))):
+        for arch in i.architectures:
+            rows[arch, numerics(i, arch)].append(i)
+    table = _table(
+        ["architecture", "types", "method", "L", "F", "e_zero", "rounding", "evidence", "known from"],
+        (
+            (
+                arch,
+                ", ".join(sorted({f"{i.a.name} x {i.b.name} to {i.d.name}" for i in members}, key=len)[:6])
+                + (" ..." if len({(i.a, i.b, i.d) for i in members}) > 6 else ""),
+                row.method.value,
+                row.step,
+                row.alignment_bits or "",
+                row.zero_exponent or "",
+                row.rounding.value,
+                ", ".join(sorted({_level(i, arch) for i in members})),
+                row.source,
+            )
+            for (arch, row), members in sorted(rows.items(), key=lambda item: ARCHITECTURES.index(item[0][0]))
+        ),
+    )
+    meanings = "\n".join(f"* **{level.value}**: {level.meaning}." for level in Evidence)
+    words = "L, F and e_zero are the words of [how a result is formed](../../explanation/result.md)."
+    yield "index.md", f"# Numerics\n\n{words}\n\n{table}\n{meanings}\n"
+
+
+# ---- verification
+
+
+def _verification(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is proved, what the last regression gave, and which test sees which planted fault."""
+    topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for item in PROPERTIES:
+        topics[item.name.split(".")[0]].append((item.name, item.statement))
+    proofs = "\n".join(
+        f"## {topic}\n\n" + "".join(f"* `{name}`: {_escaped(statement)}\n" for name, statement in members)
+        for topic, members in topics.items()
+    )
+    yield "proofs.md", f"# What is proved\n\n`sptc prove` proves each of these for every datapath.\n\n{proofs}"
+    record = json.loads((ROOT / "tests" / "regression.json").read_text(encoding="utf-8"))
+    done = [entry for entry in record if entry["sources"]]
+    skipped = [f"* `{name}`: {reason}" for entry in done for name, reason in entry["skipped"].items()]
+    table = _table(
+        ["file", "tests passed", "seconds", "seed"],
+        ((f"`{e['file']}`", e["passed"], round(e["seconds"]), e["seed"]) for e in done),
+    )
+    yield (
+        "regression.md",
+        "# The last regression\n\n"
+        f"{sum(e['passed'] for e in done)} tests passed in {len(done)} files, in "
+        f"{sum(e['seconds'] for e in done) / 60:.0f} minutes of one core; a test file is listed with what it gave when "
+        f"it last passed.\n\n{table}\n" + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else ""),
+    )
+    found = json.loads((ROOT / "tests" / "planted" / "found.json").read_text(encoding="utf-8"))
+    yield (
+        "planted.md",
+        "# Planted faults\n\nMistakes put into the sources on purpose, and the quick test that saw each first.\n\n"
+        + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in found.items())),
+    )
+    yield _index("Verification", "What holds the hardware and the models.", ("proofs", "regression", "planted"))
+
+
+#: What makes the pages of each folder.
+_PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
+    "commands": _commands,
+    "ports": _ports,
+    "instructions": _instructions,
+    "numerics": _numerics,
+    "verification": _verification,
+}

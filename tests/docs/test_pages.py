@@ -1,0 +1,84 @@
+"""Every block of README and site runs as it stands there, and prints what stands below it."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.cli import main
+from sptc.tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks_of, run_page
+
+#: Blocks of these are no commands: programs and descriptions that other tests take, words for Sphinx, pictures of text.
+ELSEWHERE = {
+    "c": "tests/native/test_build.py",
+    "yaml": "tests/test_fusesoc.py and tests/test_action.py",
+    "{toctree}": "tests/docs/test_site.py",
+    "{eval-rst}": "tests/docs/test_site.py",
+}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def has_slow(page: Path) -> bool:
+    return any(block.mark == "slow" for block in blocks_of(page))
+
+
+def check(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, *, slow: bool) -> None:
+    for package in ("torch", "matplotlib", "safetensors"):
+        if package in page.read_text(encoding="utf-8") or package == "matplotlib":
+            pytest.importorskip(package)
+    monkeypatch.chdir(folder)
+    run_page(page, slow=slow)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check(page, monkeypatch, tmp_path, slow=False)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("page", [page for page in PAGES if has_slow(page)], ids=name_of)
+def test_slow_blocks(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check(page, monkeypatch, tmp_path, slow=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    blocks = blocks_of(page)
+    assert {block.language for block in blocks} <= {*RUN, SHOWN, *ELSEWHERE}
+    assert all(re.fullmatch("slow|shown|not run: .{10,}|", block.mark) for block in blocks)
+    shown = sum(not block.text.startswith("<") for block in blocks)
+    assert page.read_text(encoding="utf-8").count("\n```") == 2 * (
+        shown - page.read_text(encoding="utf-8").count("<!-- set-up")
+    )
+
+
+@pytest.mark.regression
+def test_the_jobs_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyosys")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    jobs = re.findall(r"^\| [^|]+ \| `(sptc [^`]+)` \|", text, re.MULTILINE)
+    assert len(jobs) == 8
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("weights.npy", rng.standard_normal((32, 64)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 16))
+    np.save("x.npy", rng.standard_normal((64, 16)).astype(np.float16))
+    for line in ("sptc gemm --a weights.npy --b x.npy --format f16 --result f16 --output y.npy", *jobs):
+        assert main(shlex.split(line)[1:]) == 0, line
+
+
+def test_output_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that shows what is not printed is found, as is a command that ends otherwise."""
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nsptc presets\n```\n\n```text\nhopper ...\n```\n", encoding="utf-8")
+    assert run_page(page, slow=False) == 1
+    for wrong in ("```sh\nsptc presets\n```\n\n```text\ngrace\n```\n", "```sh\nsptc presets  # exit status 1\n```\n"):
+        page.write_text(wrong, encoding="utf-8")
+        with pytest.raises(AssertionError):
+            run_page(page, slow=False)
+    shown = [block for each in PAGES for block in blocks_of(each) if block.language == SHOWN and not block.mark]
+    assert sum(len(block.text.splitlines()) for block in shown) > 20

@@ -1,0 +1,85 @@
+"""The site: what is made from code, and what a check of it finds."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sptc
+from sptc.cli.examples import EXAMPLES
+from sptc.tests.docs.pages import PAGES, ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the modules beside the pages be imported."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield
+    for name in ("generate", "check"):
+        sys.modules.pop(name, None)
+
+
+def test_every_public_name_is_on_the_site() -> None:
+    text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    # The function stands in a package of its name.
+    assert [name for name in sptc.__all__ if f":: sptc.{name}\n" not in text] == ["gemm"]
+    assert ":: sptc.gemm.multiply.gemm\n" in text
+
+
+def test_every_page_is_in_the_contents() -> None:
+    contents = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = [path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES if path.is_relative_to(DOCS)]
+    assert [page for page in pages if page != "index" and f"\n{page}\n" not in contents] == []
+
+
+@pytest.mark.usefixtures("of_docs")
+def test_pages_are_made_from_code(tmp_path: Path) -> None:
+    import generate
+
+    commands = dict(generate._commands(tmp_path))
+    assert commands.keys() == {"index.md", *(f"{name.replace(' ', '-')}.md" for name in EXAMPLES)}
+    assert "sptc run --backend golden" in commands["run.md"]
+    layouts = generate._layouts()
+    assert sum(map(len, layouts.values())) > 1300
+    assert all(len({(i.m, i.k, i.granularity, i.container_bits) for _, i in group}) == 1 for group in layouts.values())
+    ((_, numerics),) = generate._numerics(tmp_path)
+    assert "| sm_90 |" in numerics
+    assert dict(generate._verification(tmp_path)).keys() == {"index.md", "proofs.md", "regression.md", "planted.md"}
+
+
+PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>{}</body></html>"
+
+
+@pytest.mark.usefixtures("of_docs")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
+        ('<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
+        ('<img src="picture.svg">', "picture picture.svg has no words"),
+        ('<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
+        ("<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
+        ("<h1>Another</h1>", "has 2 titles"),
+        ("<p>" + 500_000 * "x" + "</p>", "bytes"),
+    ],
+)
+def test_the_check_finds(wrong: str, said: str, tmp_path: Path) -> None:
+    import check
+
+    styles = tmp_path / "_static" / "styles"
+    styles.mkdir(parents=True)
+    scheme = "{{--color-background-primary:{};--color-foreground-primary:{}}}"
+    (styles / "furo.css").write_text("a" + scheme.format("#fff", "#000") + "b" + scheme.format("#131416", "#cfd0d0"))
+    right = PAGE.format('<a href="#top">x</a><a href="right.html#top">y</a>')
+    (tmp_path / "right.html").write_text(right, encoding="utf-8")
+    assert [*check.findings(tmp_path)] == []
+    (tmp_path / "wrong.html").write_text(PAGE.format(wrong), encoding="utf-8")
+    (found,) = check.findings(tmp_path)
+    assert found.startswith("wrong.html: ")
+    assert said in found
+    (tmp_path / "wrong.html").unlink()
+    (styles / "furo.css").write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
+    (found,) = check.findings(tmp_path)
+    assert "hard to read" in found
