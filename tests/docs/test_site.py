@@ -34,6 +34,12 @@ def test_every_page_is_in_the_contents() -> None:
     assert [page for page in pages if page != "index" and f"\n{page}\n" not in contents] == []
 
 
+def test_the_version_is_said_once_more() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {sptc.__version__}\n" in citation
+    assert sptc.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()[0]
+
+
 @pytest.mark.usefixtures("of_docs")
 def test_pages_are_made_from_code(tmp_path: Path) -> None:
     import generate
