@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from .reads import ReadControl
 
 __all__ = [
+    "ADDRESS_BITS",
     "CORE_MATRICES",
     "PANEL_ROWS",
     "UNIT_BITS",

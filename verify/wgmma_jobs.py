@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from amaranth.lib import data
 from numpy.typing import NDArray
 
 from ..golden.registers import unpack_nibbles
 from ..isa.instructions import Instruction, every_instruction
 from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
-from ..rtl.fetch import PANEL_ROWS, descriptor_layout
+from ..rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
 from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
@@ -22,12 +23,14 @@ from .stimulus import random_register_file
 __all__ = ["jobs_of", "random_jobs"]
 
 _UNIT_BYTES = 16
+#: Of the shared memory, and of the longest swizzle pattern.
+_UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
 #: Of so many random instructions one has more than four panels.
 _LONG_ONE_IN = 12
 
 
-def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
+def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
     """Yield the shares of the four warps of every case of a register file.
 
     Parameters
@@ -38,6 +41,8 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
         Datapath that computes it.
     rng : Generator
         Draws the registers that nothing reads.
+    base : int
+        Unit of the shared memory to which its first is moved: a multiple of the 64 of a swizzle pattern.
     """
     i = file.instruction
     assert file.b_descriptor is not None
@@ -59,8 +64,8 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
         memory = _units(file.b[case])
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         of_case = fields | {
-            "a_descriptor": descriptor_layout().from_bits(int(a_descriptor)),
-            "b_descriptor": descriptor_layout().from_bits(int(file.b_descriptor[case])),
+            "a_descriptor": _moved(int(a_descriptor), base),
+            "b_descriptor": _moved(int(file.b_descriptor[case]), base),
         }
         for warp in range(_WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (LANES, ROWS))
@@ -70,6 +75,7 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator) ->
             yield Job(
                 int(wgmma_layout().const(of_warp).as_value().value),
                 memory,
+                base,
                 reads,
                 [
                     Item(
@@ -97,8 +103,15 @@ def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
             file = random_register_file(
                 i, "sm_90", distribution, 1, rng, sparsity_selector=sparsity_selector, any_nibble=bool(rng.integers(2))
             )
-            jobs = list(jobs_of(file, config, rng))
+            jobs = list(jobs_of(file, config, rng, _PATTERN_UNITS * int(rng.integers(_UNITS // _PATTERN_UNITS))))
             yield jobs[int(rng.integers(len(jobs)))]
+
+
+def _moved(descriptor: int, base: int) -> data.Const:
+    """Return a descriptor whose operand begins so many units later."""
+    fields = descriptor_layout().from_bits(descriptor)
+    start = (fields.start + base) % _UNITS
+    return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
 
 
 def _reads(i: Instruction, immediates: Immediates) -> int:

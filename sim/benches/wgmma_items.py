@@ -12,7 +12,7 @@ from .items import Item
 
 __all__ = ["Job", "read_jobs", "write_jobs"]
 
-_UNIT_BYTES = 16
+_UNIT_BYTES, _UNITS = 16, 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,9 @@ class Job:
     instruction : int
         Bits of the instruction's payload.
     memory : list of int
-        Shared memory in units of 16 bytes.
+        What of the shared memory holds something, in units of 16 bytes.
+    base : int
+        Where that begins: of the 2**14 units of the memory the first follows the last.
     reads : int
         Cycles in which it is read: eight units each.
     panels : list of Item
@@ -33,12 +35,14 @@ class Job:
 
     instruction: int
     memory: list[int]
+    base: int
     reads: int
     panels: list[Item]
 
     def read(self, unit: int) -> int:
-        """Return a unit of the memory; those beyond its end hold all ones, NaN in any format."""
-        return self.memory[unit] if unit < len(self.memory) else (1 << 8 * _UNIT_BYTES) - 1
+        """Return a unit of the memory; all others hold all ones, NaN in any format."""
+        place = (unit - self.base) % _UNITS
+        return self.memory[place] if place < len(self.memory) else (1 << 8 * _UNIT_BYTES) - 1
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> int:

@@ -13,7 +13,7 @@ from ...isa.tensor_memory import COLUMNS
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core, tile_layout, tile_result_layout
 from ...rtl.emit import unit_instance, unit_of
-from ...rtl.fetch import PANEL_ROWS
+from ...rtl.fetch import ADDRESS_BITS, PANEL_ROWS
 from ...rtl.tensor_memory import TENSOR_LANES, TensorMemoryReader, tensor_registers_layout, tensor_request_layout
 from ...rtl.unit import Unit
 from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
@@ -81,7 +81,7 @@ static void answer() {{
 #: word of some unit becomes noise.
 _WGMMA = """
 #include <deque>
-struct Job {{ int64_t memory, units, reads, panel, panels; }};
+struct Job {{ int64_t memory, units, base, reads, panel, panels; }};
 static const char *instructions, *accumulators;
 static const Job* jobs;
 static const uint32_t* memory;
@@ -139,7 +139,8 @@ static void move(bool reset) {{
 }}
 static uint32_t word(int row, int place) {{
     const Job& job = jobs[running];
-    return addresses[row] < job.units ? memory[4 * (job.memory + addresses[row]) + place] : ~0u;
+    const int64_t unit = (addresses[row] - job.base) & {last_unit};
+    return unit < job.units ? memory[4 * (job.memory + unit) + place] : ~0u;
 }}
 static void answer() {{
     if (reads && running >= 0) {{
@@ -270,6 +271,7 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
             starved_bit=STARVED,
             misread_bit=MISREAD,
             rows=PANEL_ROWS,
+            last_unit=(1 << ADDRESS_BITS) - 1,
             in_bytes=in_bytes,
             c_bytes=c_bytes,
             addresses="".join(f"    addresses[{row}] = top.{address};\n" for row, address, _ in ports),
@@ -365,7 +367,8 @@ def _load_jobs(jobs: Sequence[Job]) -> Callable[[ctypes.CDLL], None]:
     memory = b"".join(unit.to_bytes(16, "little") for job in jobs for unit in job.memory)
     sizes = np.array([(len(job.memory), len(job.panels)) for job in jobs], np.int64)
     starts = np.cumsum(sizes, axis=0) - sizes
-    # Of each: first unit of its memory, their number, how often it reads eight, its first panel, their number.
-    (unit, panel), (units, panels), reads = starts.T, sizes.T, [job.reads for job in jobs]
-    described = np.ascontiguousarray(np.stack([unit, units, reads, panel, panels], axis=1), np.int64)
+    # Of each: first unit of its memory, their number, where they are, how often it reads eight, its panels likewise.
+    (unit, panel), (units, panels) = starts.T, sizes.T
+    bases, reads = [job.base for job in jobs], [job.reads for job in jobs]
+    described = np.ascontiguousarray(np.stack([unit, units, bases, reads, panel, panels], axis=1), np.int64)
     return lambda library: library.load_jobs(instructions, accumulators, pointer(described), memory, len(jobs))
