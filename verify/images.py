@@ -16,6 +16,8 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
+#: What an operand takes at most where gaps are wide; with room for what rounds it up, half of the shared memory.
+_SPREAD_BYTES = (1 << 17) - 2 * _PATTERN_BYTES
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class Image:
     transposed: dict[str, bool]
 
 
-def random_image(instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator) -> Image:
+def random_image(
+    instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator, *, spread: bool = False
+) -> Image:
     """Put operands into images of random bits.
 
     Parameters
@@ -65,8 +69,10 @@ def random_image(instruction: Instruction, operands: dict[str, NDArray], rng: np
         Containers of ``"a"``, shape (cases, m, stored k), and ``"b"``, shape (cases, n, k), of those to be held.
     rng : Generator
         Draws swizzles, base offsets, offsets that leave gaps, major-ness of 16-bit types, and the bits in between.
+    spread : bool
+        The gaps take up to half the shared memory of each operand.
     """
-    layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng)
+    layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
     return image(instruction, operands, layout, rng)
 
 
@@ -80,13 +86,15 @@ def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout
     return Image(octets.view("<u4"), layout.descriptors, layout.transposed)
 
 
-def _random_layout(instruction: Instruction, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> Layout:
+def _random_layout(
+    instruction: Instruction, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator, spread: bool
+) -> Layout:
     layout = Layout({}, {}, 0)
     end = last = 0
     for name in map(str, rng.permutation(sorted(shapes))):
         layout.transposed[name] = bool(instruction.container_bits == 16 and rng.random() < 0.5)
         swizzle = EVERY_SWIZZLE[str(rng.choice(_SWIZZLES))]
-        offsets = _offsets(instruction, shapes[name], swizzle, layout.transposed[name], rng)
+        offsets = _offsets(instruction, shapes[name], swizzle, layout.transposed[name], rng, spread)
         start = end + UNIT_BYTES * int(rng.integers(_PATTERN_BYTES // UNIT_BYTES))
         base_offset = int(rng.integers(8)) if rng.random() < 0.5 else 0
         layout.descriptors[name] = encode_descriptor(start, *offsets, swizzle.name, base_offset)
@@ -103,7 +111,12 @@ def _places(instruction: Instruction, name: str, layout: Layout) -> NDArray[np.i
 
 
 def _offsets(
-    instruction: Instruction, shape: tuple[int, ...], swizzle: Swizzle, transposed: bool, rng: np.random.Generator
+    instruction: Instruction,
+    shape: tuple[int, ...],
+    swizzle: Swizzle,
+    transposed: bool,
+    rng: np.random.Generator,
+    spread: bool,
 ) -> tuple[int, int]:
     """Return leading and stride offset that leave no two elements at one place: packed, or with random gaps.
 
@@ -117,6 +130,8 @@ def _offsets(
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))
     inside, others = (patterns, units) if stride_first else (units, patterns)
+    if spread:
+        gap = UNIT_BYTES * int(rng.integers((_SPREAD_BYTES // (inside * others) - step) // UNIT_BYTES))
     near = step + gap
     far = near * inside + UNIT_BYTES * int(rng.integers(4)) if others > 1 else UNIT_BYTES * int(rng.integers(1 << 14))
     if inside == 1:

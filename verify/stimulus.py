@@ -25,6 +25,7 @@ def random_register_file(
     *,
     sparsity_selector: int = 0,
     any_nibble: bool = False,
+    spread: bool = False,
 ) -> RegisterFile:
     """Return random tiles of an instruction of either family, with the silicon's policy for undefined nibbles.
 
@@ -36,6 +37,8 @@ def random_register_file(
         An architecture that has it.
     distribution, cases, rng, selector, any_nibble
         As for :func:`random_operands`.
+    spread : bool
+        As for :func:`~sptc.verify.images.random_image`.
 
     Notes
     -----
@@ -55,6 +58,7 @@ def random_register_file(
         random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
         sparsity_selector,
         rng,
+        spread=spread,
     )
 
 
@@ -188,6 +192,8 @@ def _wgmma_file(
     e: NDArray[np.uint32] | None,
     sparsity_selector: int,
     rng: np.random.Generator,
+    *,
+    spread: bool = False,
 ) -> RegisterFile:
     """Return the register file of matrices for ``wgmma``, with the silicon's policy.
 
@@ -203,9 +209,11 @@ def _wgmma_file(
         Sparsity selector that `e` was made for.
     rng : Generator
         Draws whether A is held in registers, where operands lie in shared memory, imm-scale and scale-d.
+    spread : bool
+        As for :func:`~sptc.verify.images.random_image`.
     """
     in_registers = bool(rng.integers(2))
-    shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng)
+    shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng, spread=spread)
     descriptors = {name: np.full(len(b), value, np.uint64) for name, value in shared.descriptors.items()}
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(

@@ -28,6 +28,8 @@ _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
 #: Of so many random instructions one has more than four panels.
 _LONG_ONE_IN = 12
+#: And of so many one has operands that take much of the shared memory.
+_SPREAD_ONE_IN = 6
 
 
 def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
@@ -101,7 +103,14 @@ def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
             sparsity_selector = int(rng.integers(i.sparsity_selectors))
             distribution = str(rng.choice(distributions(i)))
             file = random_register_file(
-                i, "sm_90", distribution, 1, rng, sparsity_selector=sparsity_selector, any_nibble=bool(rng.integers(2))
+                i,
+                "sm_90",
+                distribution,
+                1,
+                rng,
+                sparsity_selector=sparsity_selector,
+                any_nibble=bool(rng.integers(2)),
+                spread=not rng.integers(_SPREAD_ONE_IN),
             )
             jobs = list(jobs_of(file, config, rng, _PATTERN_UNITS * int(rng.integers(_UNITS // _PATTERN_UNITS))))
             yield jobs[int(rng.integers(len(jobs)))]

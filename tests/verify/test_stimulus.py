@@ -270,14 +270,17 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
     majors = {True, False} if instruction.container_bits == 16 else {False}
     wanted = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
     wanted |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
-    wanted |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory")}
+    wanted |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
     # 60 files at least, and then until chance has shown every way, which takes more than 300 once in a million times.
     for number in range(300):
         if number >= 60 and seen >= wanted:
             break
-        file = random_register_file(instruction, "sm_90", distribution, 2, rng)
+        spread = number % 4 == 3
+        file = random_register_file(instruction, "sm_90", distribution, 2, rng, spread=spread)
         image = np.ascontiguousarray(file.b).view(np.uint8)
+        assert image.shape[1] <= 1 << 18
+        seen |= {("spread", True)} if spread and image.shape[1] > 1 << 16 else set()
         assert (file.a is None) != (file.a_descriptor is None)
         for name, descriptors, transposed in zip(
             "ab", (file.a_descriptor, file.b_descriptor), file.imm_trans, strict=True
