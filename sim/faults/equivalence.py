@@ -83,6 +83,8 @@ _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
+#: What ABC says of a claim that holds; the last if nothing of it is left to ask.
+_PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
 #: A fault of what enables a register, which a wire in its place would hide.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
@@ -167,7 +169,7 @@ def _of_cone(
             printed = run_abc(place, "miter.aig", commands, 2 * seconds)
         except (BackendError, TimeoutError):
             continue
-        if "Property proved" in printed or "UNSATISFIABLE" in printed:
+        if any(words in printed for words in _PROVED):
             return Verdict.EQUIVALENT
         if search.concrete and re.search(r"was asserted in frame|\bSATISFIABLE", printed):
             return Verdict.TOLD_APART if whole else Verdict.UNDECIDED

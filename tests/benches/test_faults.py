@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Assume, Instance, Module, Mux, Signal
+from amaranth.hdl import Assume, Const, Instance, Module, Mux, Signal
 from sptc.errors import BackendError
 from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
@@ -234,6 +234,18 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     mode, rest = command.split(maxsplit=1)
     fault = Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")
     assert settled("bench", fault, tmp_path, 60.0) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
+
+
+def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lowest bit of an even number shifted left inverts no other."""
+    code, held, result, m = Signal(2, name="code"), Signal(2), Signal(5, name="result"), Module()
+    m.d.sync += held.eq(code)
+    m.d.comb += result.eq(Const(2, 2) << held)
+    mutated(to_rtlil(m, "bench", ports=[code, result]), "bench", {"whole": REST}, 1, 0, tmp_path)
+    monkeypatch.setattr(equivalence, "_LEVELS", ((8, 24),))
+    (cell,) = re.findall(r"cell \$shl (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
+    fault = Fault(1, "whole", f"mutate -mode cnot1 -module bench -cell {cell} -port Y -portbit 2 -ctrlbit 0")
+    assert settled("bench", fault, tmp_path, 60.0) is Verdict.EQUIVALENT
 
 
 @pytest.mark.parametrize(("before", "found"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
