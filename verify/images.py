@@ -16,8 +16,8 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
-#: What an operand takes at most where gaps are wide; with room for what rounds it up, half of the shared memory.
-_SPREAD_BYTES = (1 << 17) - 2 * _PATTERN_BYTES
+#: What operands take at most where gaps are wide: the shared memory, but for what rounds them up.
+_SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def random_image(
     rng : Generator
         Draws swizzles, base offsets, offsets that leave gaps, major-ness of 16-bit types, and the bits in between.
     spread : bool
-        The gaps take up to half the shared memory of each operand.
+        The gaps take up to all of the shared memory.
     """
     layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
     return image(instruction, operands, layout, rng)
@@ -90,11 +90,12 @@ def _random_layout(
     instruction: Instruction, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator, spread: bool
 ) -> Layout:
     layout = Layout({}, {}, 0)
+    room = _SPREAD_BYTES // len(shapes) if spread else 0
     end = last = 0
     for name in map(str, rng.permutation(sorted(shapes))):
         layout.transposed[name] = bool(instruction.container_bits == 16 and rng.random() < 0.5)
         swizzle = EVERY_SWIZZLE[str(rng.choice(_SWIZZLES))]
-        offsets = _offsets(instruction, shapes[name], swizzle, layout.transposed[name], rng, spread)
+        offsets = _offsets(instruction, shapes[name], swizzle, layout.transposed[name], rng, room)
         start = end + UNIT_BYTES * int(rng.integers(_PATTERN_BYTES // UNIT_BYTES))
         base_offset = int(rng.integers(8)) if rng.random() < 0.5 else 0
         layout.descriptors[name] = encode_descriptor(start, *offsets, swizzle.name, base_offset)
@@ -116,11 +117,11 @@ def _offsets(
     swizzle: Swizzle,
     transposed: bool,
     rng: np.random.Generator,
-    spread: bool,
+    room: int,
 ) -> tuple[int, int]:
     """Return leading and stride offset that leave no two elements at one place: packed, or with random gaps.
 
-    Either offset may be the longer one; one that is never followed is anything.
+    Either offset may be the longer one; one that is never followed is anything. If there is room, the gaps take it.
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)
@@ -130,8 +131,8 @@ def _offsets(
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))
     inside, others = (patterns, units) if stride_first else (units, patterns)
-    if spread:
-        gap = UNIT_BYTES * int(rng.integers((_SPREAD_BYTES // (inside * others) - step) // UNIT_BYTES))
+    if room:
+        gap = UNIT_BYTES * int(rng.integers((room // (inside * others) - step) // UNIT_BYTES))
     near = step + gap
     far = near * inside + UNIT_BYTES * int(rng.integers(4)) if others > 1 else UNIT_BYTES * int(rng.integers(1 << 14))
     if inside == 1:
