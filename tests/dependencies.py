@@ -20,7 +20,7 @@ TESTS = ROOT / "tests"
 #: Words of a test that starts a program of its own: it could import anything.
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
 #: Words of one that reads what stands in no room.
-_READS_FILES = ("README", "pyproject", "docs/", "fusesoc", "benchmarks", "action.yml", "Makefile")
+_READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
 #: What stands in no room: texts, scripts, benchmarks.
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.

@@ -1,9 +1,9 @@
 """Register files of ``wgmma`` as work for the bench of a warp's hardware."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from amaranth.lib import data
 from numpy.typing import NDArray
 
 from ..golden.registers import unpack_nibbles
@@ -116,7 +116,7 @@ def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
             yield jobs[int(rng.integers(len(jobs)))]
 
 
-def _moved(descriptor: int, base: int) -> data.Const:
+def _moved(descriptor: int, base: int) -> Any:
     """Return a descriptor whose operand begins so many units later."""
     fields = descriptor_layout().from_bits(descriptor)
     start = (fields.start + base) % _UNITS

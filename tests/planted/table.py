@@ -56,11 +56,11 @@ def stages(fault: Fault) -> list[list[str]]:
     _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
-        folder, is_named = path.parent.name, path.stem == f"test_{module}"
+        folder, is_named = path.parent.name, path.stem in (f"test_{word}" for word in (module, *rooms))
         imports_it = fault.module in path.read_text(encoding="utf-8")
         if folder in rooms:
             return 0 if is_named else 1 if imports_it else 3
-        if imports_it:
+        if is_named or imports_it:
             return 0 if is_named else 2
         return 5 + _SLOW.index(folder) if folder in _SLOW else 4 if path.parent != TESTS else 5 + len(_SLOW)
 
