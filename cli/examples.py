@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Mapping
 
-__all__ = ["EXAMPLES", "add_examples"]
+__all__ = ["EXAMPLES", "add_examples", "commands"]
 
 _SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: By command; that of a group of commands shows what its members do. A file that one reads another has written before.
@@ -52,15 +52,15 @@ class _Formatter(argparse.HelpFormatter):
 
 def add_examples(parser: argparse.ArgumentParser) -> None:
     """Put under the help of every command what to try."""
-    for name, command in _commands(parser):
+    for name, command in commands(parser):
         examples = EXAMPLES[name]
         command.epilog = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
         command.formatter_class = _Formatter
 
 
-def _commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield every command below a parser, with its words."""
     for action in parser._actions:
         for word, command in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
             yield f"{before}{word}", command
-            yield from _commands(command, f"{before}{word} ")
+            yield from commands(command, f"{before}{word} ")

@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from sptc.cli import main
+from sptc.cli.examples import commands
 from sptc.cli.main import command_parser
 from sptc.formal.catalogue import PROPERTIES
 from sptc.isa.evidence import Evidence, evidence
@@ -60,7 +61,7 @@ def _index(title: str, words: str, names: Iterable[str]) -> tuple[str, str]:
 
 def _commands(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield a page for each command, with its help as it prints it at 100 letters a line."""
-    found = sorted(_below(command_parser()))
+    found = sorted(commands(command_parser()))
     yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in found))
     for name, command in found:
         command.formatter_class = _wide(command.formatter_class)
@@ -71,14 +72,6 @@ def _commands(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _wide(formatter: type) -> Callable[[str], argparse.HelpFormatter]:
     return lambda prog: formatter(prog, width=100)
-
-
-def _below(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for word, command in action.choices.items():
-                yield f"{words}{word}", command
-                yield from _below(command, f"{words}{word} ")
 
 
 def _escaped(text: str) -> str:

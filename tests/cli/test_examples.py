@@ -1,14 +1,12 @@
 """Every command shows in its help what to try, and that works as it stands there."""
 
-import argparse
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sptc.cli import main
-from sptc.cli.examples import EXAMPLES
+from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
 
 #: What takes a GPU, and what takes more than seconds.
@@ -16,14 +14,6 @@ GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
 #: Few shards do not cover everything, which is a status of 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
 LONG = ("campaign", "coverage", "prove", "area", "sweep")
-
-
-def commands(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for word, command in action.choices.items():
-                yield f"{words}{word}", command
-                yield from commands(command, f"{words}{word} ")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
