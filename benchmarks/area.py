@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="standard cells")
     parser.add_argument("--page", action="store_true", help="also write the table of docs/guides/area.md")
     chosen = parser.parse_args()
-    if chosen.small and chosen.readme:
+    if chosen.small and chosen.page:
         parser.error("--small has no figures for the page")
     units = SMALL_UNITS if chosen.small else UNITS
     try:
@@ -148,7 +148,7 @@ def main() -> None:
         sys.exit(str(error))
     show(rows_of(units, found), chosen.json)
     text = table(units, found)
-    if chosen.readme:
+    if chosen.page:
         write(text)
 
 

@@ -25,7 +25,6 @@ myst_enable_extensions = ["attrs_block", "attrs_inline"]
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 autodoc_typehints = "none"
-#: Lexers that there are not: what the blocks of such words show is text.
 highlight_language = "none"
 nitpicky = False
 

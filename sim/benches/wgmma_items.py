@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ...rtl.fetch import ADDRESS_BITS
 from .items import Item
 
 __all__ = ["Job", "read_jobs", "write_jobs"]
 
-_UNIT_BYTES, _UNITS = 16, 1 << 14
+_UNIT_BYTES, _UNITS = 16, 1 << ADDRESS_BITS
 
 
 @dataclass(frozen=True, eq=False)
