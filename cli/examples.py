@@ -34,6 +34,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         f"sptc vectors --pack {_SPARSE} --arch sm_90 -o pack.npz",
     ),
     "trace": ("sptc trace pack.npz --case 1 --row 3 --column 2",),
+    "completion": ("sptc completion bash",),
     "native": ("sptc native --prefix libsptc",),
     "gpu": ("sptc gpu verify --tiles 4",),
     "gpu info": ("sptc gpu info",),

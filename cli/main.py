@@ -14,6 +14,7 @@ from ..errors import Error
 from . import (
     area,
     campaign,
+    completion,
     compress,
     coverage,
     explain,
@@ -99,6 +100,7 @@ def command_parser() -> argparse.ArgumentParser:
     timing.add_parser(commands)
     trace.add_parser(commands)
     vectors.add_parser(commands)
+    completion.add_parser(commands, parser)
     add_examples(parser)
     return parser
 

@@ -1,0 +1,44 @@
+"""``sptc completion``: what a shell reads to complete commands, options, choices and files."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .examples import commands as below
+
+__all__ = ["add_parser"]
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand.
+
+    Parameters
+    ----------
+    commands : argparse._SubParsersAction
+        Where it is added.
+    parser : argparse.ArgumentParser
+        The whole command line, which is completed.
+    """
+    command = commands.add_parser(
+        "completion",
+        help="print completion of the command line for bash, zsh or fish",
+        description="Print a script that lets a shell complete commands, options, choices and files. "
+        'bash: eval "$(sptc completion bash)" in ~/.bashrc; zsh: write it to a file _sptc in a folder of $fpath; '
+        "fish: write it to ~/.config/fish/completions/sptc.fish.",
+    )
+    command.add_argument("shell", choices=_SHELLS, help="which shell reads it")
+    command.set_defaults(execute=lambda options: _execute(parser, options.shell))
+
+
+def _execute(parser: argparse.ArgumentParser, shell: str) -> int:
+    import shtab
+
+    for _, command in below(parser):
+        for action in command._actions:
+            if action.type is Path:
+                folder = str(action.metavar) == "FOLDER"
+                action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
+    return 0
