@@ -17,6 +17,7 @@ from . import (
     completion,
     compress,
     coverage,
+    draw,
     explain,
     fusesoc,
     gemm,
@@ -86,6 +87,7 @@ def command_parser() -> argparse.ArgumentParser:
     instructions.add_parser(commands)
     explain.add_parser(commands)
     hardware.add_parsers(commands)
+    draw.add_parser(commands)
     fusesoc.add_parser(commands)
     coverage.add_parser(commands)
     html_report.add_parser(commands)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import OperandError
+from ..infra.diagram import Theme
 from ..infra.figures import check_plotting
 from ..infra.files import write_whole
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed, subject_named
 from ..verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 from .arguments import architecture, integer
+from .draw import add_theme
 
 __all__ = ["add_parser"]
 
@@ -47,15 +49,21 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     drawing.add_argument("--seed", type=integer(0), metavar="N", help="decides the tile (default 0)")
     parser.add_argument("--golden-only", action="store_true", help="leave the hardware out: no simulation is built")
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the bits of every term (extra: area)")
+    parser.add_argument("--datapath", type=Path, metavar="FILE.svg", help="draw the values of a step in the datapath")
+    parser.add_argument("--step", type=integer(1), metavar="N", help="which one to draw, from 1 (default 1)")
+    add_theme(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
     from ..verify.trace_output import trace
+    from .draw_step import draw_step
 
     if options.svg:
         check_plotting()
+    if options.step and not options.datapath:
+        raise OperandError("--step says what --datapath FILE.svg draws, which is missing")
     file: Path | Recorded
     if options.what.endswith(".npz"):
         if superfluous := next((name for name in _DRAWN if getattr(options, name) is not None), None):
@@ -66,6 +74,12 @@ def _execute(options: argparse.Namespace) -> int:
     found = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
     if options.svg:
         write_whole(options.svg, found.as_svg())
+    if options.datapath:
+        steps, number = len(found.golden.steps), options.step or 1
+        if number > steps:
+            raise OperandError(f"--step {number}: the output has {steps} step{'s' * (steps > 1)}")
+        picture = draw_step(found.title, found.golden, number - 1, Theme(options.theme))
+        write_whole(options.datapath, picture.svg())
     print(json.dumps(found.as_dict(), indent=1) if options.json else found)
     return int(found.difference is not None)
 

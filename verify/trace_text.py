@@ -9,7 +9,7 @@ import numpy as np
 from .replay import as_number
 from .trace import OutputTrace, Product, Step, Term, first_difference
 
-__all__ = ["trace_as_html", "trace_as_text"]
+__all__ = ["as_code", "as_decimal", "trace_as_html", "trace_as_text"]
 
 _HEADER = ("element", "nibble", "B row", "a", "b", "value", "exponent", "shift", "kept", "cut off")
 _EQUAL = "="
@@ -116,10 +116,10 @@ def _rows(
         if term is None or (single and term.elements):
             continue
         name = f"{term.elements[0]} to {term.elements[-1]}" if term.elements else "C"
-        code = "" if term.elements else _hexadecimal(step.c, trace.instruction.c.bits)
+        code = "" if term.elements else as_code(step.c, trace.instruction.c.bits)
         is_first = place[:2] == ("terms", number) or (not term.elements and place[:1] == ("c",))
         beside = _beside(_fields(term, its_term), is_first) if other else ""
-        yield (name, "", "", code, "", _number(term.value), *_term_cells(term), beside)
+        yield (name, "", "", code, "", as_decimal(term.value), *_term_cells(term), beside)
 
 
 def _ending(trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _ending(trace: OutputTrace, step: Step, other: Step | None, place: tuple[str
         yield f"sum {step.total}{_of_step('total', step, other, place)}"
     else:
         unit = step.e_max - step.alignment_bits
-        value = _number(float(np.ldexp(float(step.total), unit)))
+        value = as_decimal(float(np.ldexp(float(step.total), unit)))
         yield f"sum {step.total} x 2^{unit} = {value}{_of_step('total', step, other, place)}"
     yield f"{step.rounding}: {_code(trace, step.d)}{_of_step('d', step, other, place)}"
 
@@ -156,24 +156,26 @@ def _beside(differing: dict[str, tuple[object, object]], is_first: bool) -> str:
 def _product_cells(trace: OutputTrace, product: Product) -> tuple[str, ...]:
     nibble = "" if product.nibble is None else f"{product.nibble:04b}"
     bits = trace.instruction.container_bits
-    codes = (_hexadecimal(product.a, bits), _hexadecimal(product.b, bits))
-    return (str(product.element), nibble, product.selected, *codes, _number(product.value))
+    codes = (as_code(product.a, bits), as_code(product.b, bits))
+    return (str(product.element), nibble, product.selected, *codes, as_decimal(product.value))
 
 
 def _term_cells(term: Term) -> tuple[str, ...]:
     values = (term.exponent, term.shift, term.kept)
     cells = tuple("-" if value is None else str(value) for value in values)
-    return (*cells, "-" if term.cut is None else _number(term.cut))
+    return (*cells, "-" if term.cut is None else as_decimal(term.cut))
 
 
-def _number(value: float | int) -> str:
+def as_decimal(value: float | int) -> str:
+    """Return a number in decimal digits, nine of them at most of what is no integer."""
     return str(value) if isinstance(value, int) else f"{value + 0.0:.9g}"  # no zero has a sign
 
 
-def _hexadecimal(code: int, bits: int) -> str:
+def as_code(code: int, bits: int) -> str:
+    """Return a code in hexadecimal digits, as many as its bits fill."""
     return f"0x{code:0{bits // 4}x}"
 
 
 def _code(trace: OutputTrace, code: int) -> str:
     fmt = trace.instruction.d
-    return f"{_hexadecimal(code, fmt.bits)} ({as_number(code, fmt)})"
+    return f"{as_code(code, fmt.bits)} ({as_number(code, fmt)})"

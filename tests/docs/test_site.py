@@ -17,7 +17,7 @@ def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the modules beside the pages be imported."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield
-    for name in ("generate", "check"):
+    for name in ("generate", "check", "draw"):
         sys.modules.pop(name, None)
 
 
@@ -53,6 +53,17 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     ((_, numerics),) = generate._numerics(tmp_path)
     assert "| sm_90 |" in numerics
     assert dict(generate._verification(tmp_path)).keys() == {"index.md", "proofs.md", "regression.md", "planted.md"}
+
+
+@pytest.mark.usefixtures("of_docs")
+def test_block_diagrams_are_as_commands_draw_them_now(tmp_path: Path) -> None:
+    import draw
+
+    for name in draw.BLOCK_DIAGRAMS:
+        assert draw.draw(name, tmp_path / "drawn.svg") == 0
+        same = (tmp_path / "drawn.svg").read_bytes() == (draw.FOLDER / f"{name}.svg").read_bytes()
+        assert same, f"redraw it: python docs/draw.py {name}"
+    assert {path.stem for path in draw.FOLDER.glob("*.svg")} == {*draw.PICTURES}
 
 
 PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>{}</body></html>"

@@ -1,0 +1,118 @@
+"""The picture of one step of a trace: its values where the datapath has them."""
+
+from textwrap import wrap
+
+from ..infra.diagram import Diagram, Theme
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..verify.trace import OutputTrace, Product, Step, Term
+from ..verify.trace_text import as_code, as_decimal
+from .draw_unit import HEADS, begin, draw_cuts, right_of
+
+__all__ = ["draw_step"]
+
+_TOP, _ROW, _PITCH = 92, 22, 25
+
+
+def draw_step(title: str, trace: OutputTrace, number: int, theme: Theme) -> Diagram:
+    """Return the picture of one step.
+
+    Parameters
+    ----------
+    title : str
+        What is traced.
+    trace : OutputTrace
+        Of the golden model or of the hardware.
+    number : int
+        Which step, from 0.
+    theme : Theme
+        Colours.
+    """
+    return _StepDrawing(title, trace, number, theme).picture
+
+
+class _StepDrawing:
+    """A row for each product, then the accumulator."""
+
+    def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
+        self.trace, self.step = trace, trace.steps[number]
+        rows = len(self.step.products) + 1
+        bottom = _TOP + rows * _PITCH
+        words = f"step {number + 1} of {len(trace.steps)}, {trace.model}; {_scale(self.step)}"
+        self.picture = begin(title, words, bottom + 30, theme)
+        draw_cuts(self.picture, PRESETS[PRESET_OF_ARCHITECTURE[trace.arch]], bottom)
+        for row, product in enumerate(self.step.products):
+            self._draw_product(product, _TOP + row * _PITCH)
+        self._draw_terms()
+        self._draw_result(bottom)
+
+    def _draw_product(self, product: Product, top: float) -> None:
+        """Draw A, what metadata selects of B, and their product."""
+        picture, middle, bits = self.picture, top + _ROW / 2, self.trace.instruction.container_bits
+        left, width = HEADS["operands"]
+        words = [f"A[{product.element}] {as_code(product.a, bits)}"]
+        picture.arrow((left + width, top + _ROW - 2), (HEADS["multiply"][0], top + _ROW - 2))
+        picture.box((left, top, width, _ROW), words, "operand", size=10)
+        left, its_width = HEADS["select"]
+        selected = f"B[{product.selected}] {as_code(product.b, bits)}"
+        if product.nibble is None:
+            picture.box((left, top, its_width, _ROW - 5), [selected], "operand", size=10)
+        else:
+            picture.multiplexer((left, top, its_width, _ROW - 5), [f"{product.nibble:04b}: {selected}"], size=9)
+        start = left + its_width
+        left, width = HEADS["multiply"]
+        picture.arrow((start, middle - 3), (left, middle - 3))
+        picture.box((left, top, width, _ROW), [as_decimal(product.value)], "logic", size=10)
+
+    def _draw_terms(self) -> None:
+        """Draw each term beside the products that it is of, and the accumulator below them."""
+        rows = {product.element: row for row, product in enumerate(self.step.products)}
+        of_c = len(rows)
+        left, width = HEADS["operands"]
+        top = _TOP + of_c * _PITCH
+        code = as_code(self.step.c, self.trace.instruction.c.bits)
+        self.picture.box((left, top, width, _ROW), [f"C {code}"], "operand", size=10)
+        for term in self.step.terms:
+            first, last = (rows[term.elements[0]], rows[term.elements[-1]]) if term.elements else (of_c, of_c)
+            self._draw_term(term, first, last)
+        if not any(term.elements for term in self.step.terms):
+            for row in rows.values():
+                middle = _TOP + row * _PITCH + _ROW / 2
+                self.picture.arrow((right_of("multiply"), middle), (HEADS["reduce"][0], middle))
+
+    def _draw_term(self, term: Term, first: int, last: int) -> None:
+        picture, (left, width) = self.picture, HEADS["align"]
+        top, height = _TOP + first * _PITCH, (last - first) * _PITCH + _ROW
+        for row in range(first, last + 1):
+            middle = _TOP + row * _PITCH + _ROW / 2
+            picture.arrow((right_of("multiply" if term.elements else "operands"), middle), (left, middle))
+        if term.shift is None or term.kept is None:
+            words = [as_decimal(term.value)]
+        else:
+            words = [f">> {term.shift}: {term.kept}"]
+        fill = "logic" if term.cut in (None, 0) else "choice"
+        picture.box((left, top, width, height), words, fill, size=10)
+        middle = top + height / 2
+        picture.arrow((left + width, middle), (HEADS["reduce"][0], middle))
+
+    def _draw_result(self, bottom: float) -> None:
+        picture, step = self.picture, self.step
+        left, width = HEADS["reduce"]
+        words = ["sum", str(step.total)] if step.total is not None else ["special value", "decides"]
+        picture.box((left, _TOP, width, bottom - _TOP - _PITCH + _ROW), words, "exact", size=10)
+        middle = (_TOP + bottom) / 2
+        left, width = HEADS["round"]
+        picture.arrow((right_of("reduce"), middle), (left, middle))
+        code = as_code(step.d, self.trace.instruction.d.bits)
+        picture.box((left, middle - 30, width, 60), wrap(step.rounding, 17), "result", size=10)
+        left, width = HEADS["result"]
+        picture.arrow((right_of("round"), middle), (left, middle))
+        picture.box((left - 8, middle - 20, width + 16, 40), [code], "operand", size=10)
+
+
+def _scale(step: Step) -> str:
+    if step.e_max is None or step.alignment_bits is None:
+        return "exact integers" if step.total is not None else "no sum is formed"
+    unit = step.e_max - step.alignment_bits
+    return (
+        f"e_max {step.e_max}, F {step.alignment_bits}: kept and summed in units of 2^{unit}; orange where bits are cut"
+    )

@@ -1,0 +1,153 @@
+"""Block diagrams as SVG, light or dark as the page is that they stand on."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from xml.etree import ElementTree
+
+__all__ = ["FILLS", "Diagram", "Theme"]
+
+
+class Theme(Enum):
+    """Which colours a diagram has."""
+
+    AUTO = "auto"  #: as the reader's system has it
+    LIGHT = "light"
+    DARK = "dark"
+
+
+#: Light and dark.
+_PAPER, _TEXT, _QUIET, _LINE, _MARK = (
+    ("#ffffff", "#0d1117"),
+    ("#1f2328", "#f0f6fc"),
+    ("#59636e", "#9198a1"),
+    ("#59636e", "#9198a1"),
+    ("#b00020", "#ff7b72"),
+)
+#: What a shape may stand for, and its colours, light and dark.
+FILLS: dict[str, tuple[str, str]] = {
+    "operand": ("#cfe2f3", "#0c2d6b"),
+    "choice": ("#fce5cd", "#5a1e02"),
+    "logic": ("#eaeef2", "#2d333b"),
+    "exact": ("#d9ead3", "#0f3d1c"),
+    "result": ("#fff2cc", "#4d3800"),
+}
+_LINE_HEIGHT = 1.25
+#: How far the shapes of a stack stand apart.
+_STACK = 4
+
+
+class Diagram:
+    """A picture that is drawn shape by shape, later ones on top.
+
+    Parameters
+    ----------
+    width, height : float
+        In pixels; it scales.
+    title, description : str
+        What it shows, for those who cannot see it.
+    theme : Theme
+        Colours.
+    """
+
+    def __init__(self, width: float, height: float, title: str, description: str, theme: Theme = Theme.AUTO) -> None:
+        self._width = width
+        size = {"width": _number(width), "height": _number(height), "viewBox": f"0 0 {width:g} {height:g}"}
+        self._root = ElementTree.Element("svg", size | {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
+        for name, words in (("title", title), ("desc", description), ("style", _style(theme))):
+            ElementTree.SubElement(self._root, name).text = words
+        self._add("rect", {"width": "100%", "height": "100%", "class": "paper"})
+
+    def text(
+        self, x: float, y: float, words: str, *, size: float = 11, anchor: str = "middle", kind: str = "text"
+    ) -> None:
+        """Write one line, its middle at a height; `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
+        place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
+        self._add("text", place | {"class": kind}).text = words
+
+    def heading(self, x: float, title: str, words: str) -> None:
+        """Write at the top what it shows, a long title in smaller letters."""
+        self.text(x, 24, title, size=min(16, 1.6 * self._width / len(title)), anchor="start", kind="strong")
+        self.text(x, 46, words, size=12, anchor="start", kind="quiet")
+
+    def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
+        """Write lines about a middle; the first is strong if there are several."""
+        for number, words in enumerate(lines):
+            place = y + (number - (len(lines) - 1) / 2) * size * _LINE_HEIGHT
+            self.text(x, place, words, size=size, kind="strong" if number == 0 and len(lines) > 1 else "text")
+
+    def box(
+        self,
+        at: tuple[float, float, float, float],
+        lines: Sequence[str],
+        fill: str,
+        *,
+        copies: int = 1,
+        size: float = 11,
+    ) -> None:
+        """Draw a box at left, top, width and height, with lines in it, and up to two more behind for its copies."""
+        x, y, width, height = at
+        for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
+            place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}
+            self._add("rect", {name: _number(value) for name, value in place.items()} | {"class": f"shape {fill}"})
+        self.lines(x + width / 2, y + height / 2, lines, size=size)
+
+    def multiplexer(
+        self, at: tuple[float, float, float, float], lines: Sequence[str], fill: str = "choice", *, size: float = 11
+    ) -> None:
+        """Draw a shape that narrows to the right."""
+        x, y, width, height = at
+        slope = min(height / 5, 14)
+        corners = [(x, y), (x + width, y + slope), (x + width, y + height - slope), (x, y + height)]
+        self._add("polygon", {"points": _points(corners), "class": f"shape {fill}"})
+        self.lines(x + width / 2, y + height / 2, lines, size=size)
+
+    def arrow(self, *points: tuple[float, float], head: bool = True, kind: str = "line") -> None:
+        """Draw a line through points, with a head at its end."""
+        self._add("polyline", {"points": _points(points), "class": kind})
+        if head:
+            (x, y), (before_x, before_y) = points[-1], points[-2]
+            along = (x > before_x) - (x < before_x), (y > before_y) - (y < before_y)
+            sides = [(x - 6 * along[0] + 3 * s * along[1], y - 6 * along[1] + 3 * s * along[0]) for s in (-1, 1)]
+            self._add("polygon", {"points": _points([(x, y), *sides]), "class": "head"})
+
+    def register(self, x: float, top: float, bottom: float, label: str) -> None:
+        """Draw a pipeline register: a line across all that passes it, with what it holds below."""
+        self.arrow((x, top), (x, bottom), head=False, kind="register")
+        self.text(x, bottom + 10, label, size=10, kind="mark")
+
+    def svg(self) -> bytes:
+        """Return the picture."""
+        ElementTree.indent(self._root, " ")
+        return ElementTree.tostring(self._root) + b"\n"
+
+    def _add(self, tag: str, attributes: dict[str, str]) -> ElementTree.Element:
+        return ElementTree.SubElement(self._root, tag, attributes)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
+
+
+def _style(theme: Theme) -> str:
+    light, dark = (_colours(place) for place in (0, 1))
+    colours = {Theme.LIGHT: light, Theme.DARK: dark}.get(theme)
+    if colours is None:
+        colours = f"{light} @media (prefers-color-scheme: dark) {{ {dark} }}"
+    return (
+        "text { font-family: system-ui, 'DejaVu Sans', sans-serif } .strong { font-weight: bold } "
+        ".line, .register { fill: none } .register { stroke-width: 3; stroke-dasharray: 6 3 } " + colours
+    )
+
+
+def _colours(place: int) -> str:
+    fills = " ".join(f".{name} {{ fill: {colours[place]} }}" for name, colours in FILLS.items())
+    return (
+        f".paper {{ fill: {_PAPER[place]} }} .text, .strong {{ fill: {_TEXT[place]} }} "
+        f".quiet {{ fill: {_QUIET[place]} }} .mark {{ fill: {_MARK[place]} }} "
+        f".shape, .line {{ stroke: {_LINE[place]} }} .head {{ fill: {_LINE[place]} }} "
+        f".register {{ stroke: {_MARK[place]} }} {fills}"
+    )
