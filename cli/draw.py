@@ -40,8 +40,8 @@ def add_theme(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> No
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from .draw_array import DRAWINGS
+    from ..show.datapath import datapath as draw
 
-    picture = DRAWINGS[options.top](datapath(options), Theme(options.theme))
+    picture = draw(datapath(options), options.top, Theme(options.theme))
     write_whole(options.output, picture.svg())
     return 0

@@ -57,8 +57,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from ..show.step import draw_step
     from ..verify.trace_output import trace
-    from .draw_step import draw_step
 
     if options.svg:
         check_plotting()
@@ -78,7 +78,7 @@ def _execute(options: argparse.Namespace) -> int:
         steps, number = len(found.golden.steps), options.step or 1
         if number > steps:
             raise OperandError(f"--step {number}: the output has {steps} step{'s' * (steps > 1)}")
-        picture = draw_step(found.title, found.golden, number - 1, Theme(options.theme))
+        picture = draw_step(found, number - 1, Theme(options.theme))
         write_whole(options.datapath, picture.svg())
     print(json.dumps(found.as_dict(), indent=1) if options.json else found)
     return int(found.difference is not None)

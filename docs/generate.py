@@ -120,7 +120,7 @@ def _layout(i: Instruction, family: str) -> str:
 def _instructions(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield a page for each layout, with its drawing and an entry of every instruction that has it."""
     layouts = _layouts()
-    drawn_by = max(path.stat().st_mtime for room in ("cli", "isa") for path in (ROOT / room).glob("*.py"))
+    drawn_by = max(path.stat().st_mtime for room in ("show", "isa") for path in (ROOT / room).glob("*.py"))
     for name, members in layouts.items():
         text, first = members[0]
         picture = folder / "instructions" / f"{name}.svg"

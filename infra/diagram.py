@@ -120,6 +120,9 @@ class Diagram:
         ElementTree.indent(self._root, " ")
         return ElementTree.tostring(self._root) + b"\n"
 
+    def _repr_svg_(self) -> str:
+        return self.svg().decode()
+
     def _add(self, tag: str, attributes: dict[str, str]) -> ElementTree.Element:
         return ElementTree.SubElement(self._root, tag, attributes)
 

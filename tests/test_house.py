@@ -31,8 +31,9 @@ MAY_IMPORT = {
     "formal": "rtl/cells rtl isa infra errors numpy amaranth vcd",
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "gemm": "api golden isa tensors infra errors numpy",
-    "cli": "verify formal synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl isa infra "
-    "errors numpy tqdm matplotlib shtab __version__",
+    "show": "verify api tensors golden rtl isa infra errors numpy",
+    "cli": "show verify formal synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl isa "
+    "infra errors numpy tqdm matplotlib shtab __version__",
     "": "api isa errors cli gemm tensors",  # the last two when they are first asked for
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)

@@ -2,32 +2,40 @@
 
 from textwrap import wrap
 
+from ..errors import OperandError
 from ..infra.diagram import Diagram, Theme
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.trace import OutputTrace, Product, Step, Term
+from ..verify.trace_output import TracedOutput
 from ..verify.trace_text import as_code, as_decimal
-from .draw_unit import HEADS, begin, draw_cuts, right_of
+from .unit import HEADS, begin, draw_cuts, right_of
 
 __all__ = ["draw_step"]
 
 _TOP, _ROW, _PITCH = 92, 22, 25
 
 
-def draw_step(title: str, trace: OutputTrace, number: int, theme: Theme) -> Diagram:
-    """Return the picture of one step.
+def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
+    """Draw the values of one step where the datapath has them; the picture shows itself in a notebook.
 
     Parameters
     ----------
-    title : str
-        What is traced.
-    trace : OutputTrace
-        Of the golden model or of the hardware.
+    traced : TracedOutput
+        What :func:`sptc.verify.trace_output.trace` returned; the golden model's values are drawn.
     number : int
         Which step, from 0.
     theme : Theme
         Colours.
+
+    Raises
+    ------
+    OperandError
+        There is no such step.
     """
-    return _StepDrawing(title, trace, number, theme).picture
+    steps = len(traced.golden.steps)
+    if not 0 <= number < steps:
+        raise OperandError(f"step must be 0 to {steps - 1}, not {number}")
+    return _StepDrawing(traced.title, traced.golden, number, theme).picture
 
 
 class _StepDrawing:

@@ -1,4 +1,4 @@
-"""The text of ``sptc explain INSTRUCTION``: grids of lanes by register, formulas, numerics."""
+"""The text of a layout: grids of lanes by register, formulas, numerics."""
 
 import re
 import textwrap
@@ -12,9 +12,9 @@ from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..isa.tcgen05 import Opcode
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
-from .explain_choice import Choice
+from .layout_choice import Choice
 
-__all__ = ["explanation", "name_of", "numerics_as_dict", "span", "title"]
+__all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span", "title"]
 
 _WIDTH = 118
 _QUAD = 4
@@ -75,7 +75,7 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
     }
 
 
-def explanation(
+def layout_as_text(
     i: Instruction,
     opcode: Opcode | None,
     found: Placements,

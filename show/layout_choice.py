@@ -1,4 +1,4 @@
-"""Which elements ``sptc explain`` shows: those of one row, or of one lane."""
+"""Which elements of a layout are shown: those of one row, or of one lane."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

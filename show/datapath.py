@@ -1,14 +1,14 @@
-"""The pictures of what repeats units: an array behind streams, and the four tensor cores of a warpgroup."""
+"""The pictures of datapaths: a unit, an array of them behind streams, and the four tensor cores of a warpgroup."""
 
 from collections.abc import Callable
 
 from ..infra.diagram import Diagram, Theme
-from ..rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
+from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
 from ..rtl.warp import LANES, REGISTERS
 from ..rtl.warpgroup import WARPS
-from .draw_unit import draw_unit
+from .unit import draw_unit
 
-__all__ = ["DRAWINGS"]
+__all__ = ["TOPS", "datapath"]
 
 _LEFT = 14
 #: What is drawn of more rows or columns than these: the first ones, dots, and the last.
@@ -16,16 +16,8 @@ _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
 
 
-def draw_core(config: CoreConfig, theme: Theme) -> Diagram:
-    """Return the picture of an array: what stands once for a row or a column, and the units.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    theme : Theme
-        Colours.
-    """
+def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
+    """Return the picture of an array: what stands once for a row or a column, and the units."""
     rows, columns = _shown(config.rows), _shown(config.columns)
     grid, top = 250.0, 170.0
     width, height = grid + len(columns) * _PITCH_X + 20, top + len(rows) * _PITCH_Y + 60
@@ -81,21 +73,8 @@ def _row_of_a(picture: Diagram, config: CoreConfig, row: int | None, y: float, e
     picture.box((_LEFT + 112, y, 100, _UNIT[1]), ["decode", "order, flags"], "choice", size=10)
 
 
-def draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
-    """Return the picture of the four tensor cores of a warpgroup.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The array of each.
-    theme : Theme
-        Colours.
-
-    Raises
-    ------
-    ConfigError
-        The datapath serves no warp.
-    """
+def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
+    """Return the picture of the four tensor cores of a warpgroup."""
     config.require_warp()
     top, pitch, height = 96.0, 84.0, 64.0
     bottom = top + WARPS * pitch
@@ -143,9 +122,37 @@ def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
     picture.text(323, (top + bottom + 20) / 2, "A, if it is in memory", size=10, anchor="start", kind="quiet")
 
 
-#: What draws each top.
-DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
+_DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
     "unit": draw_unit,
-    "core": draw_core,
-    "warpgroup": draw_warpgroup,
+    "core": _draw_core,
+    "warpgroup": _draw_warpgroup,
 }
+#: What can be drawn.
+TOPS = tuple(_DRAWINGS)
+
+
+def datapath(config: CoreConfig | str, top: str = "unit", theme: Theme = Theme.AUTO) -> Diagram:
+    """Draw a datapath; the picture shows itself in a notebook.
+
+    Parameters
+    ----------
+    config : CoreConfig or str
+        Which one; a preset by its name.
+    top : str
+        One of :data:`TOPS`: ``unit``, its stages, widths and registers; ``core``, the array of units; ``warpgroup``,
+        the four tensor cores that ``wgmma`` runs on.
+    theme : Theme
+        Colours.
+
+    Raises
+    ------
+    ConfigError
+        There is no such preset or top, or a warpgroup cannot be made of it.
+    """
+    if isinstance(config, str):
+        if config not in PRESETS:
+            raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {config!r}")
+        config = PRESETS[config]
+    if top not in _DRAWINGS:
+        raise ConfigError(f"top must be one of {', '.join(TOPS)}, not {top!r}")
+    return _DRAWINGS[top](config, theme)

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from amaranth.hdl import Fragment
 from sptc.cli import main
-from sptc.cli.draw_array import DRAWINGS
 from sptc.infra.diagram import Theme
 from sptc.rtl import align, multiply, reduce, select
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.unit import Unit
+from sptc.show.datapath import TOPS, datapath
 
 CONFIGS = [
     *PRESETS.values(),
@@ -64,7 +64,7 @@ def test_a_unit_is_drawn_as_it_is_built(config: CoreConfig, monkeypatch: pytest.
         monkeypatch.setattr(module, name, Counted)
     Fragment.get(Unit(config), None).prepare()
 
-    words = words_of(DRAWINGS["unit"](config, Theme.AUTO).svg())
+    words = words_of(datapath(config).svg())
     multiplexers = {int(key[1]): count for key, count in built.items() if key[0] == "OperandMux"}
     inputs = 4 if config.mux == "mux4" else 3
     for bits, count in multiplexers.items():
@@ -89,10 +89,10 @@ def test_a_unit_is_drawn_as_it_is_built(config: CoreConfig, monkeypatch: pytest.
     assert sum(line.startswith("cycle ") for line in words) == len(config.cuts) == config.latency
 
 
-@pytest.mark.parametrize("top", DRAWINGS)
+@pytest.mark.parametrize("top", TOPS)
 def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     config = replace(PRESETS["hopper"], rows=8, columns=4)
-    light, dark, auto = (DRAWINGS[top](config, theme).svg() for theme in (Theme.LIGHT, Theme.DARK, Theme.AUTO))
+    light, dark, auto = (datapath(config, top, theme).svg() for theme in (Theme.LIGHT, Theme.DARK, Theme.AUTO))
     assert words_of(light) == words_of(dark) == words_of(auto)
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
@@ -101,11 +101,11 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
 
 def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
     config = replace(PRESETS["hopper"], rows=8, columns=2)
-    words = words_of(DRAWINGS["core"](config, Theme.AUTO).svg())
+    words = words_of(datapath(config, "core").svg())
     assert {"unit 0, 0", "unit 7, 1", "B, column 1", "A, row 7", "..."} <= {*words}
     assert "unit 7, 2" not in words
     assert "in: C of 16 outputs, 512 bits; out: D of these, and flags of 16 chunks of each row" in words
-    words = words_of(DRAWINGS["warpgroup"](config, Theme.AUTO).svg())
+    words = words_of(datapath(config, "warpgroup").svg())
     assert "4 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
     assert {"tensor core 3", "rows 48 to 63"} <= {*words}
 

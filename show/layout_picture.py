@@ -1,19 +1,17 @@
-"""The picture of ``sptc explain --svg``: every operand as a grid, above one axis of k."""
+"""The picture of a layout: every operand as a grid, above one axis of k."""
 
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
 from ..infra.figures import drawn, figure
-from ..infra.files import write_whole
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements
-from .explain_text import name_of, span
+from .layout_text import name_of, span
 
-__all__ = ["draw"]
+__all__ = ["layout_as_svg"]
 
 #: Rows and columns of a matrix that are drawn; what follows repeats.
 _MOST_ROWS = 16
@@ -96,8 +94,8 @@ class _Panel:
         return 2 * _HEADER_HEIGHT + len(self.headers) * _HEADER_HEIGHT + len(self.rows) * _CELL_HEIGHT + _GAP
 
 
-def draw(i: Instruction, title: str, found: Placements, selector: int, path: Path) -> None:
-    """Draw where the operands lie.
+def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
+    """Return a picture of where the operands lie, as SVG.
 
     Parameters
     ----------
@@ -109,8 +107,6 @@ def draw(i: Instruction, title: str, found: Placements, selector: int, path: Pat
         Operands; block scales are left out.
     selector : int
         Sparsity selector, for a heading.
-    path : Path
-        SVG file to write.
 
     Raises
     ------
@@ -118,8 +114,6 @@ def draw(i: Instruction, title: str, found: Placements, selector: int, path: Pat
         None of the operands has a map.
     BackendError
         matplotlib is not installed.
-    FileError
-        The file cannot be written.
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:
@@ -140,8 +134,7 @@ def draw(i: Instruction, title: str, found: Placements, selector: int, path: Pat
         for panel in panels:
             _draw_panel(axes, panel, top)
             top += panel.height
-        data = drawn(whole)
-    write_whole(path, data)
+        return drawn(whole)
 
 
 def _columns(panel: _Panel) -> int:

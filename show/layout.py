@@ -1,0 +1,213 @@
+"""Where the operands of an instruction lie, and how an architecture computes it, as one object."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..api.operands import checked_selector
+from ..errors import InstructionError, OperandError
+from ..isa.instructions import Instruction
+from ..isa.placement import Memory, OperandPlacement, Placements, placements
+from ..isa.tcgen05 import Opcode
+from ..verify.pack_files import Subject
+from ..verify.search import subject_of_words
+from .layout_choice import Choice
+from .layout_picture import layout_as_svg
+from .layout_text import layout_as_text, numerics_as_dict, title
+
+__all__ = ["Layout", "layout"]
+
+#: The architecture that was recorded most of.
+_ARCH = "sm_90"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Which lane, register and bits hold each element of an instruction; prints itself, and draws itself in a notebook.
+
+    Attributes
+    ----------
+    subject : Subject
+        The instruction.
+    arch : str
+        Whose numerics.
+    selector : int
+        Sparsity selector.
+    operand : str or None
+        Of this operand alone: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
+    choice : Choice
+        Elements that are shown.
+    """
+
+    subject: Subject
+    arch: str
+    selector: int = 0
+    operand: str | None = None
+    choice: Choice = field(default_factory=Choice)
+
+    @cached_property
+    def placements(self) -> Placements:
+        """Where what is shown lies.
+
+        Raises
+        ------
+        OperandError
+            There is no such selector or operand, or nothing to show of it.
+        """
+        i, opcode = self.subject.instruction, self.subject.opcode
+        checked_selector(self.selector, i)
+        return self.choice.keep(_only(placements(i, self.selector, opcode), self.operand, i, opcode))
+
+    @cached_property
+    def numerics(self) -> dict[str, object]:
+        """How the architecture computes the instruction.
+
+        Raises
+        ------
+        InstructionError
+            It does not have it.
+        """
+        return numerics_as_dict(self.subject.instruction, self.arch)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON has it, every element with its place."""
+        i, opcode = self.subject.instruction, self.subject.opcode
+        return _as_dict(i, opcode, self.placements, self.selector, self.numerics, self.choice)
+
+    def as_svg(self) -> bytes:
+        """Return a picture of the operands as grids, above one axis of k; elements are not chosen from.
+
+        Raises
+        ------
+        OperandError
+            None of the operands has a map.
+        BackendError
+            matplotlib is not installed.
+        """
+        return layout_as_svg(self.subject.instruction, self.subject.name, self.placements, self.selector)
+
+    def __str__(self) -> str:
+        i, opcode = self.subject.instruction, self.subject.opcode
+        return layout_as_text(i, opcode, self.placements, self.selector, self.numerics, self.choice)
+
+    def _repr_svg_(self) -> str:
+        return self.as_svg().decode()
+
+
+def layout(
+    words: str | Subject,
+    arch: str | None = None,
+    *,
+    selector: int = 0,
+    operand: str | None = None,
+    row: int | None = None,
+    lane: int | None = None,
+) -> Layout:
+    """Show where the operands of an instruction lie.
+
+    Parameters
+    ----------
+    words : str or Subject
+        Its name, or words that no other has, such as ``m16n8k32 f16 ordered_metadata f32``.
+    arch : str, optional
+        Whose numerics; by default those of sm_90, or of the first architecture that has it.
+    selector : int
+        Sparsity selector.
+    operand : str, optional
+        Of this operand alone.
+    row, lane : int, optional
+        Elements of this row of A, C, D and metadata, or of this thread or lane of tensor memory, alone.
+
+    Raises
+    ------
+    InstructionError
+        There is none, several have these words, or the architecture does not have it.
+    OperandError
+        There is no such selector, operand, row or lane.
+    """
+    subject, candidates = (words, []) if isinstance(words, Subject) else subject_of_words(words)
+    if subject is None:
+        raise InstructionError(f"{len(candidates)} instructions have these words; say which")
+    architectures = subject.instruction.architectures
+    chosen = arch or (_ARCH if _ARCH in architectures else architectures[0])
+    found = Layout(subject=subject, arch=chosen, selector=selector, operand=operand, choice=Choice(row, lane))
+    _ = found.placements, found.numerics  # what is wrong is said now
+    return found
+
+
+def _only(found: Placements, operand: str | None, i: Instruction, opcode: Opcode | None) -> Placements:
+    """Keep the maps of one operand, if one is named; C shares those of D."""
+    if operand is None:
+        return found
+    name = "d" if operand == "c" else operand
+    kept = tuple(place for place in found.operands if place.operand == name)
+    unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}
+    if not kept and not unknown:
+        lacking = "dense and has no metadata" if operand == "metadata" else "not block-scaled"
+        raise OperandError(f"{title(i, opcode)} is {lacking}")
+    return Placements(tuple(replace(place, operand=operand) for place in kept), unknown)
+
+
+def _as_dict(
+    i: Instruction, opcode: Opcode | None, found: Placements, selector: int, numbers: dict[str, object], choice: Choice
+) -> dict[str, object]:
+    sparsity = None
+    if i.granularity and i.rule:
+        sparsity = {
+            "granularity": i.granularity.name,
+            "stored": i.granularity.stored,
+            "logical": i.granularity.logical,
+            "chunks": i.chunks,
+            "rule": i.rule.name,
+            "legal": sorted(i.rule.legal),
+            "selectors": i.sparsity_selectors,
+            "selector": selector,
+        }
+    places: list[OperandPlacement] = []
+    for place in found.operands:
+        alone = len({other.operand for other in found.operands}) == 1
+        places += [replace(place, operand="c")] if place.operand == "d" and not alone else []
+        places.append(place)
+    return {
+        "instruction": title(i, opcode),
+        "shape": {"m": i.m, "n": i.n, "k": i.k},
+        "types": {name: getattr(i, name).name for name in "abcd"},
+        "architectures": list(i.architectures),
+        "sparsity": sparsity,
+        "operands": [_operand_as_dict(place, i.family == "wgmma", choice) for place in places],
+        "unknown": dict(found.unknown),
+        "numerics": numbers,
+    }
+
+
+def _operand_as_dict(place: OperandPlacement, warpgroup: bool, choice: Choice) -> dict[str, object]:
+    return {
+        "operand": place.operand,
+        "memory": place.memory.value,
+        "shape": list(place.shape),
+        "bits": place.bits,
+        "value_low_bit": place.value_low_bit,
+        "value_bits": place.value_bits,
+        "formulas": dict(place.formulas),
+        "notes": list(place.notes),
+        "elements": [
+            _element(place, (row, column), warpgroup) for row, column in np.argwhere(choice.of(place)).tolist()
+        ],
+    }
+
+
+def _element(place: OperandPlacement, at: tuple[int, int], warpgroup: bool) -> dict[str, int]:
+    entry = dict(zip(place.indices, at, strict=True))
+    lane, low_bit = int(place.lanes[at]), int(place.low_bits[at])
+    if place.memory is Memory.REGISTERS and warpgroup:
+        entry |= {"warp": lane // 32, "lane": lane % 32}
+    elif place.memory is not Memory.SHARED:
+        entry["lane"] = lane
+    return {
+        **entry,
+        place.memory.word: int(place.words[at]),
+        "low_bit": low_bit,
+        "high_bit": low_bit + place.bits - 1,
+    }
