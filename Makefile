@@ -18,7 +18,7 @@ run: $(VENV)/.installed
 test: lint
 	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -r fEs
 
-regression: $(VENV)/.installed-test
+regression: $(VENV)/.installed-models
 	$(TOOLS) $(BIN)/python tests/regression.py
 
 bench: $(VENV)/.installed-models

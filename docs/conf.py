@@ -12,8 +12,9 @@ import sptc
 project = "sptc"
 author = "the authors of sptc"
 release = version = sptc.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]
+nb_execution_mode = "off"  # they hold what they showed when they were executed, and a test compares
 html_theme = "furo"
 html_title = "sptc"
 html_static_path = ["static"]

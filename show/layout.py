@@ -23,7 +23,7 @@ __all__ = ["Layout", "layout"]
 _ARCH = "sm_90"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Layout:
     """Which lane, register and bits hold each element of an instruction; prints itself, and draws itself in a notebook.
 
@@ -91,6 +91,9 @@ class Layout:
     def __str__(self) -> str:
         i, opcode = self.subject.instruction, self.subject.opcode
         return layout_as_text(i, opcode, self.placements, self.selector, self.numerics, self.choice)
+
+    def __repr__(self) -> str:
+        return f"<layout of {self.subject.name}>"
 
     def _repr_svg_(self) -> str:
         return self.as_svg().decode()

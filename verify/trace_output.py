@@ -21,7 +21,7 @@ from .trace_text import trace_as_html, trace_as_text
 __all__ = ["TracedOutput", "trace"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
     """One output of a register file, which prints itself, and draws itself in a notebook.
 
@@ -79,6 +79,9 @@ class TracedOutput:
 
     def __str__(self) -> str:
         return trace_as_text(self.title, self.golden, self.hardware)
+
+    def __repr__(self) -> str:
+        return f"<trace of {self.title}>"
 
     def _repr_html_(self) -> str:
         return trace_as_html(self.title, self.golden, self.hardware)
