@@ -1,4 +1,8 @@
-"""What pyproject.toml cannot say: with SPTC_LIBRARY=1, a wheel brings libsptc and is for one platform."""
+"""What pyproject.toml cannot say: parts of a wheel that a release puts elsewhere, or brings along.
+
+With ``SPTC_LIBRARY=1`` a wheel brings libsptc and is for one platform. With ``SPTC_RECORDINGS=apart`` it lacks the
+recorded registers, which ``recordings/`` is a distribution of, and keeps what says which there are.
+"""
 
 import os
 import shutil
@@ -12,6 +16,7 @@ from setuptools.command.build_py import build_py
 
 NATIVE = Path(__file__).parent / "native"
 WITH_LIBRARY = os.environ.get("SPTC_LIBRARY") == "1"
+RECORDINGS_APART = os.environ.get("SPTC_RECORDINGS") == "apart"
 
 
 class Package(Distribution):
@@ -23,13 +28,17 @@ class Package(Distribution):
 
 
 class BuildPython(build_py):
-    """Compiles the library into the package, as its makefile does."""
+    """Compiles the library into the package, as its makefile does, and leaves recordings out."""
 
     def run(self) -> None:
         """Copy modules and data, and put the library beside them."""
         super().run()
+        package = Path(self.build_lib) / "sptc"
+        if RECORDINGS_APART:
+            for path in (package / "recordings").rglob("*.npz"):
+                path.unlink()
         if WITH_LIBRARY:
-            folder = Path(self.build_lib) / "sptc" / "native" / "lib"
+            folder = package / "native" / "lib"
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory() as scratch:
                 words = ["make", "--silent", "-j2", f"BUILD={scratch}", f"{scratch}/libsptc.so"]

@@ -84,6 +84,8 @@ def _replayed(options: argparse.Namespace) -> Iterator[list[Outcome]]:
     """Yield what each file showed: several sets of dot products, or one register file."""
     elsewhere = shipped_dot_products() if options.backend in MODELS and not options.arch else ()
     paths = options.files or [*shipped(), *elsewhere]
+    if not paths:
+        raise FileError("the recordings are a package of their own: install it with `pip install sptc-recordings`")
     for path in tqdm(paths, unit="file", leave=False, disable=None):
         try:
             yield replay(

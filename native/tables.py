@@ -115,7 +115,7 @@ def _unit(instruction: Instruction, fmt: Format) -> int:
 def _format_row(fmt: Format) -> str:
     return braces([
         f'"{fmt.name}"', int(fmt.signed), fmt.exponent_bits, fmt.fraction_bits, fmt.bias,
-        f"Specials::{fmt.specials.name}", int(fmt.subnormals), fmt.ignored_low_bits, fmt.bits,
+        f"Specials::{fmt.specials.name}_TOP", int(fmt.subnormals), fmt.ignored_low_bits, fmt.bits,
     ])  # fmt: skip
 
 

@@ -109,7 +109,9 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
         assert modules
         assert modules <= names
     recordings = {
-        f"sptc/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recordings").rglob("*") if path.is_file()
+        f"sptc/{path.relative_to(ROOT).as_posix()}"
+        for path in (ROOT / "recordings").rglob("*")
+        if path.is_file() and path.name != "pyproject.toml"
     }
     assert len(recordings) > 400
     assert recordings <= names
@@ -133,6 +135,37 @@ def test_the_wheel_says_what_it_needs(archives: tuple[Path, Path]) -> None:
     assert metadata["Version"] == sptc.__version__
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert sorted(needed) == sorted(PROJECT["project"]["dependencies"])
+
+
+@pytest.mark.regression
+def test_recordings_may_be_a_distribution_of_their_own(
+    archives: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wheel without and one with them hold what the one wheel does, and are small."""
+    monkeypatch.setenv("SPTC_RECORDINGS", "apart")
+    (sources,) = (archives[0].parent / "unpacked").iterdir()
+    for folder in (sources, ROOT / "recordings"):
+        copied = shutil.copytree(folder, tmp_path / "sources", dirs_exist_ok=False)
+        call(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, copied, cwd=tmp_path)
+        shutil.rmtree(copied)
+    package, data = (next(tmp_path.glob(f"{name}-*.whl")) for name in ("sptc", "sptc_recordings"))
+    assert data.name == f"sptc_recordings-{sptc.__version__}-py3-none-any.whl"
+    assert package.stat().st_size < 10_000_000
+    inside, apart = ({name for name in names_in(wheel) if "dist-info" not in name} for wheel in (package, data))
+    assert not inside & apart
+    assert inside | apart == {name for name in names_in(archives[1]) if "dist-info" not in name}
+
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    words = ("-m", "sptc", "run", "--backend", "golden", "--limit", "1")
+    call(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, package, cwd=tmp_path)
+    lacking = subprocess.run([sys.executable, *words], cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert (lacking.returncode, lacking.stdout) == (2, "")
+    assert "pip install sptc-recordings" in lacking.stderr
+    with zipfile.ZipFile(data) as archive:
+        archive.extractall(site)
+    assert f"{len([*(ROOT / 'recordings').glob('*.npz')]) + 1} files" in call(sys.executable, *words, cwd=elsewhere)
 
 
 @pytest.mark.regression

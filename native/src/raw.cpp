@@ -39,11 +39,11 @@ Raw decode_code(const Format &format, uint32_t code) {
     const uint32_t fraction_mask = (1u << format.fraction_bits) - 1, top = (1u << format.exponent_bits) - 1;
     const uint32_t fraction = code & fraction_mask, field = code >> format.fraction_bits & top;
     const bool negative = format.is_signed && code >> (format.bits - 1) & 1;
-    if (format.specials == Specials::IEEE && field == top) {
+    if (format.specials == Specials::IEEE_TOP && field == top) {
         if (fraction) return {0, EXPONENT_OF_NAN};
         return {0, negative ? EXPONENT_OF_NEGATIVE_INFINITY : EXPONENT_OF_INFINITY};
     }
-    if (format.specials == Specials::NAN && field == top && fraction == fraction_mask) return {0, EXPONENT_OF_NAN};
+    if (format.specials == Specials::NAN_TOP && field == top && fraction == fraction_mask) return {0, EXPONENT_OF_NAN};
     const bool subnormal = format.subnormals && field == 0;
     const int32_t magnitude = int32_t(fraction | (subnormal ? 0u : 1u << format.fraction_bits));
     if (magnitude == 0) return {0, EXPONENT_OF_ZERO};

@@ -7,7 +7,7 @@
 namespace sptc {
 
 // What the top of a format's codes means: an exponent of Inf and NaN, NaN alone, or nothing.
-enum class Specials { IEEE, NAN, NONE };
+enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // NAN alone is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
 // Which equation forms a result; see isa/numerics.py.

@@ -10,22 +10,22 @@ namespace sptc {
 constexpr int BLOCK_GROUP = 16;
 
 constexpr Format FORMATS[] = {
-    {"f32", 1, 8, 23, 127, Specials::IEEE, 1, 0, 32},
-    {"f16", 1, 5, 10, 15, Specials::IEEE, 1, 0, 16},
-    {"bf16", 1, 8, 7, 127, Specials::IEEE, 1, 0, 16},
-    {"tf32", 1, 8, 10, 127, Specials::IEEE, 1, 13, 19},
-    {"e4m3", 1, 4, 3, 7, Specials::NAN, 1, 0, 8},
-    {"e5m2", 1, 5, 2, 15, Specials::IEEE, 1, 0, 8},
-    {"e3m2", 1, 3, 2, 3, Specials::NONE, 1, 0, 6},
-    {"e2m3", 1, 2, 3, 1, Specials::NONE, 1, 0, 6},
-    {"e2m1", 1, 2, 1, 1, Specials::NONE, 1, 0, 4},
-    {"ue8m0", 0, 8, 0, 127, Specials::NAN, 0, 0, 8},
-    {"ue4m3", 0, 4, 3, 7, Specials::NAN, 1, 0, 7},
-    {"s32", 1, 0, 31, 0, Specials::NONE, 1, 0, 32},
-    {"s8", 1, 0, 7, 0, Specials::NONE, 1, 0, 8},
-    {"u8", 0, 0, 8, 0, Specials::NONE, 1, 0, 8},
-    {"s4", 1, 0, 3, 0, Specials::NONE, 1, 0, 4},
-    {"u4", 0, 0, 4, 0, Specials::NONE, 1, 0, 4},
+    {"f32", 1, 8, 23, 127, Specials::IEEE_TOP, 1, 0, 32},
+    {"f16", 1, 5, 10, 15, Specials::IEEE_TOP, 1, 0, 16},
+    {"bf16", 1, 8, 7, 127, Specials::IEEE_TOP, 1, 0, 16},
+    {"tf32", 1, 8, 10, 127, Specials::IEEE_TOP, 1, 13, 19},
+    {"e4m3", 1, 4, 3, 7, Specials::NAN_TOP, 1, 0, 8},
+    {"e5m2", 1, 5, 2, 15, Specials::IEEE_TOP, 1, 0, 8},
+    {"e3m2", 1, 3, 2, 3, Specials::NONE_TOP, 1, 0, 6},
+    {"e2m3", 1, 2, 3, 1, Specials::NONE_TOP, 1, 0, 6},
+    {"e2m1", 1, 2, 1, 1, Specials::NONE_TOP, 1, 0, 4},
+    {"ue8m0", 0, 8, 0, 127, Specials::NAN_TOP, 0, 0, 8},
+    {"ue4m3", 0, 4, 3, 7, Specials::NAN_TOP, 1, 0, 7},
+    {"s32", 1, 0, 31, 0, Specials::NONE_TOP, 1, 0, 32},
+    {"s8", 1, 0, 7, 0, Specials::NONE_TOP, 1, 0, 8},
+    {"u8", 0, 0, 8, 0, Specials::NONE_TOP, 1, 0, 8},
+    {"s4", 1, 0, 3, 0, Specials::NONE_TOP, 1, 0, 4},
+    {"u4", 0, 0, 4, 0, Specials::NONE_TOP, 1, 0, 4},
 };
 
 constexpr Architecture ARCHITECTURES[] = {
