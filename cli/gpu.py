@@ -74,7 +74,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="count the cycles that instructions take",
         description="Repeat instructions on one SM and count the cycles from one to the next: alone and on more warps, "
         "in groups that overlap and that do not, A in registers and in shared memory, with every swizzle, and wgmma "
-        "beside mma. Operands are zero; emulated instructions are left out.",
+        "beside mma. Operands are zero, and of emulated instructions made anew each time.",
     )
     cycles.add_argument(
         "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every kind that the GPU has)"
@@ -166,7 +166,7 @@ def _cycles(options: argparse.Namespace) -> int:
     instructions = [parse(text) for text in dict.fromkeys(options.instruction)] or [*chosen(held.arch)]
     for instruction in instructions:
         require_architecture(instruction, held.arch)
-    alone = [(loop,) for instruction in instructions for loop in arrangements(instruction)]
+    alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, held.arch)]
     work = [*alone, *beside_each_other(instructions)]
     found = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
     about = f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from ..api.operands import METADATA_POLICIES
 from ..errors import Error, FileError
 from ..infra.files import require_writable
 from ..isa.evidence import weakest
+from ..isa.instructions import Instruction
 from ..isa.timing import timing
-from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
@@ -35,7 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Replay register files on the hardware and on the golden model, and compare them with each other "
         "and with the D that the files record. Without a file, replay what ships with the package: recordings of an "
         "NVIDIA H200 and, unless on a GPU or with --arch, dot products of seven GPUs that others recorded. Cycles are "
-        "interval/latency of one instruction of a warp, '-' where they are not known.",
+        "interval/latency of one instruction, of wgmma with A in registers and then in shared memory.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
@@ -114,26 +115,34 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "outputs": sum(outcome.outputs for outcome in group),
             "mismatches": sum(outcome.mismatches for outcome in group),
             "flags": sum(outcome.flags for outcome in group),
-            "cycles": modelled(_config(arch), group[0].instruction, arch),
-            "silicon_cycles": _silicon(group, arch),
+            "cycles": _by_place(group, arch, _hardware),
+            "silicon_cycles": _by_place(group, arch, _silicon),
             "evidence": weakest(outcome.evidence for outcome in group).value,
         }
         for (instruction, arch), group in groups.items()
     ]
 
 
-def _config(arch: str) -> CoreConfig:
-    return PRESETS[PRESET_OF_ARCHITECTURE[arch]]
+def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
+    """Return the cycles of an instruction; of one whose files have A in either place, by that."""
+    places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
+    found = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
+    return dict(sorted(found.items())) if len(found) > 1 else next(iter(found.values()))
 
 
-def _silicon(group: list[Outcome], arch: str) -> Cycles | None:
-    """Return what the files of an instruction take, if that is the same for all, wherever A is."""
-    found = {timing(outcome.instruction, arch, outcome.a_from or "registers") for outcome in group}
-    one = found.pop()
-    return Cycles(one.interval, one.latency) if one and not found else None
+def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
+    return modelled(PRESETS[PRESET_OF_ARCHITECTURE[arch]], instruction, arch, a_from)
+
+
+def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
+    """Return what an instruction takes, None where nobody measured."""
+    found = timing(instruction, arch, a_from)
+    return Cycles(found.interval, found.latency) if found else None
 
 
 def _cycles(cycles: object) -> str:
+    if isinstance(cycles, dict):
+        return " ".join(map(_cycles, cycles.values()))
     return f"{cycles.interval:g}/{cycles.latency:g}" if isinstance(cycles, Cycles) else "-"
 
 
@@ -189,13 +198,14 @@ def _as_json(outcomes: list[Outcome], total: dict[str, int]) -> str:
 def _as_text(outcomes: list[Outcome], total: dict[str, int], limit: int | None) -> str:
     rows = _by_instruction(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)
+    wide = max(7, *(len(_cycles(row[name])) for row in rows for name in ("cycles", "silicon_cycles")))
     lines = [
         f"{'instruction':{width}}  arch    {'tiles':>8} {'outputs':>9} {'mismatches':>10}  "
-        f"{'cycles':>7} {'silicon':>7}  evidence"
+        f"{'cycles':>{wide}} {'silicon':>{wide}}  evidence"
     ]
     lines += [
         f"{row['instruction']:{width}}  {row['arch']:6}  {row['tiles']:>8} {row['outputs']:>9} "
-        f"{row['mismatches']:>10}  {_cycles(row['cycles']):>7} {_cycles(row['silicon_cycles']):>7}  "
+        f"{row['mismatches']:>10}  {_cycles(row['cycles']):>{wide}} {_cycles(row['silicon_cycles']):>{wide}}  "
         f"{row['evidence']}"
         for row in rows
     ]

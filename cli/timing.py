@@ -133,14 +133,8 @@ def _rows(text: str | None) -> Iterator[_Row]:
         if text is not None:
             require_architecture(i, _ARCH)
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
-            cycles = timing(i, _ARCH, a_from)
-            if cycles:
+            if cycles := timing(i, _ARCH, a_from):
                 yield _Row(i, a_from, cycles)
-            elif text is not None:
-                raise InstructionError(
-                    f"{i} is emulated on {_ARCH} by a sequence that the assembler weaves into what is around it, and "
-                    f"has no cycles of its own"
-                )
 
 
 def _is_listed(i: Instruction) -> bool:

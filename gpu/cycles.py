@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..isa.instructions import Instruction, every_instruction
-from ..isa.numerics import Method, numerics
+from ..isa.timing import is_sequence
 from .device import device, load_cupy
 from .loops import ENTRY, WORDS, Loop, kernel
 
@@ -62,23 +62,27 @@ class Cycles:
 def chosen(arch: str) -> Iterator[Instruction]:
     """Yield the instructions that are measured.
 
-    Those that differ in signs, in clamping, or in an fp8 format alone take the same. Emulated ones are sequences that
-    the assembler weaves into what is around them; a loop of them says nothing of one.
+    Those that differ in signs, in clamping, or in an fp8 format alone take the same, but not where they are emulated.
     """
     for i in every_instruction():
         wanted = i.a == i.b and i.a.name in _ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
-        if wanted and arch in i.architectures and numerics(i, arch).method is not Method.EMULATED:
+        if arch in i.architectures and (wanted or is_sequence(i, arch)):
             yield i
 
 
-def arrangements(instruction: Instruction) -> Iterator[Loop]:
+def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
     """Yield the loops that say what there is to know of an instruction.
 
     Of ``mma``: a warp whose instructions wait for each other, then more warps with eight accumulators each, on the
     same operands or on four of each in turn. Of ``wgmma``, with A in registers and in shared memory: groups of eight
     that overlap, groups of eight and less that do not; then two and three warpgroups; where N fills whole patterns,
-    f16 with every swizzle and MN-major operands.
+    f16 with every swizzle and MN-major operands. Of a sequence, a warp whose instructions wait for each other, and more
+    warps with four accumulators each; nothing that is computed for one instruction serves the next.
     """
+    if is_sequence(instruction, arch):
+        yield Loop(instruction, 1, group=8, fresh=True)
+        yield from (Loop(instruction, warps, accumulators=4, group=8, fresh=True) for warps in (4, 8, 16))
+        return
     if instruction.family == "mma":
         yield Loop(instruction, 1, group=32)
         for warps, operands in product((4, 8, 16), (1, 4)):

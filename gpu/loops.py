@@ -49,6 +49,9 @@ class Loop:
         Of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     transposed : tuple of int
         Of ``wgmma``: whether A and B in shared memory are MN-major.
+    fresh : bool
+        Of ``mma``: an addition makes each operand anew before an instruction. Of one that is emulated, the assembler
+        would otherwise convert operands once for all rounds.
     """
 
     instruction: Instruction
@@ -60,6 +63,7 @@ class Loop:
     a_from: str = "registers"
     swizzle: str = "128B"
     transposed: tuple[int, int] = (0, 0)
+    fresh: bool = False
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
@@ -195,6 +199,8 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
     if wgmma:
         yield "wgmma.fence.sync.aligned;"
     for number in range(loop.group):
+        if loop.fresh:
+            yield from _anew(loop, number)
         yield _wgmma(loop, number) if wgmma else _mma(loop, number)
     if wgmma:
         yield "wgmma.commit_group.sync.aligned;"
@@ -257,6 +263,14 @@ def _mma(loop: Loop, number: int) -> str:
     given = number % loop.operands
     a, b = group(f"a{given}_", a_fragment(i).registers), group(f"b{given}_", b_fragment(i).registers)
     return f"{i} {', '.join([d, a, b, d, *(['%e', '0x0'] if i.sparse else [])])};"
+
+
+def _anew(loop: Loop, number: int) -> Iterator[str]:
+    """Add to the operands of an instruction what the assembler cannot know, which is zero."""
+    i, given = loop.instruction, number % loop.operands
+    names = [f"a{given}_{index}" for index in range(a_fragment(i).registers)]
+    names += [f"b{given}_{index}" for index in range(b_fragment(i).registers)]
+    yield from (f"add.u32 %{name}, %{name}, %unknown;" for name in [*names, *(["e"] if i.sparse else [])])
 
 
 def _wgmma(loop: Loop, number: int) -> str:

@@ -11,8 +11,18 @@ from enum import Enum
 
 from .instructions import Instruction
 from .numerics import Method, numerics
+from .sequences import sequence_cycles
 
-__all__ = ["ARCHITECTURE", "SHARED_BYTES", "RegisterCycles", "Resource", "Timing", "resource_cycles", "timing"]
+__all__ = [
+    "ARCHITECTURE",
+    "SHARED_BYTES",
+    "RegisterCycles",
+    "Resource",
+    "Timing",
+    "is_sequence",
+    "resource_cycles",
+    "timing",
+]
 
 #: That everything here was measured on.
 ARCHITECTURE = "sm_90"
@@ -70,6 +80,7 @@ class Resource(Enum):
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
+    ISSUE = "issue"  #: of a sequence of many instructions
 
 
 @dataclass(frozen=True)
@@ -96,14 +107,19 @@ class Timing:
     kept_mac_per_cycle: float
 
 
+def is_sequence(instruction: Instruction, arch: str) -> bool:
+    """Tell whether an ``mma`` is a sequence of others on sm_90, as those of fp8 and of 4-bit integers are."""
+    emulated = numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS
+    return arch == ARCHITECTURE and instruction.family == "mma" and emulated
+
+
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
     """Return what an instruction takes, None where nothing was measured.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``. Emulated ones, as of fp8 and of 4-bit integers by warps, are sequences of others
-        which the assembler weaves into what is around them: None.
+        Of family ``mma`` or ``wgmma``. Of sequences, :func:`is_sequence`, it is what a loop of them takes.
     arch : str
         Only sm_90 is known.
     a_from : str
@@ -111,11 +127,12 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
     """
     if arch != ARCHITECTURE or arch not in instruction.architectures or instruction.family == "tcgen05":
         return None
-    if numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS:
-        return None
     kept = instruction.m * instruction.n * instruction.stored_k
     if instruction.family == "wgmma":
         return _of_wgmma(instruction, a_from, kept)
+    if is_sequence(instruction, arch):
+        interval, latency = sequence_cycles(instruction)
+        return Timing(interval, latency, Resource.ISSUE, kept / interval)
     long = instruction.stored_k * instruction.container_bits // 8 == _LONG_BYTES
     interval = RegisterCycles().of_mma[bool(instruction.sparse), long]
     latency = _LATENCIES[long] if instruction.m == _WARP_ROWS else _LATENCY_M8

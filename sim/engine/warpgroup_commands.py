@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
-from ...isa.timing import ARCHITECTURE, timing
+from ...isa.timing import ARCHITECTURE, is_sequence, timing
 from ...rtl.config import CoreConfig
 from ...rtl.fetch import descriptor_layout
 from ...rtl.step import control_layout
@@ -115,7 +115,8 @@ COMMIT = Command({"operation": Operation.COMMIT})
 def is_executed(instruction: Instruction) -> bool:
     """Return whether the hardware has an instruction."""
     if instruction.family == "mma":
-        return instruction.m == ROWS and timing(instruction, ARCHITECTURE) is not None
+        held = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
+        return instruction.m == ROWS and held
     return instruction.family == "wgmma"
 
 

@@ -10,7 +10,7 @@ from sptc.cli import main
 from sptc.gpu.cycles import arrangements, beside_each_other, chosen, measure
 from sptc.gpu.loops import Loop
 from sptc.isa.instructions import parse
-from sptc.isa.numerics import Method, numerics
+from sptc.isa.timing import is_sequence
 
 SPARSE = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
 WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
@@ -48,8 +48,11 @@ def test_what_is_measured() -> None:
     found = [*chosen("sm_90")]
     kinds = {(i.family, i.sparse, i.a.name, i.k) for i in found}
     assert {("wgmma", "sp", "s8", 64), ("mma", "", "tf32", 4), ("mma", "sp::ordered_metadata", "bf16", 16)} <= kinds
-    assert not any(numerics(i, "sm_90").method is Method.EMULATED for i in found)
-    ways = [*arrangements(WGMMA)]
+    sequences = [i for i in found if is_sequence(i, "sm_90")]
+    assert len(sequences) == 80
+    assert all(loop.fresh for i in sequences for loop in arrangements(i, "sm_90"))
+    assert not any(loop.fresh for loop in arrangements(SPARSE, "sm_90"))
+    ways = [*arrangements(WGMMA, "sm_90")]
     assert len(set(ways)) == len(ways)
     assert {(way.a_from, way.group, way.pending, way.warps) for way in ways} == {
         (a_from, *rest)
@@ -69,7 +72,7 @@ def test_the_table(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixt
     about, *lines = path.read_text(encoding="utf-8").splitlines()
     assert about.startswith("# NVIDIA H200, CUDA 13.0, driver 580.159.04, 20")
     rows = [*csv.DictReader(lines)]
-    assert len(rows) == len([*arrangements(SPARSE), *arrangements(WGMMA)])
+    assert len(rows) == sum(len([*arrangements(i, "sm_90")]) for i in (SPARSE, WGMMA))
     plain = {"a_from": "", "swizzle": "", "a_transposed": "0", "b_transposed": "0", "beside": "", "beside_warps": ""}
     counts = {"warps": "1", "accumulators": "1", "operands": "1", "group": "32", "pending": "1", "cycles": "24.000"}
     assert rows[0] == {"instruction": str(SPARSE), **plain, **counts}

@@ -20,7 +20,7 @@ WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
 
 def every_loop(arch: str) -> list[list[Loop]]:
     instructions = [*chosen(arch)]
-    alone = [[loop] for i in instructions for loop in arrangements(i)]
+    alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
     return [*alone, *([*pair] for pair in beside_each_other(instructions))]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sptc
 from sptc.isa.instructions import every_instruction, parse
-from sptc.isa.timing import Resource, timing
+from sptc.isa.timing import Resource, is_sequence, timing
 
 FOLDER = Path(sptc.__file__).parent / "recordings" / "cycles"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
@@ -106,11 +106,26 @@ def test_what_decides(text: str, a_from: str, interval: float, bound_by: Resourc
     assert found.kept_mac_per_cycle == pytest.approx(rate)
 
 
+def test_sequences_take_what_was_measured() -> None:
+    """Every instruction that is a sequence, within a quarter of a cycle of its own line."""
+    seen = set()
+    for row in rows("sequences-h100-2026-11-25.csv"):
+        instruction = parse(row["instruction"])
+        found = timing(instruction, "sm_90")
+        assert found is not None
+        assert (is_sequence(instruction, "sm_90"), found.bound_by) == (True, Resource.ISSUE)
+        if row["warps"] in ("1", "16"):
+            said = found.latency if row["warps"] == "1" else found.interval
+            assert said == pytest.approx(float(row["cycles"]), abs=0.25)
+            seen.add(instruction)
+    of_warps = (i for i in every_instruction() if i.family == "mma" and "sm_90" in i.architectures)
+    assert seen == {i for i in of_warps if is_sequence(i, "sm_90")}
+
+
+def test_every_instruction_of_sm_90_has_cycles() -> None:
+    assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
+
+
 def test_what_nobody_measured() -> None:
-    """Emulated instructions are no instructions of the hardware; of other architectures nothing is known."""
-    emulated = (
-        "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32",
-        "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32",
-    )
-    assert [timing(parse(text), "sm_90") for text in emulated] == [None, None]
+    """Of other architectures nothing is known."""
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None

@@ -15,6 +15,7 @@ from sptc.sim.engine.warpgroup_commands import COMMIT, Command, Completion, mult
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped
 from sptc.verify.replay import replay
+from sptc.verify.timing import of_warpgroup
 
 Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
@@ -116,14 +117,25 @@ def what_was_measured() -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
-def timed(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> float:
-    """Interval of one instruction behind the other in groups of eight, as it was measured: on the same accumulators."""
+def multiplied(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> Command:
+    """Return an instruction on zeros."""
     registers = instruction.n * instruction.d.bits // 64
     arrays = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
     if a_from == "registers":
         arrays["a"] = np.zeros((1, 128, 4), np.uint32)
     operands = HeldOperands(arrays, Immediates(a_in_registers=a_from == "registers"))
-    one = multiplication(hardware.config, instruction, operands, 0)
+    return multiplication(hardware.config, instruction, operands, 0)
+
+
+def latency(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> int:
+    """Cycles of an instruction alone."""
+    [found] = hardware.run([multiplied(hardware, instruction, a_from)])
+    return found.done - found.taken
+
+
+def timed(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> float:
+    """Interval of one instruction behind the other in groups of eight, as it was measured: on the same accumulators."""
+    one = multiplied(hardware, instruction, a_from)
     group = [replace(one, c=None)] * GROUP + [COMMIT, wait(1)]
     done: list[Completion] = [of for of in hardware.run([one, *group * GROUPS]) if of.done >= 0]
     return (done[-1].done - done[GROUP].done) / (len(done) - 1 - GROUP)
@@ -146,6 +158,8 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, row: dict[str, str])
     found = timed(hardware, instruction, row["a_from"])
     assert found == pytest.approx(float(row["interval"]), abs=0.2)
     assert found == pytest.approx(law.interval, abs=1 / GROUP)
+    cycles = of_warpgroup(instruction, row["a_from"])
+    assert (latency(hardware, instruction, row["a_from"]), law.interval) == (cycles.latency, cycles.interval)
 
 
 def test_a_recorded_file_is_read_as_it_is() -> None:
