@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say: parts of a wheel that a release puts elsewhere, or brings along.
 
 With ``SPTC_LIBRARY=1`` a wheel brings libsptc and is for one platform. With ``SPTC_RECORDINGS=apart`` it lacks the
-recorded registers, which ``recordings/`` is a distribution of, and keeps what says which there are.
+recorded registers, which ``recordings/`` is a distribution of, and keeps what :mod:`sptc.isa.evidence` reads.
 """
 
 import os
@@ -36,7 +36,8 @@ class BuildPython(build_py):
         package = Path(self.build_lib) / "sptc"
         if RECORDINGS_APART:
             for path in (package / "recordings").rglob("*.npz"):
-                path.unlink()
+                if path.parent.name != "elsewhere":
+                    path.unlink()
         if WITH_LIBRARY:
             folder = package / "native" / "lib"
             folder.mkdir(parents=True, exist_ok=True)

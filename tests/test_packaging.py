@@ -163,6 +163,8 @@ def test_recordings_may_be_a_distribution_of_their_own(
     lacking = subprocess.run([sys.executable, *words], cwd=elsewhere, capture_output=True, text=True, check=False)
     assert (lacking.returncode, lacking.stdout) == (2, "")
     assert "pip install sptc-recordings" in lacking.stderr
+    program = "import sptc; print(sptc.evidence('mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32', 'sm_90'))"
+    assert call(sys.executable, "-c", program, cwd=elsewhere) == "recorded\n"
     with zipfile.ZipFile(data) as archive:
         archive.extractall(site)
     assert f"{len([*(ROOT / 'recordings').glob('*.npz')]) + 1} files" in call(sys.executable, *words, cwd=elsewhere)
