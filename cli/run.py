@@ -83,11 +83,11 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 def _replayed(options: argparse.Namespace) -> Iterator[list[Outcome]]:
     """Yield what each file showed: several sets of dot products, or one register file."""
-    paths = options.files or [*shipped()]
+    paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the recordings are a package of their own: install it with `pip install sptc-recordings`")
     if not options.files and options.backend in MODELS and not options.arch:
-        paths += shipped_dot_products()
+        paths = [*paths, *shipped_dot_products()]
     for path in tqdm(paths, unit="file", leave=False, disable=None):
         try:
             yield replay(

@@ -1,6 +1,7 @@
 """The pages of the site that are made from code: commands, ports, instructions, numerics, proofs, the regression."""
 
 import argparse
+import gzip
 import io
 import json
 import re
@@ -222,7 +223,52 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         "# Planted faults\n\nMistakes put into the sources on purpose, and the quick test that saw each first.\n\n"
         + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in found.items())),
     )
-    yield _index("Verification", "What holds the hardware and the models.", ("proofs", "regression", "planted"))
+    injected = json.loads((ROOT / "benchmarks" / "faults.json").read_text(encoding="utf-8"))
+    tops, verdicts = injected["tops"], ("faults", "killed", "equivalent", "undecided")
+    sums = {name: sum(top[name] for top in tops) for name in verdicts}
+    share = sums["killed"] / (sums["faults"] - sums["equivalent"])
+    yield (
+        "faults.md",
+        "# Fault injection\n\n"
+        "Single faults put into the netlist of each part, drawn by area (`benchmarks/faults.py`). *Killed* were those "
+        "that the vectors of the benches tell from the hardware; *equivalent* is what a prover shows to change nothing "
+        f"that anybody looks at. Drawn with seed {injected['seed']}, of {injected['date']}: {share:.2%} of those that "
+        "change something, if each that is undecided does.\n\n"
+        + _table(
+            ["datapath", "part", *verdicts],
+            [
+                *((f"`{top['preset']}`", top["top"], *(top[name] for name in verdicts)) for top in tops),
+                ("all", "", *sums.values()),
+            ],
+        ),
+    )
+    yield "silicon.md", _silicon()
+    words = "What holds the hardware and the models."
+    yield _index("Verification", words, ("silicon", "proofs", "regression", "faults", "planted"))
+
+
+def _silicon() -> str:
+    """Return the page of what was compared with GPUs: campaigns and recordings."""
+    campaigns = []
+    for path in sorted((ROOT / "recordings" / "campaigns").glob("*.json.gz")):
+        record = json.loads(gzip.decompress(path.read_bytes()))
+        gpu = f"{record['gpu']}, CUDA {record['cuda']}, driver {record['driver']}"
+        total, count = record["total"], len(record["instructions"])
+        campaigns.append((record["date"], gpu, count, f"{total['outputs']:,}", total["mismatches"]))
+    manifest = json.loads((ROOT / "recordings" / "manifest.json").read_text(encoding="utf-8"))
+    recorded = [
+        (arch, f"A in {a_from}", len(files), len(set(files.values())))
+        for arch, places in manifest.items()
+        for a_from, files in places.items()
+    ]
+    return (
+        "# Against silicon\n\nSeeded operands of every distribution, any metadata, computed by a GPU and by the golden "
+        "model (`sptc gpu verify`):\n\n"
+        + _table(["date", "GPU", "instructions", "outputs", "that differ"], campaigns)
+        + "\nRecordings, which `sptc run` replays on golden model, hardware and the library in C++:\n\n"
+        + _table(["architecture", "form", "files", "instructions"], recorded)
+        + "\n[What the claims rest on](../../explanation/evidence.md) says what each is worth.\n"
+    )
 
 
 #: What makes the pages of each folder.

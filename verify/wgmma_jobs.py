@@ -1,17 +1,19 @@
 """Register files of ``wgmma`` as work for the bench of a warp's hardware."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..golden.registers import unpack_nibbles
-from ..isa.instructions import Instruction, every_instruction
+from ..isa.instructions import every_instruction
 from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
+from ..rtl.warpgroup import Operation, warpgroup_layout
 from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
 from ..sim.benches.random_operands import distributions
@@ -20,7 +22,7 @@ from ..sim.engine.steps import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file
 
-__all__ = ["jobs_of", "random_jobs"]
+__all__ = ["jobs_of", "random_jobs", "random_warpgroup_jobs", "warpgroup_jobs_of"]
 
 _UNIT_BYTES = 16
 #: Of the shared memory, and of the longest swizzle pattern.
@@ -30,6 +32,23 @@ _WARPS = 4
 _LONG_ONE_IN = 12
 #: And of so many one has operands that take much of the shared memory.
 _SPREAD_ONE_IN = 6
+
+
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """What one warp has of a case, beside what all four have.
+
+    Attributes
+    ----------
+    registers : dict of str to list
+        Its A and metadata.
+    accumulators, results : list of int
+        Bits of the payloads of its panels.
+    """
+
+    registers: dict[str, Any]
+    accumulators: list[int]
+    results: list[int]
 
 
 def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
@@ -46,6 +65,45 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, ba
     base : int
         Unit of the shared memory to which its first is moved: a multiple of the 64 of a swizzle pattern.
     """
+    reads = _reads(file, ROWS)
+    for case, (fields, shares) in enumerate(_cases(file, config, rng, base)):
+        for warp, share in enumerate(shares):
+            instruction = wgmma_layout().const(fields | {"warp": warp} | share.registers)
+            panels = _items(file, config, f"case {case}, warp {warp}", share.accumulators, share.results)
+            yield Job(int(instruction.as_value().value), _units(file.b[case]), base, reads, panels)
+
+
+def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
+    """Yield every case of a register file as a warpgroup executes it; parameters as of :func:`jobs_of`."""
+    reads = _reads(file, _WARPS * ROWS)
+    for case, (fields, shares) in enumerate(_cases(file, config, rng, base)):
+        registers = {name: [share.registers[name] for share in shares] for name in ("a", "e")}
+        instruction = warpgroup_layout().const(fields | {"operation": Operation.MULTIPLY} | registers)
+        accumulators = _side_by_side([share.accumulators for share in shares], accumulator_layout().size)
+        results = _side_by_side([share.results for share in shares], warp_result_layout().size)
+        panels = _items(file, config, f"case {case}", accumulators, results)
+        yield Job(int(instruction.as_value().value), _units(file.b[case]), base, reads, panels)
+
+
+def _side_by_side(shares: Iterable[list[int]], width: int) -> list[int]:
+    """Return the payloads of all warps, panel by panel, from those of each, which have so many bits."""
+    panels = zip(*shares, strict=True)
+    return [sum(part << width * warp for warp, part in enumerate(parts)) for parts in panels]
+
+
+def _items(file: RegisterFile, config: CoreConfig, of: str, accumulators: list[int], results: list[int]) -> list[Item]:
+    i = file.instruction
+    element = config.element_code(i.a, i.container_bits)
+    return [
+        Item(f"{i}, {of}, columns {COLUMNS * panel} to {COLUMNS * panel + 7}", given, wanted, element)
+        for panel, (given, wanted) in enumerate(zip(accumulators, results, strict=True))
+    ]
+
+
+def _cases(
+    file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int
+) -> Iterator[tuple[dict[str, Any], list[_Share]]]:
+    """Yield of every case what its four warps have in common, and the share of each."""
     i = file.instruction
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
@@ -53,67 +111,75 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, ba
     illegal = np.zeros((file.cases, i.m, 0), np.bool_)
     if i.rule:
         illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
-    immediates = Immediates(
+    fields = wgmma_fields(config, i, _immediates(file))
+    for case in range(file.cases):
+        a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
+        shares = []
+        for warp in range(_WARPS):
+            lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (LANES, ROWS))
+            a = rng.integers(0, 1 << 32, (LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
+            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
+            flags <<= warp_result_layout()["illegal"].offset
+            given, wanted = _panels(file.c[case, lanes], i.n, rng), _panels(d[case, lanes], i.n, None)
+            accumulators = [int(accumulator_layout().const(c.tolist()).as_value().value) for c in given]
+            registers = {"a": a.tolist(), "e": e[case, lanes].tolist()}
+            shares.append(_Share(registers, accumulators, [_integer(of_panel) | flags for of_panel in wanted]))
+        descriptors = {
+            "a_descriptor": _moved(int(a_descriptor), base),
+            "b_descriptor": _moved(int(file.b_descriptor[case]), base),
+        }
+        yield fields | descriptors, shares
+
+
+def _immediates(file: RegisterFile) -> Immediates:
+    return Immediates(
         sparsity_selector=file.sparsity_selector,
         a_in_registers=file.a is not None,
         scale_d=file.scale_d,
         imm_scale=file.imm_scale,
         imm_trans=file.imm_trans,
     )
-    fields = wgmma_fields(config, i, immediates)
-    reads = _reads(i, immediates)
-    for case in range(file.cases):
-        memory = _units(file.b[case])
-        a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
-        of_case = fields | {
-            "a_descriptor": _moved(int(a_descriptor), base),
-            "b_descriptor": _moved(int(file.b_descriptor[case]), base),
-        }
-        for warp in range(_WARPS):
-            lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (LANES, ROWS))
-            a = rng.integers(0, 1 << 32, (LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
-            of_warp = of_case | {"warp": warp, "a": a.tolist(), "e": e[case, lanes].tolist()}
-            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
-            yield Job(
-                int(wgmma_layout().const(of_warp).as_value().value),
-                memory,
-                base,
-                reads,
-                [
-                    Item(
-                        f"{i}, case {case}, warp {warp}, columns {COLUMNS * panel} to {COLUMNS * panel + 7}",
-                        int(accumulator_layout().const(given.tolist()).as_value().value),
-                        _integer(wanted) | flags << warp_result_layout()["illegal"].offset,
-                        config.element_code(i.a, i.container_bits),
-                    )
-                    for panel, (given, wanted) in enumerate(
-                        zip(_panels(file.c[case, lanes], i.n, rng), _panels(d[case, lanes], i.n, None), strict=True)
-                    )
-                ],
-            )
 
 
 def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random work without end: every instruction that the datapath holds, any nibble; most with n up to 32."""
+    """Yield random work of a warp without end, anywhere in shared memory."""
+    for file in _random_files(config, rng):
+        jobs = list(jobs_of(file, config, rng, _PATTERN_UNITS * int(rng.integers(_UNITS // _PATTERN_UNITS))))
+        yield jobs[int(rng.integers(len(jobs)))]
+
+
+def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
+    """Yield random work of a warpgroup without end, in turns in either half of shared memory.
+
+    Two instructions may be under way, and what is read belongs to the one whose half it is.
+    """
+    half, number = _UNITS // 2, 0
+    for file in _random_files(config, rng):
+        room = half - file.b.shape[1] * file.b.itemsize // _UNIT_BYTES
+        if room >= 0:
+            base = half * (number % 2) + _PATTERN_UNITS * int(rng.integers(room // _PATTERN_UNITS + 1))
+            yield from warpgroup_jobs_of(file, config, rng, base)
+            number += 1
+
+
+def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
+    """Yield register files of one case: every instruction that is held, any nibble; most with n up to 32."""
     held = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in held if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
         for place in rng.permutation(len(short)):
             i = short[place] if rng.integers(_LONG_ONE_IN) else long[rng.integers(len(long))]
             sparsity_selector = int(rng.integers(i.sparsity_selectors))
-            distribution = str(rng.choice(distributions(i)))
-            file = random_register_file(
+            yield random_register_file(
                 i,
                 "sm_90",
-                distribution,
+                str(rng.choice(distributions(i))),
                 1,
                 rng,
                 sparsity_selector=sparsity_selector,
                 any_nibble=bool(rng.integers(2)),
                 spread=not rng.integers(_SPREAD_ONE_IN),
             )
-            jobs = list(jobs_of(file, config, rng, _PATTERN_UNITS * int(rng.integers(_UNITS // _PATTERN_UNITS))))
-            yield jobs[int(rng.integers(len(jobs)))]
 
 
 def _moved(descriptor: int, base: int) -> Any:
@@ -123,10 +189,11 @@ def _moved(descriptor: int, base: int) -> Any:
     return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
 
 
-def _reads(i: Instruction, immediates: Immediates) -> int:
-    """Return how often a warp reads eight units: each of B once and, unless it is in registers, of its rows of A."""
-    of_a, of_b = ROWS * i.stored_k, i.n * i.k
-    elements = of_b if immediates.a_in_registers else of_a + of_b
+def _reads(file: RegisterFile, rows: int) -> int:
+    """Return how often eight units are read: each of B once and, unless it is in registers, of so many rows of A."""
+    i = file.instruction
+    of_a, of_b = rows * i.stored_k, i.n * i.k
+    elements = of_b if file.a is not None else of_a + of_b
     return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
 
 

@@ -43,6 +43,7 @@ _MODULES = {
     "core": "stream_tests",
     "warp": "stream_tests",
     "wgmma": "wgmma_tests",
+    "warpgroup": "warpgroup_tests",
     "tensor_memory": "tensor_memory_tests",
 }
 

@@ -52,7 +52,11 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
     with path.open("w", encoding="utf-8") as file:
         for job in jobs:
             panels += len(job.panels)
-            file.write(json.dumps(asdict(job)) + "\n")
+            fields = asdict(job) | {"instruction": hex(job.instruction), "memory": [hex(unit) for unit in job.memory]}
+            fields["panels"] = [
+                asdict(panel) | {"payload": hex(panel.payload), "expected": hex(panel.expected)} for panel in job.panels
+            ]
+            file.write(json.dumps(fields) + "\n")
     return panels
 
 
@@ -61,4 +65,10 @@ def read_jobs(path: Path) -> Iterator[Job]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             fields = json.loads(line)
-            yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
+            fields["instruction"] = int(fields["instruction"], 16)
+            fields["memory"] = [int(unit, 16) for unit in fields["memory"]]
+            fields["panels"] = [
+                Item(**panel | {"payload": int(panel["payload"], 16), "expected": int(panel["expected"], 16)})
+                for panel in fields["panels"]
+            ]
+            yield Job(**fields)

@@ -1,7 +1,7 @@
 """cocotb tests of a warp of ``wgmma``: descriptors, a shared memory and accumulators in, results out."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from .settings import Settings
 from .streams import StreamMonitor, start_clock
 from .wgmma_items import Job, read_jobs
 
-__all__ = ["back_to_back", "every_result_once"]
+__all__ = ["Memory", "back_to_back", "every_result_once"]
 
 SETTINGS = Settings.of_environment()
 
 
-class _Memory:
-    """Answers the reads of one cycle in the next, from the memory of the instruction that runs.
+class Memory:
+    """Answers the reads of one cycle in the next.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class _Memory:
         self._read, self._rng = top.memory__read, rng
         self._answers: list[int] | None = None
 
-    def sample(self, job: Job | None) -> bool:
-        """Note what is read in a settled cycle, and return whether anything is."""
-        reads = job is not None and bool(int(self._read.value))
-        self._answers = [job.read(int(address.value)) for address in self._addresses] if job and reads else None
-        return reads
+    def sample(self, read: Callable[[int], int] | None) -> bool:
+        """Note what is read in a settled cycle, by a function of units if there is one; return whether anything is."""
+        reads = bool(int(self._read.value))
+        self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
+        return reads and read is not None
 
     def drive(self) -> None:
         """Answer; without a read one of the units becomes noise."""
@@ -136,7 +136,7 @@ async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generat
     """Run jobs with gaps, stalls and resets; without resets, every panel must give a result."""
     longest_wait = 8 * pace + 64
     scoreboard = Scoreboard(longest_wait)
-    driver, memory, monitor = _Driver(top, iter(jobs)), _Memory(top, rng), StreamMonitor(top, "c")
+    driver, memory, monitor = _Driver(top, iter(jobs)), Memory(top, rng), StreamMonitor(top, "c")
     patterns = (iter(Pattern(rng, pace=pace, resets=resets)), iter(Pattern(rng, pace=pace)))
     start_clock(top)
     while not driver.idle or scoreboard.under_way:
@@ -146,7 +146,7 @@ async def _run(top: HierarchyObject, jobs: Iterable[Job], rng: np.random.Generat
         memory.drive()
         driver.drive(offer, offer_panel, take or driver.idle, reset)
         cycle: Cycle = await monitor.settle()
-        driver.reads += memory.sample(driver.running)
+        driver.reads += memory.sample(driver.running.read if driver.running else None)
         # What the accumulators' stream takes is what results come out for; an idle fetch is no silence.
         scoreboard.observe(cycle, driver.offered)
         driver.update(cycle.reset)

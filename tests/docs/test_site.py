@@ -52,7 +52,10 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     assert all(len({(i.m, i.k, i.granularity, i.container_bits) for _, i in group}) == 1 for group in layouts.values())
     ((_, numerics),) = generate._numerics(tmp_path)
     assert "| sm_90 |" in numerics
-    assert dict(generate._verification(tmp_path)).keys() == {"index.md", "proofs.md", "regression.md", "planted.md"}
+    verification = dict(generate._verification(tmp_path))
+    assert verification.keys() == {"index.md", "proofs.md", "regression.md", "faults.md", "planted.md", "silicon.md"}
+    assert "| 1216 | 18,083,602,432 | 0 |" in verification["silicon.md"]
+    assert "| all |  | 6169 | 5809 | 351 | 9 |" in verification["faults.md"]
 
 
 @pytest.mark.usefixtures("of_docs")

@@ -1,0 +1,107 @@
+"""Coverage of the streams of a warpgroup: who waits for whom, commits and waits, `mma` beside, resets."""
+
+import numpy as np
+
+from ..coverage.groups import Axis, Coverage, Group
+from .scoreboard import Cycle
+
+__all__ = ["OPERATIONS", "WarpgroupCoverage"]
+
+#: As :class:`~sptc.rtl.warpgroup.Operation` numbers them.
+OPERATIONS = ("multiply", "commit", "wait")
+_STATES = ("nothing", "taken", "waits")
+#: From how many cycles on a wait is a longer one.
+_LENGTHS, _LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
+_SLOTS, _CORES = 2, 4
+
+
+class WarpgroupCoverage:
+    """Functional coverage of the handshakes of a warpgroup.
+
+    Groups: ``instructions`` and ``accumulators``, instructions held x that stream x results; ``operations``, what
+    waited for how many cycles; ``beside``, what an ``mma`` did on each array while accumulators did that; ``resets``,
+    instructions held and whether a result was there.
+
+    Parameters
+    ----------
+    name : str
+        Datapath.
+
+    Attributes
+    ----------
+    coverage : Coverage
+        What was observed so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        held = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
+        instructions, accumulators, results, warps = (
+            Axis(stream, _STATES) for stream in ("instructions", "accumulators", "results", "mma")
+        )
+        cores = Axis("array", tuple(map(str, range(_CORES))))
+        meaning = "A cycle in which so many instructions were held and both streams did this."
+        self._instructions = Group(name, "warpgroup instructions", meaning, (held, instructions, results))
+        self._accumulators = Group(name, "warpgroup accumulators", meaning, (held, accumulators, results))
+        self._operations = Group(
+            name,
+            "warpgroup operations",
+            "An operation waited for so many cycles before it was taken.",
+            (Axis("operation", OPERATIONS), Axis("cycles", _LABELS)),
+        )
+        self._beside = Group(
+            name,
+            "warpgroup beside",
+            "An mma for this array did this while the accumulators of wgmma did that.",
+            (cores, warps, accumulators),
+        )
+        self._resets = Group(
+            name,
+            "warpgroup resets",
+            "A reset came while so many instructions were held and a result was there or not.",
+            (held, Axis("result", ("none", "there"))),
+        )
+        self.coverage = Coverage([self._instructions, self._accumulators, self._operations, self._beside, self._resets])
+        self._waited = 0
+        count, of_c, _ = np.ix_(range(_SLOTS + 1), range(3), range(3))
+        self._accumulators.declare_unreachable(
+            (count == 0) & (of_c > 0), "Accumulators are offered for instructions that were taken."
+        )
+        _, of_mma, of_c = np.ix_(range(_CORES), range(3), range(3))
+        self._beside.declare_unreachable(
+            (of_mma == 1) & (of_c == 1), "While a panel of wgmma is multiplied, no mma begins."
+        )
+
+    def observe(self, cycle: Cycle, results: Cycle, held: int, operation: int | None) -> None:
+        """Count one cycle of instructions, accumulators and results.
+
+        Parameters
+        ----------
+        cycle : Cycle
+            Of the instructions' stream.
+        results : Cycle
+            Of the accumulators' stream and of the results'.
+        held : int
+            Instructions that were taken and whose accumulators are not all.
+        operation : int or None
+            What is offered.
+        """
+        if cycle.reset:
+            self._resets.count(held, int(results.o_valid))
+            self._waited = 0
+            return
+        of_result = _state(results.o_valid, results.o_ready)
+        self._instructions.count(held, _state(cycle.i_valid, cycle.i_ready), of_result)
+        self._accumulators.count(held, _state(results.i_valid, results.i_ready), of_result)
+        if cycle.i_valid and cycle.i_ready:
+            self._operations.count(operation, int(np.searchsorted(_LENGTHS, self._waited, "right")) - 1)
+        self._waited = self._waited + 1 if cycle.i_valid and not cycle.i_ready else 0
+
+    def observe_beside(self, cycle: Cycle, results: Cycle, core: int) -> None:
+        """Count one cycle of the array that an ``mma`` is offered to."""
+        if not cycle.reset:
+            states = _state(cycle.i_valid, cycle.i_ready), _state(results.i_valid, results.i_ready)
+            self._beside.count(core, *states)
+
+
+def _state(valid: bool, ready: bool) -> int:
+    return 0 if not valid else 1 if ready else 2

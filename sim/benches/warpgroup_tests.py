@@ -1,0 +1,309 @@
+"""cocotb tests of a warpgroup: instructions, commits and waits, accumulators, a shared memory, and ``mma`` beside."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.handle import HierarchyObject
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from ...rtl.fetch import ADDRESS_BITS
+from ...rtl.warpgroup import WARPS, Operation, mma_layout, warpgroup_layout
+from .items import Item, warp_items
+from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
+from .settings import Settings
+from .streams import rare_meetings, start_clock
+from .warpgroup_coverage import WarpgroupCoverage
+from .wgmma_items import Job, read_jobs
+from .wgmma_tests import Memory
+
+__all__ = ["every_result_once"]
+
+SETTINGS = Settings.of_environment()
+_HALF_BITS = ADDRESS_BITS - 1
+#: Committed groups that the hardware can count, and the most that a wait can leave.
+_GROUPS, _MOST_PENDING = 8, 7
+
+
+@dataclass(frozen=True)
+class _Command:
+    """What the stream of instructions is offered.
+
+    Attributes
+    ----------
+    operation : Operation
+        What to do.
+    payload : int
+        Bits of it.
+    job : Job or None
+        Of a multiplication.
+    pending : int
+        Of a wait.
+    """
+
+    operation: Operation
+    payload: int
+    job: Job | None = None
+    pending: int = 0
+
+
+def _commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[_Command]:
+    """Yield jobs with commits and waits between, some of them many in a row; at the end a wait for everything."""
+
+    def of_layout(**fields: Any) -> int:
+        return int(warpgroup_layout().const(fields).as_value().value)
+
+    def commit() -> _Command:
+        return _Command(Operation.COMMIT, of_layout(operation=Operation.COMMIT))
+
+    def wait(pending: int) -> _Command:
+        return _Command(Operation.WAIT, of_layout(operation=Operation.WAIT, pending=pending), pending=pending)
+
+    for job in jobs:
+        yield _Command(Operation.MULTIPLY, job.instruction, job)
+        if rng.random() < 0.6:
+            commits = 2 * _GROUPS if rng.random() < 0.25 else 1
+            yield from (commit() for _ in range(commits))
+        if rng.random() < 0.4:
+            yield wait(int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
+    yield commit()
+    yield wait(0)
+
+
+class _Instructions:
+    """Offers commands, and the accumulators of the multiplications that were taken; follows groups to their end.
+
+    Attributes
+    ----------
+    offered : _Command or None
+        What stands at the stream of instructions.
+    panel : Item or None
+        What stands at that of accumulators.
+    reads : int
+        How often the memory must be read for what was taken.
+    """
+
+    def __init__(self, top: Any, commands: Iterator[_Command]) -> None:
+        self._top, self._commands = top, commands
+        self.finished = False
+        self.reads = self.accepted = 0
+        self.offered: _Command | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a reset does; what is offered stays."""
+        self.panel: Item | None = None
+        self._panels: deque[Item] = deque()
+        self._left: deque[int] = deque()  # panels of each instruction whose accumulators are not all taken
+        self._expected: deque[int] = deque()  # and whose results are not all delivered
+        self._issued = self._done = 0
+        self._marks: deque[int] = deque()
+        self._halves: dict[int, Job] = {}
+
+    def drive(self, offer: bool, offer_panel: bool, reset: bool) -> None:
+        """Set the inputs of the coming cycle."""
+        top = self._top
+        if self.offered is None and offer and not reset and not self.finished:
+            self.offered = next(self._commands, None)
+            self.finished = self.offered is None
+            if self.offered:
+                top.i__payload.value = self.offered.payload
+        if self.panel is None and offer_panel and not reset and self._panels:
+            self.panel = self._panels.popleft()
+            top.c__payload.value = self.panel.payload
+        top.i__valid.value = int(self.offered is not None and not reset)
+        top.c__valid.value = int(self.panel is not None and not reset)
+
+    def update(self, cycle: Cycle, results: Cycle) -> None:
+        """Move on after a cycle without reset.
+
+        Raises
+        ------
+        ViolationError
+            A wait was taken too early.
+        """
+        if results.accepts:
+            self.panel = None
+            self._left[0] -= 1
+            if not self._left[0]:
+                self._left.popleft()
+        if cycle.accepts:
+            assert self.offered
+            self._take(self.offered)
+            self.offered = None
+        if results.delivers:
+            self._expected[0] -= 1
+            if not self._expected[0]:
+                self._expected.popleft()
+                self._done += 1
+        while self._marks and self._marks[0] <= self._done:
+            self._marks.popleft()
+
+    def _take(self, command: _Command) -> None:
+        if command.job:
+            job = command.job
+            self._panels.extend(job.panels)
+            self._left.append(len(job.panels))
+            self._expected.append(len(job.panels))
+            self._issued += 1
+            self.accepted += len(job.panels)
+            self.reads += job.reads
+            self._halves[job.base >> _HALF_BITS] = job
+        elif command.operation == Operation.COMMIT:
+            self._marks.append(self._issued)
+        elif self.pending > command.pending:
+            raise ViolationError(f"a wait for all but {command.pending} groups was taken with {self.pending} pending")
+
+    @property
+    def held(self) -> int:
+        """Instructions that were taken and whose accumulators are not all."""
+        return len(self._left)
+
+    @property
+    def pending(self) -> int:
+        """Committed groups of which not every result has been delivered."""
+        return len(self._marks)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to offer."""
+        return self.finished and self.offered is None and self.panel is None and not self._panels
+
+    def read(self, unit: int) -> int:
+        """Return a unit of the memory, of the instruction whose half it lies in; others hold all ones."""
+        job = self._halves.get(unit >> _HALF_BITS)
+        return job.read(unit) if job else (1 << 128) - 1
+
+
+class _Beside:
+    """Offers ``mma`` to the four arrays, and checks what comes out of each."""
+
+    def __init__(self, top: Any, items: Iterator[Item], rng: np.random.Generator, longest_wait: int) -> None:
+        self._top, self._items, self._rng = top, items, rng
+        self._ports = [
+            tuple(getattr(top, f"mma_result__{core}__{name}") for name in ("valid", "ready", "payload"))
+            for core in range(WARPS)
+        ]
+        self.boards = [Scoreboard(longest_wait) for _ in range(WARPS)]
+        self.offered: Item | None = None
+        self.core = 0
+
+    def drive(self, offer: bool, takes: list[bool], reset: bool) -> None:
+        """Set the inputs of the coming cycle."""
+        if self.offered is None and offer and not reset:
+            self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
+            self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
+        self._top.mma__valid.value = int(self.offered is not None and not reset)
+        for (_, ready, _), take in zip(self._ports, takes, strict=True):
+            ready.value = int(take and not reset)
+
+    def observe(self, reset: bool) -> Cycle:
+        """Check a settled cycle; return that of the array to which something is offered."""
+        top, cycles = self._top, []
+        room = int(top.mma_room.value)
+        for core, (valid, ready, payload) in enumerate(self._ports):
+            here, there = core == self.core, bool(int(valid.value))
+            offered = bool(int(top.mma__valid.value)) and here
+            taken = bool(int(top.mma__ready.value)) and here
+            if here and taken != bool(room >> core & 1):
+                raise ViolationError(f"array {core} takes an instruction for which it has no room, or the reverse")
+            result = int(payload.value) if there else 0
+            cycles.append(Cycle(reset, offered, taken, there, bool(int(ready.value)), result))
+            self.boards[core].observe(cycles[-1], self.offered if here else None)
+        if cycles[self.core].accepts:
+            self.offered = None
+        return cycles[self.core]
+
+    @property
+    def under_way(self) -> int:
+        """Instructions whose results have not been taken."""
+        return sum(board.under_way for board in self.boards)
+
+
+@cocotb.test()
+@cocotb.parametrize(resets=[False, True])
+async def every_result_once(top: HierarchyObject, resets: bool) -> None:
+    """Jobs with gaps, stalls and resets; without resets, every panel must give a result."""
+    rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
+    pace = 2 * config.warp_blocks
+    # A panel waits for its accumulators and results, an mma for as long as panels wait.
+    longest_wait = 100 * pace
+    scoreboard = Scoreboard(longest_wait)
+    instructions = _Instructions(top, _commands(read_jobs(Path(SETTINGS.jobs)), rng))
+    beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
+    memory, coverage = Memory(top, rng), WarpgroupCoverage(config.name)
+    of_instructions, of_panels, of_warps = (
+        iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
+    )
+    reads = waited = 0
+    # An mma that follows a result which waits keeps its array busy: for two thirds of the time there is none.
+    quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
+    react = rare_meetings(rng, resets=resets)
+    results: Cycle | None = None
+    start_clock(top)
+    while not instructions.idle or scoreboard.under_way or beside.under_way:
+        await FallingEdge(top.clk)
+        offer, take, reset = next(of_instructions)
+        offer_panel, _, _ = next(of_panels)
+        offer_warp, take_warp, _ = next(of_warps)
+        if (meeting := react(results) if results else None) is not None:
+            offer, take, reset = meeting
+            offer_panel = offer
+        elif next(late):
+            # Accumulators come while a result waits, which is what they otherwise hardly ever meet.
+            waits = results is not None and results.o_valid and not results.o_ready
+            offer_panel, take = waits or not scoreboard.under_way, take and not waits
+        draining = instructions.idle
+        memory.drive()
+        top.rst.value = int(reset)
+        top.o__ready.value = int((take or draining) and not reset)
+        instructions.drive(offer, offer_panel, reset)
+        none_beside = draining or next(quiet)
+        beside.drive(offer_warp and not none_beside, [take_warp or none_beside] * WARPS, reset)
+        await ReadOnly()
+        cycle, results = _cycle(top, "i", "o"), _cycle(top, "c", "o")
+        reads += memory.sample(None if reset else instructions.read)
+        scoreboard.observe(results, instructions.panel)
+        coverage.observe(cycle, results, instructions.held, _operation(instructions.offered))
+        of_array = beside.observe(reset)
+        coverage.observe_beside(of_array, results, beside.core)
+        if reset:
+            instructions.forget()
+            reads = instructions.reads = waited = 0
+            continue
+        if int(top.pending.value) < instructions.pending:
+            raise ViolationError(f"{int(top.pending.value)} groups are said to be pending, not {instructions.pending}")
+        instructions.update(cycle, results)
+        waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0
+        assert waited <= 20 * longest_wait, f"an instruction has not been taken for {waited} cycles"
+    assert reads == instructions.reads, f"memory was read {reads} times, not {instructions.reads}"
+    assert int(top.pending.value) == 0, "groups are pending after a wait for all of them"
+    assert resets or scoreboard.delivered == instructions.accepted
+    assert scoreboard.delivered
+    assert all(board.delivered for board in beside.boards), "an array gave no result of an mma"
+    SETTINGS.record(coverage.coverage)
+
+
+def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
+    """Yield without end whether it is one of the phases that make up a share, each of so many cycles on average."""
+    while True:
+        yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))
+
+
+def _operation(command: _Command | None) -> int | None:
+    return command.operation.value if command else None
+
+
+def _cycle(top: Any, source: str, sink: str) -> Cycle:
+    there = bool(int(getattr(top, f"{sink}__valid").value))
+    return Cycle(
+        bool(int(top.rst.value)),
+        *(bool(int(getattr(top, f"{source}__{name}").value)) for name in ("valid", "ready")),
+        there,
+        bool(int(getattr(top, f"{sink}__ready").value)),
+        int(getattr(top, f"{sink}__payload").value) if there else 0,
+    )
