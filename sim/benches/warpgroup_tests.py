@@ -209,7 +209,7 @@ class _Beside:
             here, there = core == self.core, bool(int(valid.value))
             offered = bool(int(top.mma__valid.value)) and here
             taken = bool(int(top.mma__ready.value)) and here
-            if here and taken != bool(room >> core & 1):
+            if offered and taken != bool(room >> core & 1):
                 raise ViolationError(f"array {core} takes an instruction for which it has no room, or the reverse")
             result = int(payload.value) if there else 0
             cycles.append(Cycle(reset, offered, taken, there, bool(int(ready.value)), result))

@@ -16,13 +16,13 @@ from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warpgroup import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
-from sptc.sim.engine.warpgroup_commands import WarpInstruction, multiplication, warp_instruction
+from sptc.sim.engine.warpgroup_commands import WarpInstruction, is_executed, multiplication, warp_instruction
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped
 from sptc.verify.replay import replay
 
 Random = np.random.Generator
-MMA = [i for i in every_instruction("mma") if i.m == 16 and timing(i, "sm_90")]
+MMA = [i for i in every_instruction("mma") if is_executed(i)]
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "h200-2026-11-24.csv"
 
