@@ -14,7 +14,9 @@ def _execute(path: Path, target: Path) -> None:
     """Execute a notebook in a folder of its own, and write it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as scratch:
-        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": scratch}}).execute()
+        where = {"metadata": {"path": scratch}}
+        # What a cell prints may come in parts, by chance: they become one.
+        NotebookClient(notebook, timeout=600, resources=where, coalesce_streams=True).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times, which are others each time
     nbformat.write(notebook, target)

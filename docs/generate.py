@@ -233,7 +233,8 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         "Single faults put into the netlist of each part, drawn by area (`benchmarks/faults.py`). *Killed* were those "
         "that the vectors of the benches tell from the hardware; *equivalent* is what a prover shows to change nothing "
         f"that anybody looks at. Drawn with seed {injected['seed']}, of {injected['date']}: {share:.2%} of those that "
-        "change something, if each that is undecided does.\n\n"
+        "change something, if each that is undecided does. Put together from several draws: where hardware or vectors "
+        "changed on the way, faults of that part were met again.\n\n"
         + _table(
             ["datapath", "part", *verdicts],
             [

@@ -109,8 +109,9 @@ class Timing:
 
 def is_sequence(instruction: Instruction, arch: str) -> bool:
     """Tell whether an ``mma`` is a sequence of others on sm_90, as those of fp8 and of 4-bit integers are."""
-    emulated = numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS
-    return arch == ARCHITECTURE and instruction.family == "mma" and emulated
+    if arch != ARCHITECTURE or instruction.family != "mma":
+        return False
+    return numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ..infra.diagram import Diagram, Theme
+from ..isa.timing import SHARED_BYTES
 from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
 from ..rtl.warp import LANES, REGISTERS
 from ..rtl.warpgroup import WARPS
@@ -106,7 +107,7 @@ def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
 
 def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
     """Draw what brings operands: shared memory, its one port, and the instructions with A."""
-    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", "128 bytes a cycle"], "operand")
+    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
     picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
     picture.box((210, top, 210, 140), ["operand fetch", "a core matrix a cycle, B first", "two panels of B"], "logic")
     picture.text(440, top + 58, "B", size=10, kind="quiet")

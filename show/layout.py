@@ -10,12 +10,11 @@ from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
-from ..isa.tcgen05 import Opcode
 from ..verify.pack_files import Subject
 from ..verify.search import subject_of_words
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg
-from .layout_text import layout_as_text, numerics_as_dict, title
+from .layout_text import layout_as_text, numerics_as_dict
 
 __all__ = ["Layout", "layout"]
 
@@ -56,9 +55,10 @@ class Layout:
         OperandError
             There is no such selector or operand, or nothing to show of it.
         """
-        i, opcode = self.subject.instruction, self.subject.opcode
+        i = self.subject.instruction
         checked_selector(self.selector, i)
-        return self.choice.keep(_only(placements(i, self.selector, opcode), self.operand, i, opcode))
+        found = placements(i, self.selector, self.subject.opcode)
+        return self.choice.keep(found if self.operand is None else _only(found, self.operand, self.subject.name))
 
     @cached_property
     def numerics(self) -> dict[str, object]:
@@ -73,8 +73,22 @@ class Layout:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON has it, every element with its place."""
-        i, opcode = self.subject.instruction, self.subject.opcode
-        return _as_dict(i, opcode, self.placements, self.selector, self.numerics, self.choice)
+        i, found = self.subject.instruction, self.placements
+        alone = len({place.operand for place in found.operands}) == 1
+        places: list[OperandPlacement] = []
+        for place in found.operands:
+            places += [replace(place, operand="c")] if place.operand == "d" and not alone else []
+            places.append(place)
+        return {
+            "instruction": self.subject.name,
+            "shape": {"m": i.m, "n": i.n, "k": i.k},
+            "types": {name: getattr(i, name).name for name in "abcd"},
+            "architectures": list(i.architectures),
+            "sparsity": _sparsity_as_dict(i, self.selector),
+            "operands": [_operand_as_dict(place, i.family == "wgmma", self.choice) for place in places],
+            "unknown": dict(found.unknown),
+            "numerics": self.numerics,
+        }
 
     def as_svg(self) -> bytes:
         """Return a picture of the operands as grids, above one axis of k; elements are not chosen from.
@@ -89,8 +103,7 @@ class Layout:
         return layout_as_svg(self.subject.instruction, self.subject.name, self.placements, self.selector)
 
     def __str__(self) -> str:
-        i, opcode = self.subject.instruction, self.subject.opcode
-        return layout_as_text(i, opcode, self.placements, self.selector, self.numerics, self.choice)
+        return layout_as_text(self.subject, self.placements, self.selector, self.numerics, self.choice)
 
     def __repr__(self) -> str:
         return f"<layout of {self.subject.name}>"
@@ -140,48 +153,29 @@ def layout(
     return found
 
 
-def _only(found: Placements, operand: str | None, i: Instruction, opcode: Opcode | None) -> Placements:
-    """Keep the maps of one operand, if one is named; C shares those of D."""
-    if operand is None:
-        return found
+def _only(found: Placements, operand: str, instruction: str) -> Placements:
+    """Keep the maps of one operand; C shares those of D."""
     name = "d" if operand == "c" else operand
     kept = tuple(place for place in found.operands if place.operand == name)
     unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}
     if not kept and not unknown:
         lacking = "dense and has no metadata" if operand == "metadata" else "not block-scaled"
-        raise OperandError(f"{title(i, opcode)} is {lacking}")
+        raise OperandError(f"{instruction} is {lacking}")
     return Placements(tuple(replace(place, operand=operand) for place in kept), unknown)
 
 
-def _as_dict(
-    i: Instruction, opcode: Opcode | None, found: Placements, selector: int, numbers: dict[str, object], choice: Choice
-) -> dict[str, object]:
-    sparsity = None
-    if i.granularity and i.rule:
-        sparsity = {
-            "granularity": i.granularity.name,
-            "stored": i.granularity.stored,
-            "logical": i.granularity.logical,
-            "chunks": i.chunks,
-            "rule": i.rule.name,
-            "legal": sorted(i.rule.legal),
-            "selectors": i.sparsity_selectors,
-            "selector": selector,
-        }
-    places: list[OperandPlacement] = []
-    for place in found.operands:
-        alone = len({other.operand for other in found.operands}) == 1
-        places += [replace(place, operand="c")] if place.operand == "d" and not alone else []
-        places.append(place)
+def _sparsity_as_dict(i: Instruction, selector: int) -> dict[str, object] | None:
+    if not (i.granularity and i.rule):
+        return None
     return {
-        "instruction": title(i, opcode),
-        "shape": {"m": i.m, "n": i.n, "k": i.k},
-        "types": {name: getattr(i, name).name for name in "abcd"},
-        "architectures": list(i.architectures),
-        "sparsity": sparsity,
-        "operands": [_operand_as_dict(place, i.family == "wgmma", choice) for place in places],
-        "unknown": dict(found.unknown),
-        "numerics": numbers,
+        "granularity": i.granularity.name,
+        "stored": i.granularity.stored,
+        "logical": i.granularity.logical,
+        "chunks": i.chunks,
+        "rule": i.rule.name,
+        "legal": sorted(i.rule.legal),
+        "selectors": i.sparsity_selectors,
+        "selector": selector,
     }
 
 

@@ -10,11 +10,11 @@ from ..isa.fragments import WARP_LANES
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
-from ..isa.tcgen05 import Opcode
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..verify.pack_files import Subject
 from .layout_choice import Choice
 
-__all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span", "title"]
+__all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
 _WIDTH = 118
 _QUAD = 4
@@ -27,11 +27,6 @@ _METHODS = {
     Method.EMULATED: "two sums from zero over even and odd pairs of slots, unpacked to f16, then an IEEE addition of C",
     Method.INTEGER: "exact sum, then one clamp or wrap",
 }
-
-
-def title(i: Instruction, opcode: Opcode | None) -> str:
-    """Return an instruction as ``sptc instructions --json`` spells it."""
-    return f"{opcode} ({i.shape_and_types})" if opcode else str(i)
 
 
 def name_of(place: OperandPlacement) -> str:
@@ -76,8 +71,7 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
 
 
 def layout_as_text(
-    i: Instruction,
-    opcode: Opcode | None,
+    subject: Subject,
     found: Placements,
     selector: int,
     numbers: dict[str, object],
@@ -87,10 +81,8 @@ def layout_as_text(
 
     Parameters
     ----------
-    i : Instruction
-        Which one.
-    opcode : Opcode or None
-        Of tcgen05.
+    subject : Subject
+        The instruction.
     found : Placements
         Operands to show.
     selector : int
@@ -100,7 +92,8 @@ def layout_as_text(
     choice : Choice
         Which elements.
     """
-    lines = [title(i, opcode), *_heading(i, selector)]
+    i = subject.instruction
+    lines = [subject.name, *_heading(i, selector)]
     if any(place.memory is Memory.REGISTERS for place in found.operands):
         warps = " of the warps w = 0 to 3" if i.threads > WARP_LANES else ""
         lines += ["", f"T is a lane{warps}, g = lane >> 2, t = lane & 3, R or r a register, j an element of it"]

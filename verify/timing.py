@@ -4,17 +4,15 @@ from dataclasses import dataclass
 
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
-from ..isa.timing import Resource, resource_cycles
-from ..rtl.config import WARP_ROWS, CoreConfig
+from ..isa.timing import ARCHITECTURE, Resource, resource_cycles
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_COLUMNS, WARP_ROWS, CoreConfig
 
 __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
 
-#: Of ``wgmma``: columns of a panel of B, cycles in which one is read by whether it is of a sparse instruction, and how
-#: many are read before A in shared memory, which takes 16.
-_PANEL_COLUMNS, _PANEL_READS, _PANELS_FIRST, _A_READS = 8, {False: 2, True: 4}, 2, 16
-#: From the last of A to the first multiplication and from the last one to its results: that A is stored, or read, and
-#: the stages of the array.
-_FROM_REGISTERS, _FROM_SHARED = 7, 8
+#: Panels of B of ``wgmma`` that are read before A, if that is in shared memory, too.
+_PANELS_FIRST = 2
+#: What comes to the stages of an array between the last of A and the first results: A is stored, or read and stored.
+_STORED, _READ_AND_STORED = 2, 3
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,7 @@ def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
     return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
-def modelled(
-    config: CoreConfig, instruction: Instruction, arch: str, a_from: str | None = "registers"
-) -> Cycles | None:
+def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
     """Return what the hardware takes, None for what it does not execute by itself.
 
     Parameters
@@ -49,11 +45,11 @@ def modelled(
         ``wgmma`` is executed by :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
     arch : str
         Architecture.
-    a_from : str, optional
+    a_from : str
         Of ``wgmma``: ``"registers"`` or ``"shared"``.
     """
     if instruction.family == "wgmma":
-        return of_warpgroup(instruction, a_from or "registers")
+        return of_warpgroup(instruction, a_from)
     if instruction.family != "mma" or instruction.m != WARP_ROWS or not config.holds(instruction):
         return None
     if numerics(instruction, arch).method is Method.EMULATED:
@@ -72,9 +68,11 @@ def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
     a_from : str
         ``"registers"`` or ``"shared"``.
     """
-    needed = resource_cycles(instruction, a_from)
-    ready = needed[Resource.REGISTER_FILE] + _FROM_REGISTERS
+    needed, of_b = resource_cycles(instruction, a_from), resource_cycles(instruction, "registers")
+    ready = needed[Resource.REGISTER_FILE] + _STORED
     if a_from == "shared":
-        first = min(instruction.n // _PANEL_COLUMNS, _PANELS_FIRST) * _PANEL_READS[bool(instruction.sparse)]
-        ready = first + _A_READS + _FROM_SHARED
-    return Cycles(max(needed.values()), ready + needed[Resource.TENSOR_CORE])
+        panel = of_b[Resource.SHARED_MEMORY] * WARP_COLUMNS / instruction.n
+        of_a = needed[Resource.SHARED_MEMORY] - of_b[Resource.SHARED_MEMORY]
+        ready = min(of_b[Resource.SHARED_MEMORY], _PANELS_FIRST * panel) + of_a + _READ_AND_STORED
+    stages = PRESETS[PRESET_OF_ARCHITECTURE[ARCHITECTURE]].latency
+    return Cycles(max(needed.values()), ready + stages + needed[Resource.TENSOR_CORE])

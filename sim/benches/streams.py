@@ -97,27 +97,26 @@ class StreamMonitor:
     ----------
     top : handle
         With the ports of the streams.
-    source : str
-        Name of the stream whose transfers results come out for; they come out at ``o``.
+    source, sink : str
+        Names of the stream whose transfers results come out for, and of that at which they come out.
     """
 
-    def __init__(self, top: Any, source: str = "i") -> None:
+    def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
         self._top = top
-        self._valid, self._ready = getattr(top, f"{source}__valid"), getattr(top, f"{source}__ready")
+        self._source = [getattr(top, f"{source}__{name}") for name in ("valid", "ready")]
+        self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
 
     async def settle(self) -> Cycle:
         """Wait until the cycle has settled and return it."""
         await ReadOnly()
-        top = self._top
-        o_valid = bool(int(top.o__valid.value))
-        return Cycle(
-            bool(int(top.rst.value)),
-            bool(int(self._valid.value)),
-            bool(int(self._ready.value)),
-            o_valid,
-            bool(int(top.o__ready.value)),
-            int(top.o__payload.value) if o_valid else 0,
-        )
+        return self.sample()
+
+    def sample(self) -> Cycle:
+        """Return a cycle that has settled."""
+        valid, ready = (bool(int(port.value)) for port in self._source)
+        o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
+        result = int(self._sink[2].value) if o_valid else 0
+        return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
 
     async def following(self) -> None:
         """Wait for the next cycle's falling edge."""

@@ -2,17 +2,16 @@
 
 import numpy as np
 
+from ...rtl.warpgroup import WARPS, Operation
 from ..coverage.groups import Axis, Coverage, Group
 from .scoreboard import Cycle
 
-__all__ = ["OPERATIONS", "WarpgroupCoverage"]
+__all__ = ["WarpgroupCoverage"]
 
-#: As :class:`~sptc.rtl.warpgroup.Operation` numbers them.
-OPERATIONS = ("multiply", "commit", "wait")
 _STATES = ("nothing", "taken", "waits")
 #: From how many cycles on a wait is a longer one.
 _LENGTHS, _LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
-_SLOTS, _CORES = 2, 4
+_SLOTS = 2
 
 
 class WarpgroupCoverage:
@@ -38,7 +37,7 @@ class WarpgroupCoverage:
         instructions, accumulators, results, warps = (
             Axis(stream, _STATES) for stream in ("instructions", "accumulators", "results", "mma")
         )
-        cores = Axis("array", tuple(map(str, range(_CORES))))
+        cores = Axis("array", tuple(map(str, range(WARPS))))
         meaning = "A cycle in which so many instructions were held and both streams did this."
         self._instructions = Group(name, "warpgroup instructions", meaning, (held, instructions, results))
         self._accumulators = Group(name, "warpgroup accumulators", meaning, (held, accumulators, results))
@@ -46,7 +45,7 @@ class WarpgroupCoverage:
             name,
             "warpgroup operations",
             "An operation waited for so many cycles before it was taken.",
-            (Axis("operation", OPERATIONS), Axis("cycles", _LABELS)),
+            (Axis("operation", tuple(operation.name.lower() for operation in Operation)), Axis("cycles", _LABELS)),
         )
         self._beside = Group(
             name,
@@ -66,7 +65,7 @@ class WarpgroupCoverage:
         self._accumulators.declare_unreachable(
             (count == 0) & (of_c > 0), "Accumulators are offered for instructions that were taken."
         )
-        _, of_mma, of_c = np.ix_(range(_CORES), range(3), range(3))
+        _, of_mma, of_c = np.ix_(range(WARPS), range(3), range(3))
         self._beside.declare_unreachable(
             (of_mma == 1) & (of_c == 1), "While a panel of wgmma is multiplied, no mma begins."
         )

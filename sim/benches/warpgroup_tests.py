@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...rtl.warpgroup import WARPS, Operation, mma_layout, warpgroup_layout
 from .items import Item, warp_items
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
-from .streams import rare_meetings, start_clock
+from .streams import StreamMonitor, rare_meetings, start_clock
 from .warpgroup_coverage import WarpgroupCoverage
 from .wgmma_items import Job, read_jobs
 from .wgmma_tests import Memory
@@ -25,8 +25,8 @@ __all__ = ["every_result_once"]
 
 SETTINGS = Settings.of_environment()
 _HALF_BITS = ADDRESS_BITS - 1
-#: Committed groups that the hardware can count, and the most that a wait can leave.
-_GROUPS, _MOST_PENDING = 8, 7
+#: The most groups that a wait can leave pending.
+_MOST_PENDING = 7
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[_Comman
     for job in jobs:
         yield _Command(Operation.MULTIPLY, job.instruction, job)
         if rng.random() < 0.6:
-            commits = 2 * _GROUPS if rng.random() < 0.25 else 1
+            commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1
             yield from (commit() for _ in range(commits))
         if rng.random() < 0.4:
             yield wait(int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
@@ -184,39 +184,33 @@ class _Beside:
 
     def __init__(self, top: Any, items: Iterator[Item], rng: np.random.Generator, longest_wait: int) -> None:
         self._top, self._items, self._rng = top, items, rng
-        self._ports = [
-            tuple(getattr(top, f"mma_result__{core}__{name}") for name in ("valid", "ready", "payload"))
-            for core in range(WARPS)
-        ]
+        self._readies = [getattr(top, f"mma_result__{core}__ready") for core in range(WARPS)]
+        self._monitors = [StreamMonitor(top, "mma", f"mma_result__{core}") for core in range(WARPS)]
         self.boards = [Scoreboard(longest_wait) for _ in range(WARPS)]
         self.offered: Item | None = None
         self.core = 0
 
-    def drive(self, offer: bool, takes: list[bool], reset: bool) -> None:
+    def drive(self, offer: bool, take: bool, reset: bool) -> None:
         """Set the inputs of the coming cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
         self._top.mma__valid.value = int(self.offered is not None and not reset)
-        for (_, ready, _), take in zip(self._ports, takes, strict=True):
+        for ready in self._readies:
             ready.value = int(take and not reset)
 
-    def observe(self, reset: bool) -> Cycle:
+    def observe(self) -> Cycle:
         """Check a settled cycle; return that of the array to which something is offered."""
-        top, cycles = self._top, []
-        room = int(top.mma_room.value)
-        for core, (valid, ready, payload) in enumerate(self._ports):
-            here, there = core == self.core, bool(int(valid.value))
-            offered = bool(int(top.mma__valid.value)) and here
-            taken = bool(int(top.mma__ready.value)) and here
-            if offered and taken != bool(room >> core & 1):
-                raise ViolationError(f"array {core} takes an instruction for which it has no room, or the reverse")
-            result = int(payload.value) if there else 0
-            cycles.append(Cycle(reset, offered, taken, there, bool(int(ready.value)), result))
-            self.boards[core].observe(cycles[-1], self.offered if here else None)
-        if cycles[self.core].accepts:
+        cycles = [monitor.sample() for monitor in self._monitors]
+        offered = cycles[self.core]
+        if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
+            raise ViolationError(f"array {self.core} takes an instruction for which it has no room, or the reverse")
+        for core, (board, cycle) in enumerate(zip(self.boards, cycles, strict=True)):
+            here = core == self.core
+            board.observe(cycle if here else replace(cycle, i_valid=False), self.offered if here else None)
+        if offered.accepts:
             self.offered = None
-        return cycles[self.core]
+        return offered
 
     @property
     def under_way(self) -> int:
@@ -244,6 +238,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
+    of_i, of_c = StreamMonitor(top), StreamMonitor(top, "c")
     start_clock(top)
     while not instructions.idle or scoreboard.under_way or beside.under_way:
         await FallingEdge(top.clk)
@@ -263,14 +258,13 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         top.o__ready.value = int((take or draining) and not reset)
         instructions.drive(offer, offer_panel, reset)
         none_beside = draining or next(quiet)
-        beside.drive(offer_warp and not none_beside, [take_warp or none_beside] * WARPS, reset)
+        beside.drive(offer_warp and not none_beside, take_warp or none_beside, reset)
         await ReadOnly()
-        cycle, results = _cycle(top, "i", "o"), _cycle(top, "c", "o")
+        cycle, results = of_i.sample(), of_c.sample()
         reads += memory.sample(None if reset else instructions.read)
         scoreboard.observe(results, instructions.panel)
         coverage.observe(cycle, results, instructions.held, _operation(instructions.offered))
-        of_array = beside.observe(reset)
-        coverage.observe_beside(of_array, results, beside.core)
+        coverage.observe_beside(beside.observe(), results, beside.core)
         if reset:
             instructions.forget()
             reads = instructions.reads = waited = 0
@@ -296,14 +290,3 @@ def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[boo
 
 def _operation(command: _Command | None) -> int | None:
     return command.operation.value if command else None
-
-
-def _cycle(top: Any, source: str, sink: str) -> Cycle:
-    there = bool(int(getattr(top, f"{sink}__valid").value))
-    return Cycle(
-        bool(int(top.rst.value)),
-        *(bool(int(getattr(top, f"{source}__{name}").value)) for name in ("valid", "ready")),
-        there,
-        bool(int(getattr(top, f"{sink}__ready").value)),
-        int(getattr(top, f"{sink}__payload").value) if there else 0,
-    )

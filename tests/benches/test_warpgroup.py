@@ -7,16 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
 from sptc.rtl.convert import to_verilog
 from sptc.rtl.emit import unit_instance, unit_of
-from sptc.rtl.fetch import CoreMatrixAddress
 from sptc.rtl.unit import Unit
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.wgmma_items import write_jobs
 from sptc.sim.coverage.groups import Coverage
+from sptc.tests.benches.wrong_addresses import WithoutBaseOffset
 from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
 #: A panel every 32 cycles; four arrays of four units.
@@ -60,21 +59,12 @@ def test_every_form_at_length_meets_every_stall(warpgroup: Run, tmp_path: Path) 
     assert [name for group in coverage for name in (*group.missing(), *group.contradicted())] == []
 
 
-class _WithoutBaseOffset(CoreMatrixAddress):
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = CoreMatrixAddress()
-        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
-        m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
-        return m
-
-
 @pytest.mark.regression
 def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
     settings = Settings("hopper", "warpgroup", JOBS, jobs=str(tmp_path / "jobs"), array=ARRAY)
     write(tmp_path / "jobs", settings, seed, JOBS)
     unit = unit_instance("bench")
-    wrong = Warpgroup(settings.config, unit_class=unit, address_class=_WithoutBaseOffset)
+    wrong = Warpgroup(settings.config, unit_class=unit, address_class=WithoutBaseOffset)
     text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures

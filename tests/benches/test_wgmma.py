@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
 from sptc.rtl.convert import to_verilog
-from sptc.rtl.fetch import CoreMatrixAddress, PanelFetcher
+from sptc.rtl.fetch import PanelFetcher
 from sptc.rtl.wgmma import WgmmaWarp
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.wgmma_items import write_jobs
+from sptc.tests.benches.wrong_addresses import WithoutBaseOffset
 from sptc.verify.archive import Replayable
 from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.wgmma_jobs import jobs_of, random_jobs
@@ -79,20 +79,11 @@ def test_every_recorded_set(wgmma: Run, recorded_sets: Iterator[tuple[str, Regis
     assert wgmma(files=files) == []
 
 
-class _WithoutBaseOffset(CoreMatrixAddress):
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = CoreMatrixAddress()
-        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
-        m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
-        return m
-
-
 @pytest.mark.regression
 def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
     settings = Settings("hopper", "wgmma", ITEMS, jobs=str(tmp_path / "jobs"), array=ARRAY)
     write_jobs(tmp_path / "jobs", islice(random_jobs(settings.config, np.random.default_rng(seed)), ITEMS))
-    wrong = WgmmaWarp(settings.config, fetcher_class=lambda: PanelFetcher(_WithoutBaseOffset))
+    wrong = WgmmaWarp(settings.config, fetcher_class=lambda: PanelFetcher(WithoutBaseOffset))
     text = to_verilog(wrong, "bench")
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures

@@ -37,6 +37,8 @@ def test_every_page_is_in_the_contents() -> None:
 def test_the_version_is_said_once_more() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {sptc.__version__}\n" in citation
+    recordings = (ROOT / "recordings" / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{sptc.__version__}"\n' in recordings
     assert sptc.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()[0]
 
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from amaranth.hdl import Fragment
-from sptc.cli import main
+from sptc.cli import draw, main
 from sptc.infra.diagram import Theme
 from sptc.rtl import align, multiply, reduce, select
 from sptc.rtl.config import PRESETS, CoreConfig
@@ -97,6 +97,10 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
     assert b"prefers" not in light + dark
+
+
+def test_the_command_line_has_every_top() -> None:
+    assert draw._TOPS == TOPS
 
 
 def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:

@@ -1,0 +1,17 @@
+"""A mistake for the benches of what reads shared memory to find."""
+
+from amaranth.hdl import Module
+from sptc.rtl.fetch import CoreMatrixAddress
+
+__all__ = ["WithoutBaseOffset"]
+
+
+class WithoutBaseOffset(CoreMatrixAddress):
+    """Addresses of core matrices that know no base offset of their descriptor."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = CoreMatrixAddress()
+        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
+        m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
+        return m
