@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackendError
 
-__all__ = ["compiler_stamp", "cxx_compiler", "progress", "run_tool"]
+__all__ = ["compile_shared", "compiler_stamp", "cxx_compiler", "progress", "run_tool"]
 
 
 def cxx_compiler() -> str:
@@ -71,3 +73,30 @@ def run_tool(
             [line for line in done.stderr.splitlines() if "rror" in line] or done.stderr.splitlines() or ["no message"]
         )
         raise BackendError(f"{tool} failed while building {built}: {lines[0].strip()}")
+
+
+def compile_shared(source: str, library: Path, options: Sequence[str], built: str) -> None:
+    """Compile one source to a shared library.
+
+    Parameters
+    ----------
+    source : str
+        C++17.
+    library : Path
+        Where the result goes, at once and whole; it is built in a scratch folder beside it.
+    options : sequence of str
+        Of the compiler.
+    built : str
+        What is being built, in a message.
+
+    Raises
+    ------
+    BackendError
+        There is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        folder = Path(scratch)
+        (folder / "source.cpp").write_text(source, encoding="utf-8")
+        words = ["-std=c++17", *options, "-fPIC", "-shared", "-o", "library.so", "source.cpp"]
+        run_tool([cxx_compiler(), *words], folder, "the C++ compiler", built)
+        (folder / "library.so").replace(library)

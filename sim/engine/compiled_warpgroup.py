@@ -27,7 +27,7 @@ from ...rtl.warpgroup import WARPS, mma_layout, warpgroup_layout
 from .fingerprint import fingerprint
 from .libraries import Libraries
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import TOP, UNIT, driver, unit_driver, unit_module
+from .warpgroup_driver import TOP, UNIT, driver, unit_drivers, unit_module
 
 __all__ = ["CompiledWarpgroup"]
 
@@ -35,7 +35,7 @@ _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
 _HALF = 1 << ADDRESS_BITS - 1
 #: What the units' library has.
-_PART = ("create", "destroy", "clock")
+_FUNCTIONS = ("create", "destroy", "add", "clock")
 _PANEL_OUTPUTS = ROWS * COLUMNS
 _FLAG_WORDS = ROWS * CHUNKS // 32
 _PANEL_WORDS = WARPS * LANES * REGISTERS
@@ -99,8 +99,8 @@ class CompiledWarpgroup:
         library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
-        self._library.group_create.argtypes = [ctypes.c_void_p] * 3
-        self._units = Libraries(config, "unit", UNIT, unit_driver(config))
+        self._library.group_create.argtypes = [ctypes.c_void_p] * len(_FUNCTIONS)
+        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config))
         self._library.group_destroy.argtypes = [ctypes.c_void_p]
         self._library.group_run.restype = ctypes.c_int64
         pointer = ctypes.c_void_p
@@ -120,7 +120,7 @@ class CompiledWarpgroup:
         path = self._units.of(steps)
         if path not in self._handles:
             units = ctypes.CDLL(str(path))
-            functions = (ctypes.cast(getattr(units, f"part_{name}"), ctypes.c_void_p) for name in _PART)
+            functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS)
             self._handles[path] = self._library.group_create(*functions)
         return self._handles[path]
 

@@ -1,26 +1,42 @@
 """Compiled units and rows: a library for every instruction, and libraries for those of one control word."""
 
+import hashlib
+import importlib.metadata
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...infra.cache import built, is_built
-from ...infra.compiler import progress
+from ...infra.compiler import compile_shared, progress
 from ...infra.verilator import compile_library
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from .fingerprint import fingerprint
-from .specialised import can_be_specialised, recipe, specialised
+from .simd import OPTIMISATION, vectorised
+from .specialised import can_be_specialised, specialised
 
 __all__ = ["WORTH", "Libraries"]
 
 #: Steps of one control word that are worth a library of their own, where none was built earlier.
 WORTH = 1 << 24
 
+#: Taken when the sources are imported, as in :mod:`~sptc.sim.engine.fingerprint`.
+_WRITTEN = b"".join(
+    Path(__file__).with_name(name).read_bytes() for name in ("pipelines.py", "simd.py", "specialised.py")
+)
+
+
+def recipe() -> str:
+    """Return what a library of one control word depends on beside the hardware: how it is folded and written."""
+    return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
+
 
 class Libraries:
     """The libraries of a unit or a row, built when they are first asked for.
+
+    Verilator compiles the hardware for every instruction; that of one control word becomes a function of sixteen steps
+    at once, :func:`~sptc.sim.engine.simd.vectorised`. Both libraries have the same functions.
 
     Parameters
     ----------
@@ -30,12 +46,12 @@ class Libraries:
         ``unit`` or ``row``.
     name : str
         Of the module.
-    driver : str
-        What is compiled with it.
+    clocked, computed : str
+        C++ that drives Verilator's model, and C++ that calls :data:`~sptc.sim.engine.simd.COMPUTE`.
     """
 
-    def __init__(self, config: CoreConfig, top: str, name: str, driver: str) -> None:
-        self._config, self._top, self._name, self._driver = config, top, name, driver
+    def __init__(self, config: CoreConfig, top: str, name: str, clocked: str, computed: str) -> None:
+        self._config, self._top, self._name, self._clocked, self._computed = config, top, name, clocked, computed
         self._steps: Counter[int] = Counter()
         self._found: dict[int | None, Path] = {}
 
@@ -48,7 +64,7 @@ class Libraries:
             The simulator or a compiler is missing or fails; one sentence that says what to install.
         """
         if None not in self._found:
-            name = f"{self._top}-{fingerprint(self._config, self._driver)}.so"
+            name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
             self._found[None] = built(name, lambda path: self._build(path, None))
         return self._found[None]
 
@@ -64,7 +80,7 @@ class Libraries:
             self._steps[control] += count
             if not can_be_specialised():
                 return self.of_every_instruction()
-            name = f"{self._top}-{fingerprint(self._config, self._driver + recipe())}-{control:x}.so"
+            name = f"{self._top}-{fingerprint(self._config, self._computed + recipe())}-{control:x}.so"
             if self._steps[control] < WORTH and not is_built(name):
                 return self.of_every_instruction()
             self._found[control] = built(name, lambda path: self._build(path, control))
@@ -72,9 +88,13 @@ class Libraries:
 
     def _build(self, library: Path, control: int | None) -> None:
         kind = "" if control is None else " for one kind of instruction"
-        progress(f"building the {self._config.name} {self._top}{kind}: elaborating")
+        building = f"building the {self._config.name} {self._top}{kind}"
+        progress(f"{building}: elaborating")
         if control is None:
             text = emit(self._config, self._top, self._name, platform=OPERATORS)
-        else:
-            text = specialised(self._config, self._top, self._name, control)
-        compile_library(text, self._name, self._driver, library)
+            compile_library(text, self._name, self._clocked, library)
+            return
+        function = vectorised(specialised(self._config, self._top, control), "step", "result")
+        progress(f"{building}: compiling")
+        compile_shared(function + self._computed, library, OPTIMISATION, "the simulation model")
+        progress("")

@@ -1,14 +1,15 @@
 """A unit or a row for instructions of one control word: a constant, and what only others need folded away.
 
-It is the same hardware with some inputs tied, so that results are the same; a simulator has less than half to do.
+It is the same hardware with some inputs tied, so that results are the same; a simulator has less than half to do. And
+its registers, which add a latency and nothing else, are wires: what follows is a function of one step.
 """
 
-import importlib.metadata
 import importlib.util
+import json
 import tempfile
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from amaranth.lib import data
 
@@ -17,10 +18,12 @@ from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.step import row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
+from .pipelines import ENABLED, WITHOUT_REGISTERS, is_balanced, write_wires
+from .simd import PREPARED
 
-__all__ = ["can_be_specialised", "control_place", "recipe", "specialised"]
+__all__ = ["can_be_specialised", "control_place", "specialised"]
 
-_INSIDE = "general"
+_INSIDE, _NAME = "general", "tied"
 _LAYOUTS: dict[str, tuple[Callable[[CoreConfig], data.StructLayout], Callable[[CoreConfig], data.StructLayout]]] = {
     "unit": (unit_step_layout, lambda config: unit_result_layout()),
     "row": (row_step_layout, row_result_layout),
@@ -33,31 +36,24 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
 endmodule
 """
 #: Registers of what is constant begin with any value, so that they are constant from the first cycle on.
-_FOLDED = """
-read_verilog -sv tied.v
-hierarchy -top {name}
+_FOLDED = f"""
+read_verilog -sv {_NAME}.v
+hierarchy -top {_NAME}
 proc
 flatten
 setattr -unset init w:*
 opt -full
 opt_dff
 opt -full
-wreduce
-opt -full
-opt_clean -purge
-write_verilog -noattr folded.v
+{ENABLED}opt_clean
+write_json registered.json
+{WITHOUT_REGISTERS}{PREPARED}write_json folded.json
 """
 
 
 def can_be_specialised() -> bool:
     """Return whether Yosys is there, which folds what is constant."""
     return importlib.util.find_spec("pyosys") is not None
-
-
-@cache
-def recipe() -> str:
-    """Return what :func:`specialised` depends on beside the hardware: how it folds, and the version of Yosys."""
-    return repr((_TIED, _FOLDED, importlib.metadata.version("pyosys")))
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
@@ -67,8 +63,8 @@ def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
     return field.offset, field.width
 
 
-def specialised(config: CoreConfig, top: str, name: str, control: int) -> str:
-    """Return Verilog of a unit or a row that takes every step for one of a given control word.
+def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
+    """Return a unit or a row that takes every step for one of a given control word: ports and cells, from Yosys' JSON.
 
     Parameters
     ----------
@@ -76,8 +72,6 @@ def specialised(config: CoreConfig, top: str, name: str, control: int) -> str:
         The datapath.
     top : str
         ``unit`` or ``row``.
-    name : str
-        Of the module.
     control : int
         The control word.
 
@@ -89,7 +83,7 @@ def specialised(config: CoreConfig, top: str, name: str, control: int) -> str:
     step, result = (layout(config).size for layout in _LAYOUTS[top])
     low, width = control_place(config, top)
     tied = _TIED.format(
-        name=name,
+        name=_NAME,
         inside=_INSIDE,
         clock="input clk, input rst, input enable, " if config.cuts else "",
         connected=".clk(clk), .rst(rst), .enable(enable), " if config.cuts else "",
@@ -101,6 +95,13 @@ def specialised(config: CoreConfig, top: str, name: str, control: int) -> str:
     )
     with tempfile.TemporaryDirectory(prefix="sptc-") as scratch:
         folder = Path(scratch)
-        (folder / "tied.v").write_text(emit(config, top, _INSIDE, platform=OPERATORS) + tied, encoding="utf-8")
-        run_yosys(folder, _FOLDED.format(name=name))
-        return (folder / "folded.v").read_text(encoding="utf-8")
+        text = emit(config, top, _INSIDE, platform=OPERATORS) + tied
+        (folder / f"{_NAME}.v").write_text(text, encoding="utf-8")
+        write_wires(folder)
+        run_yosys(folder, _FOLDED)
+        registered, folded = (
+            json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["modules"][_NAME]
+            for name in ("registered", "folded")
+        )
+    assert not config.cuts or is_balanced(registered, "enable"), "registers add a latency and nothing else"
+    return folded

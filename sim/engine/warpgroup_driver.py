@@ -11,7 +11,7 @@ from ...rtl.fetch import PANEL_ROWS
 from ...rtl.step import unit_result_layout, unit_step_layout
 from ...rtl.warpgroup import WARPS
 
-__all__ = ["TOP", "UNIT", "driver", "unit_driver", "unit_module"]
+__all__ = ["TOP", "UNIT", "driver", "unit_drivers", "unit_module"]
 
 #: Top modules: the warpgroup, and the unit.
 TOP, UNIT = "warpgroup", "dot"
@@ -32,8 +32,6 @@ module {name}(input [{step}:0] step, input clk, input rst, input enable, output 
 endmodule
 """
 _DRIVER = """
-#include <vector>
-
 namespace {{
 constexpr int payload_words = {payload_words}, panel_words = {panel_words}, warp_words = {warp_words};
 constexpr int mma_words = {mma_words}, c_word = {c_word}, c_words = panel_words / 4, core_bit = {core_bit};
@@ -47,10 +45,11 @@ struct Command {{
     int64_t taken, done;
 }};
 // A library of units.
-struct Units {{
+struct Library {{
     void* (*create)();
     void (*destroy)(void*);
-    void (*clock)(void*, const uint32_t*, uint32_t*);
+    void* (*add)(void*);
+    void (*clock)(void*, void*, const uint32_t*, uint32_t*);
 }};
 // Of a warp, an instruction of mma: its operands, of which C may be the result of an earlier one.
 struct Instruction {{
@@ -81,11 +80,11 @@ struct Array {{
 }};
 struct Group {{
     Vwarpgroup top;
-    Units library;
-    std::vector<void*> made;
+    Library library;
+    void* made;
     uint32_t memory[units][4];
-    explicit Group(Units of) : library(of) {{}}
-    ~Group() {{ for (void* unit : made) library.destroy(unit); }}
+    explicit Group(Library of) : library(of), made(of.create()) {{}}
+    ~Group() {{ library.destroy(made); }}
 }};
 thread_local Group* evaluated;
 int multiplication_from(const Command* commands, int count, int place) {{
@@ -94,18 +93,16 @@ int multiplication_from(const Command* commands, int count, int place) {{
 }}
 }}  // namespace
 
-void* unit_create() {{
-    evaluated->made.push_back(evaluated->library.create());
-    return evaluated->made.back();
-}}
+void* unit_create() {{ return evaluated->library.add(evaluated->made); }}
 void unit_clock(void* unit, const svBitVecVal* step, svBitVecVal* result) {{
-    evaluated->library.clock(unit, step, result);
+    evaluated->library.clock(evaluated->made, unit, step, result);
 }}
 
 extern "C" void* group_create(
-    void* (*create)(), void (*destroy)(void*), void (*clock)(void*, const uint32_t*, uint32_t*)
+    void* (*create)(), void (*destroy)(void*), void* (*add)(void*),
+    void (*clock)(void*, void*, const uint32_t*, uint32_t*)
 ) {{
-    return new Group(Units{{create, destroy, clock}});
+    return new Group(Library{{create, destroy, add, clock}});
 }}
 extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
 extern "C" int64_t group_run(
@@ -213,16 +210,26 @@ extern "C" int64_t group_run(
     return cycle;
 }}
 """
-_UNIT_DRIVER = """
-extern "C" void* part_create() {{
+_CLOCKED = """
+#include <vector>
+
+namespace {{
+struct Units {{
+    std::vector<Vdot*> all;
+    ~Units() {{ for (Vdot* unit : all) delete unit; }}
+}};
+}}  // namespace
+extern "C" void* units_create() {{ return new Units; }}
+extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
+extern "C" void* units_add(void* units) {{
     Vdot* unit = new Vdot;
     unit->enable = 1;
     unit->clk = 0;
     unit->eval();
+    static_cast<Units*>(units)->all.push_back(unit);
     return unit;
 }}
-extern "C" void part_destroy(void* unit) {{ delete static_cast<Vdot*>(unit); }}
-extern "C" void part_clock(void* of, const uint32_t* step, uint32_t* result) {{
+extern "C" void units_clock(void*, void* of, const uint32_t* step, uint32_t* result) {{
     Vdot& unit = *static_cast<Vdot*>(of);
     std::memcpy(&unit.step, step, {step_words} * 4);
     // Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there.
@@ -230,6 +237,62 @@ extern "C" void part_clock(void* of, const uint32_t* step, uint32_t* result) {{
     unit.clk = 1;
     unit.eval();
     std::memcpy(result, &unit.result, {result_words} * 4);
+}}
+"""
+#: A unit without registers: what is in it waits until the first result of it all is to come out.
+_COMPUTED = """
+#include <deque>
+#include <vector>
+
+namespace {{
+constexpr size_t latency = {latency};
+struct Entry {{
+    uint32_t step[{step_words}], result[{result_words}];
+    bool is_computed;
+}};
+struct Unit {{
+    Entry entries[latency];
+    size_t next;
+}};
+struct Units {{
+    std::deque<Unit> all;
+    std::vector<Entry*> waiting;
+    void compute_waiting() {{
+        for (size_t first = 0; first < waiting.size(); first += lanes) {{
+            const size_t some = waiting.size() - first < lanes ? waiting.size() - first : lanes;
+            const uint32_t* steps[lanes];
+            uint32_t* results[lanes];
+            for (size_t lane = 0; lane < some; lane++) {{
+                Entry& entry = *waiting[first + lane];
+                steps[lane] = entry.step;
+                results[lane] = entry.result;
+                entry.is_computed = true;
+            }}
+            compute(some, steps, results);
+        }}
+        waiting.clear();
+    }}
+}};
+}}  // namespace
+extern "C" void* units_create() {{ return new Units; }}
+extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
+extern "C" void* units_add(void* units) {{
+    static_cast<Units*>(units)->all.push_back(Unit{{}});
+    Unit& unit = static_cast<Units*>(units)->all.back();
+    for (Entry& entry : unit.entries) entry.is_computed = true;
+    return &unit;
+}}
+extern "C" void units_clock(void* units, void* of, const uint32_t* step, uint32_t* result) {{
+    Units& all = *static_cast<Units*>(units);
+    Unit& unit = *static_cast<Unit*>(of);
+    Entry& entry = unit.entries[unit.next];
+    std::memcpy(entry.step, step, sizeof entry.step);
+    entry.is_computed = false;
+    all.waiting.push_back(&entry);
+    unit.next = (unit.next + 1) % latency;
+    const Entry& oldest = unit.entries[unit.next];
+    if (!oldest.is_computed) all.compute_waiting();
+    std::memcpy(result, oldest.result, sizeof oldest.result);
 }}
 """
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
@@ -265,10 +328,11 @@ def driver(config: CoreConfig, **words: int) -> str:
     )
 
 
-def unit_driver(config: CoreConfig) -> str:
-    """Return the C++ of a library of units."""
+def unit_drivers(config: CoreConfig) -> tuple[str, str]:
+    """Return the C++ of a library of units: around Verilator's model, and around a function of a step."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
-    return _UNIT_DRIVER.format(step_words=step, result_words=result)
+    words = {"step_words": step, "result_words": result}
+    return _CLOCKED.format(**words), _COMPUTED.format(**words, latency=config.latency)
 
 
 def unit_module(config: CoreConfig) -> str:

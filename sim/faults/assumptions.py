@@ -15,7 +15,7 @@ from ..benches.bench import ComponentBench
 from ..benches.blocks import native
 from ..benches.components import Harness
 from ..engine.steps import control_word
-from .pipelines import Pipeline
+from .equivalence import Pipeline
 
 __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_control", "step_pipeline"]
 

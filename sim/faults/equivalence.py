@@ -16,7 +16,8 @@ that other formats have, and with it most of what makes the proof of a multiplie
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,10 +27,10 @@ from ...errors import BackendError
 from ...infra.abc import run_abc
 from ...infra.yosys import run_yosys
 from ...rtl.emit import unit_of
+from ..engine.pipelines import WITHOUT_REGISTERS, flat_module, is_balanced, write_wires
 from .mutants import FLAT, Fault
-from .pipelines import WITHOUT_REGISTERS, Pipeline, is_balanced, write_wires
 
-__all__ = ["Verdict", "settled"]
+__all__ = ["Pipeline", "Verdict", "settled"]
 
 #: Input that turns the fault on, and the module of what depends on it.
 _FAULTY, _CONE = "is_faulty", "cone"
@@ -68,6 +69,25 @@ class Verdict(Enum):
     EQUIVALENT = "equivalent"
     TOLD_APART = "told apart"
     UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is known of a pipeline.
+
+    Attributes
+    ----------
+    enable : str
+        Input that enables every register.
+    control : str
+        Input that tells the cases apart.
+    cases : tuple of mapping of int to int
+        Of each case the value of some bits of that input; together they are all that is ever driven.
+    """
+
+    enable: str
+    control: str
+    cases: tuple[Mapping[int, int], ...]
 
 
 class _Search(NamedTuple):
@@ -116,7 +136,7 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipe
     found = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
         place = Path(scratch)
-        if pipeline and _ENABLE not in fault.command and is_balanced(f"../{FLAT}", top, pipeline.enable, place):
+        if pipeline and _ENABLE not in fault.command and _is_pipeline(top, pipeline, place):
             found = _by_cases(top, fault, place, timeout, pipeline)
             if found is not Verdict.UNDECIDED:
                 return found
@@ -126,6 +146,10 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipe
                 if found is Verdict.EQUIVALENT:
                     return found
     return found
+
+
+def _is_pipeline(top: str, pipeline: Pipeline, place: Path) -> bool:
+    return is_balanced(flat_module(f"../{FLAT}", top, place), pipeline.enable)
 
 
 def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pipeline) -> Verdict:

@@ -10,11 +10,11 @@ from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_step_layout
 from sptc.sim.benches.settings import Settings
+from sptc.sim.engine.pipelines import flat_module, is_balanced
 from sptc.sim.faults import equivalence
 from sptc.sim.faults.assumptions import step_pipeline
-from sptc.sim.faults.equivalence import Verdict, settled
+from sptc.sim.faults.equivalence import Pipeline, Verdict, settled
 from sptc.sim.faults.mutants import FLAT, REST, Fault, mutated
-from sptc.sim.faults.pipelines import Pipeline, is_balanced
 from sptc.sim.faults.regressions import faulty_row
 
 #: Codes 0 to 2 there are: of 2 the second operand is zero.
@@ -85,7 +85,7 @@ def test_what_is_a_pipeline(tmp_path: Path, connect: Callable, enabled: bool, ba
     (tmp_path / "design.il").write_text(design(connect, enabled=enabled), encoding="utf-8")
     run = "hierarchy -top bench\nproc\nflatten\nopt -full\nopt_clean\n"
     run_yosys(tmp_path, f"read_rtlil design.il\n{run}write_rtlil flat.il\n")
-    assert is_balanced("flat.il", "bench", "enable", tmp_path) == balanced
+    assert is_balanced(flat_module("flat.il", "bench", tmp_path), "enable") == balanced
 
 
 @pytest.fixture(scope="module")

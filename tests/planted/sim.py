@@ -394,3 +394,20 @@ def _(libraries: Any, change: Change) -> None:
         return right(self, {control & ~1: count for control, count in steps.items()})
 
     change(libraries.Libraries, "of", of)
+
+
+@fault("sim.simd.carry", "sim.engine.simd")
+def _(simd: Any, change: Change) -> None:
+    """No carry leaves a limb."""
+    right = simd._Writer._sum
+
+    def _sum(self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
+        return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
+
+    change(simd._Writer, "_sum", _sum)
+
+
+@fault("sim.warpgroup.computed", "sim.engine.warpgroup_driver")
+def _(warpgroup_driver: Any, change: Change) -> None:
+    """Units that are computed many at a time answer a cycle early."""
+    change(warpgroup_driver, "_COMPUTED", warpgroup_driver._COMPUTED.replace("= {latency};", "= {latency} - 1;"))

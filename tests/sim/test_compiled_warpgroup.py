@@ -10,7 +10,9 @@ import sptc
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
+from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.specialised import can_be_specialised
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, Completion, multiplication, wait
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped
@@ -22,6 +24,8 @@ WGMMA = [*every_instruction("wgmma")]
 F16 = "wgmma.mma_async.sp.sync.aligned.m64n32k32.f32.f16.f16"
 RECORDINGS = Path(sptc.__file__).parent / "recordings"
 GROUP, GROUPS = 8, 6
+MANY = 12
+needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,25 @@ def compared(instructions: list[Instruction], rng: Random) -> int:
 def test_the_bits_of_the_golden_model(rng: Random) -> None:
     short = [i for i in WGMMA if i.n <= 64]
     assert compared([short[place] for place in rng.integers(len(short), size=40)], rng) > 100_000
+
+
+@needs_yosys
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("types", ["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"])
+def test_many_multiplications_of_one_kind(types: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their units are computed many at a time, and stand still where the array does: the same bits and cycles."""
+    (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
+    file, pattern = drawn(i, rng, MANY), stalls(rng)
+    results = {}
+    for worth in (libraries.WORTH, 1):
+        monkeypatch.setattr(libraries, "WORTH", worth)
+        hardware = CompiledWarpgroup()
+        told = [multiplication(hardware.config, i, held(file), case) for case in range(MANY)]
+        results[worth] = hardware.run(told, pattern)
+    for one, other, wanted in zip(*results.values(), file.run("golden"), strict=True):
+        assert (one.taken, one.done) == (other.taken, other.done)
+        np.testing.assert_array_equal(other.illegal, one.illegal)
+        np.testing.assert_array_equal(other.d, wanted)
 
 
 @pytest.mark.regression

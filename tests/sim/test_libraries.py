@@ -76,7 +76,7 @@ def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pyt
     found = []
     for text in ("one", "other"):
         monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
-        of = Libraries(TINY, "row", "row", "driver")
+        of = Libraries(TINY, "row", "row", "clocked", "computed")
         found.append((of.of_every_instruction(), of.of({5: 1})))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
@@ -89,16 +89,16 @@ def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
     monkeypatch.setattr(libraries, "recipe", lambda: "recipe")
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
-    found = Libraries(TINY, "row", "row", "driver")
+    found = Libraries(TINY, "row", "row", "clocked", "computed")
     general = found.of_every_instruction()
     assert [found.of({5: 60}), found.of({7: 60}), found.of({5: 30, 7: 30})] == [general] * 3
     special = found.of({5: 60})
     assert special.name.endswith("-5.so")
     assert special.parent == general.parent
     assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]
-    assert Libraries(TINY, "row", "row", "driver").of({5: 1}) == special
+    assert Libraries(TINY, "row", "row", "clocked", "computed").of({5: 1}) == special
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)
-    assert Libraries(TINY, "row", "row", "driver").of({9: 1000}) == general
+    assert Libraries(TINY, "row", "row", "clocked", "computed").of({9: 1000}) == general
 
 
 def test_a_library_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,13 @@ in place of registers. What nobody looks at, the answers to what registers held 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from ...infra.yosys import run_yosys
 
-__all__ = ["WITHOUT_REGISTERS", "Pipeline", "is_balanced", "write_wires"]
+__all__ = ["ENABLED", "WITHOUT_REGISTERS", "flat_module", "is_balanced", "write_wires"]
 
 _WIRES = "wires.v"
 _MAP = """\
@@ -26,30 +25,11 @@ module wire_of_register(input CLK, input EN, input [WIDTH-1:0] D, output [WIDTH-
   assign Q = D;
 endmodule
 """
-#: Without synchronous resets, which Yosys makes of multiplexers.
-_ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
+#: What Yosys is told before a netlist is asked for its balance: no synchronous resets, which it makes of multiplexers.
+ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
 #: What Yosys is told to put wires in place of registers, where :func:`write_wires` has been called.
-WITHOUT_REGISTERS = f"{_ENABLED}techmap -map {_WIRES}\nopt_clean\n"
+WITHOUT_REGISTERS = f"{ENABLED}techmap -map {_WIRES}\nopt_clean\n"
 _NETLIST = "pipeline.json"
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """What is known of a pipeline.
-
-    Attributes
-    ----------
-    enable : str
-        Input that enables every register.
-    control : str
-        Input that tells the cases apart.
-    cases : tuple of mapping of int to int
-        Of each case the value of some bits of that input; together they are all that is ever driven.
-    """
-
-    enable: str
-    control: str
-    cases: tuple[Mapping[int, int], ...]
 
 
 def write_wires(folder: Path) -> None:
@@ -57,19 +37,31 @@ def write_wires(folder: Path) -> None:
     (folder / _WIRES).write_text(_MAP, encoding="utf-8")
 
 
-def is_balanced(design: str, top: str, enable: str, folder: Path) -> bool:
-    """Say whether a design is a pipeline whose registers add nothing but a latency.
+def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
+    """Return what :func:`is_balanced` takes of a flat design.
 
     Parameters
     ----------
     design : str
-        File of the flat design, from `folder`.
+        Its file of RTLIL, from `folder`.
     top : str
         Its module.
-    enable : str
-        The input that is to enable every register.
     folder : Path
         Where Yosys may write.
+    """
+    run_yosys(folder, f"read_rtlil {design}\n{ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
+    return json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
+
+
+def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
+    """Say whether a design is a pipeline whose registers add nothing but a latency.
+
+    Parameters
+    ----------
+    module : mapping
+        Ports and cells, from Yosys' JSON, after :data:`ENABLED`.
+    enable : str
+        The input that is to enable every register.
 
     Returns
     -------
@@ -77,8 +69,6 @@ def is_balanced(design: str, top: str, enable: str, folder: Path) -> bool:
         False, too, where what is behind a cell could be reached by two ways of the same length but the cell's inputs
         are of different ones.
     """
-    run_yosys(folder, f"read_rtlil {design}\n{_ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
-    module = json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
     ports, cells = module["ports"], module["cells"]
     enabled_by = ports[enable]["bits"]
     registers = {name for name, cell in cells.items() if "D" in cell["connections"] and "CLK" in cell["connections"]}
