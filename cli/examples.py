@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "gpu verify": ("sptc gpu verify --rtl --seed 2026 --tiles 64",),
     "gpu record": ("sptc gpu record recordings --seed 1",),
     "gpu cycles": ("sptc gpu cycles -o cycles.csv",),
+    "gpu energy": ("sptc gpu energy -o energy.csv",),
 }
 
 

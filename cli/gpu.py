@@ -7,12 +7,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from .. import __version__
 from ..errors import FileError, InstructionError
 from ..gpu.cycles import arrangements, beside_each_other, chosen, measure, table
 from ..gpu.device import Device, device
+from ..gpu.energy import Meter, works
+from ..gpu.energy import table as energy_table
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
@@ -69,6 +72,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
     record.set_defaults(execute=_record)
 
+    _add_measurements(actions)
+
+
+def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
+    """Add what measures cycles and energy."""
     cycles = actions.add_parser(
         "cycles",
         help="count the cycles that instructions take",
@@ -81,6 +89,24 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     cycles.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where to")
     cycles.set_defaults(execute=_cycles)
+
+    energy = actions.add_parser(
+        "energy",
+        help="measure the energy of instructions",
+        description="Repeat instructions on some SMs, on operands of several distributions, while the GPU's counter of "
+        "energy is read, and take off what the same SMs take while their warps sleep: pJ of a kept product. The GPU "
+        "must do nothing else.",
+    )
+    energy.add_argument(
+        "--instruction", nargs="+", default=[], metavar="TEXT", help="of those that are measured, which (default: all)"
+    )
+    energy.add_argument("--sms", type=integer(1), default=44, metavar="N", help="SMs that run (default %(default)s)")
+    energy.add_argument(
+        "--seconds", type=integer(1), default=1, metavar="N", help="how long each is measured (default %(default)s)"
+    )
+    energy.add_argument("--seed", type=integer(0), default=0, metavar="N", help="of the operands (default %(default)s)")
+    energy.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where to")
+    energy.set_defaults(execute=_energy)
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -173,6 +199,26 @@ def _cycles(options: argparse.Namespace) -> int:
     write_whole(options.output, table(about, found).encode())
     if str(options.output) != "-":
         print(f"{len(found)} measurements of {len(instructions)} instructions in {options.output}")
+    return 0
+
+
+def _energy(options: argparse.Namespace) -> int:
+    require_writable(options.output)
+    held = device()
+    asked = [parse(text) for text in dict.fromkeys(options.instruction)]
+    known = [*works(held.arch)]
+    for instruction in asked:
+        require_architecture(instruction, held.arch)
+        if all(work.loop.instruction != instruction for work in known):
+            raise InstructionError(f"{instruction} is not one of those whose energy is measured")
+    chosen_works = [work for work in known if not asked or work.loop.instruction in asked]
+    meter = Meter(options.sms, float(options.seconds))
+    measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
+    found = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
+    about = f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    write_whole(options.output, energy_table(about, found).encode())
+    if str(options.output) != "-":
+        print(f"{len(found)} measurements in {options.output}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Kernels that repeat an instruction and count the cycles that it takes, as PTX text.
 
-Warps of one CTA, on one SM, execute the instruction over and over on accumulators of their own; operands and shared
-memory are zero, which changes no cycle. Another instruction may run on further warps until the first are done. Each
-warp writes how many cycles of the SM's clock it took, and how many times it went round.
+Warps of a CTA, on one SM, execute the instruction over and over on accumulators of their own; operands and shared
+memory are zero, which changes no cycle, or what the kernel is given. Another instruction may run on further warps until
+the first are done. Each warp writes how many cycles of the SM's clock it took, and how many times it went round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from ..isa.instructions import Instruction
 from ..isa.memory import SWIZZLES, UNIT_BYTES, encode_descriptor
 from .ptx import VERSION, group, indented, target
 
-__all__ = ["ENTRY", "WORDS", "Loop", "kernel"]
+__all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 
 ENTRY = "count_cycles"
 #: What a warp writes: cycles, and times round.
@@ -40,7 +40,7 @@ class Loop:
     operands : int
         Of ``mma``: registers of A and B that a warp uses in turn; the same ones again may be kept at hand.
     group : int
-        Instructions once round; of ``wgmma``, a commit group.
+        Instructions once round; of ``wgmma``, a commit group. Without any, warps sleep.
     pending : int
         Of ``wgmma``: groups that may be under way while the next is issued.
     a_from : str
@@ -64,6 +64,19 @@ class Loop:
     swizzle: str = "128B"
     transposed: tuple[int, int] = (0, 0)
     fresh: bool = False
+    given: bool = False
+    negated: bool = False
+
+
+def given_words(loop: Loop) -> tuple[int, int]:
+    """Return what a kernel of a loop with given operands reads, in words: shared memory, then registers of a thread.
+
+    A register of all threads lies behind the other: those of A and of B of every operand, and metadata.
+    """
+    i = loop.instruction
+    of_a, of_b = a_fragment(i).registers, b_fragment(i).registers if i.family == "mma" else 0
+    registers = (of_a if i.family == "mma" or loop.a_from == "registers" else 0) + of_b
+    return _size([loop]) // 4, loop.operands * registers + bool(i.sparse)
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
@@ -81,7 +94,8 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
     -------
     str
         A module with the entry :data:`ENTRY`. Its parameters: where each warp writes :data:`WORDS` numbers of 64 bits,
-        where each thread writes a word, and how often the first loop goes round.
+        where each thread writes a word, and how often the first loop goes round; and of a loop with given operands
+        where these are.
 
     Notes
     -----
@@ -94,27 +108,34 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
         if number < len(loops) - 1:
             parts += [f"setp.ge.u32 %beyond, %warp, {warps};", f"@%beyond bra next{number};"]
         parts += ["{", *_loop(loop, image, until_done=number > 0), "}", "bra done;", f"next{number}:"]
-    threads = _LANES * warps
-    size = max(4 * threads, *(image.size for image in images))
+    threads, size = _LANES * warps, _size(loops)
+    given = any(loop.given for loop in loops)
+    assert not given or len(loops) == 1, "operands are given to one loop"
+    further = ", .param .u64 given" if given else ""
     return f"""\
 .version {VERSION}
 .target {target(arch)}
 .address_size 64
 .shared .align {_PATTERN_BYTES} .b8 image[{size}];
 .shared .align 4 .b32 finished;
-.visible .entry {ENTRY}(.param .u64 cycles, .param .u64 results, .param .u32 times)
+.visible .entry {ENTRY}(.param .u64 cycles, .param .u64 results, .param .u32 times{further})
   .maxntid {threads}
 {{
   .reg .pred %beyond, %more, %yes;
   .reg .b32 %thread, %warp, %lane, %times, %round, %said, %word, %unknown, %first;
-  .reg .b64 %address, %wide, %begin, %end, %start;
-{indented([*_prologue(threads, size), *parts, *_EPILOGUE])}
+  .reg .b64 %address, %wide, %begin, %end, %start, %mine;
+{indented([*_prologue(threads, size, given), *parts, *_EPILOGUE])}
 }}
 """
 
 
-def _prologue(threads: int, size: int) -> Iterator[str]:
-    """Clear shared memory; find the warp, zeros, and the image's address in units of 16 bytes."""
+def _size(loops: Sequence[Loop]) -> int:
+    """Return the bytes of shared memory of a kernel."""
+    return max(4 * _LANES * sum(loop.warps for loop in loops), *(_Image(loop).size for loop in loops))
+
+
+def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
+    """Clear or fill shared memory; find the warp, zeros, and the image's address in units of 16 bytes."""
     yield "mov.u32 %thread, %tid.x;"
     yield "and.b32 %lane, %thread, 31;"
     yield "shr.u32 %warp, %thread, 5;"
@@ -126,12 +147,23 @@ def _prologue(threads: int, size: int) -> Iterator[str]:
     yield "st.volatile.shared.b32 [finished], %word;"
     yield "mov.u32 %first, image;"
     yield "shl.b32 %said, %thread, 2;"
+    if given:
+        yield "ld.param.u64 %address, [given];"
     yield "clear:"
     yield "add.u32 %unknown, %first, %said;"
+    if given:
+        yield "cvt.u64.u32 %wide, %said;"
+        yield "add.u64 %wide, %address, %wide;"
+        yield "ld.global.b32 %word, [%wide];"
     yield "st.shared.b32 [%unknown], %word;"
     yield f"add.u32 %said, %said, {4 * threads};"
     yield f"setp.lt.u32 %more, %said, {size - 3};"
     yield "@%more bra clear;"
+    if given:
+        yield "mul.wide.u32 %wide, %thread, 4;"
+        yield "add.u64 %mine, %address, %wide;"
+        yield f"add.u64 %mine, %mine, {size};"
+        yield "mov.u32 %word, 0;"
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
     yield "bar.sync 0;"
@@ -196,6 +228,8 @@ def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
     yield from (_wgmma_operands if wgmma else _mma_operands)(loop, image)
     yield "mov.u64 %begin, %clock64;"
     yield "round:"
+    if not loop.group:
+        yield "nanosleep.u32 1000;"
     if wgmma:
         yield "wgmma.fence.sync.aligned;"
     for number in range(loop.group):
@@ -225,15 +259,22 @@ def _zeros(name: str, count: int) -> Iterator[str]:
     yield from (f"mov.b32 %{name}{index}, 0;" for index in range(count))
 
 
-def _operand(name: str, count: int, first: int) -> Iterator[str]:
-    """Yield small numbers that the assembler cannot know: equal registers could become one, and zeros none."""
+def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
+    """Yield what is given, or small numbers that the assembler cannot know: equal ones could become one, zeros none."""
     yield f".reg .b32 %{name}<{count}>;"
-    yield from (f"add.u32 %{name}{index}, %unknown, {first + index};" for index in range(count))
+    for number in range(first, first + count):
+        register = f"%{name}{number - first}"
+        yield _loaded(loop, register, number) if loop.given else f"add.u32 {register}, %unknown, {number};"
 
 
-def _metadata(loop: Loop) -> Iterator[str]:
+def _loaded(loop: Loop, register: str, number: int) -> str:
+    return f"ld.global.b32 {register}, [%mine+{4 * _LANES * loop.warps * number}];"
+
+
+def _metadata(loop: Loop, number: int) -> Iterator[str]:
     if loop.instruction.sparse:
-        yield from (".reg .b32 %e;", f"add.u32 %e, %unknown, {_LEGAL};")
+        yield ".reg .b32 %e;"
+        yield _loaded(loop, "%e", number) if loop.given else f"add.u32 %e, %unknown, {_LEGAL};"
 
 
 def _mma_operands(loop: Loop, image: _Image) -> Iterator[str]:
@@ -242,18 +283,19 @@ def _mma_operands(loop: Loop, image: _Image) -> Iterator[str]:
     for number in range(loop.operands):
         for name, fragment in (("a", a_fragment), ("b", b_fragment)):
             count = fragment(loop.instruction).registers
-            yield from _operand(f"{name}{number}_", count, first)
+            yield from _operand(loop, f"{name}{number}_", count, first)
             first += count
-    yield from _metadata(loop)
+    yield from _metadata(loop, first)
 
 
 def _wgmma_operands(loop: Loop, image: _Image) -> Iterator[str]:
     for name, descriptor in image.descriptors.items():
         yield f".reg .b64 %descriptor_{name};"
         yield f"add.u64 %descriptor_{name}, %start, {descriptor};"
-    if loop.a_from == "registers":
-        yield from _operand("a", a_fragment(loop.instruction).registers, 0)
-    yield from _metadata(loop)
+    held = a_fragment(loop.instruction).registers if loop.a_from == "registers" else 0
+    if held:
+        yield from _operand(loop, "a", held, 0)
+    yield from _metadata(loop, held)
     yield "fence.proxy.async;"
 
 
@@ -279,7 +321,8 @@ def _wgmma(loop: Loop, number: int) -> str:
     a = group("a", a_fragment(i).registers) if held else "%descriptor_a"
     words = [group(f"d{number % loop.accumulators}_", accumulator_fragment(i).registers), a, "%descriptor_b"]
     words += ["%e", "0x0"] if i.sparse else []
-    words += ["%yes"] if i.a.is_integer else ["%yes", "1", "1"]
+    sign = "-1" if loop.negated and number % 2 else "1"
+    words += ["%yes"] if i.a.is_integer else ["%yes", sign, "1"]
     if i.container_bits == 16:
         words += [str(t) for t in loop.transposed[held:]]
     return f"{i} {', '.join(words)};"

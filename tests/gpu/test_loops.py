@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sptc.gpu.cycles import arrangements, beside_each_other, chosen
+from sptc.gpu.energy import works
 from sptc.gpu.loops import ENTRY, Loop, kernel
 from sptc.gpu.ptx import target
 from sptc.isa.instructions import parse
@@ -21,19 +23,20 @@ WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
 def every_loop(arch: str) -> list[list[Loop]]:
     instructions = [*chosen(arch)]
     alone = [[loop] for i in instructions for loop in arrangements(i, arch)]
-    return [*alone, *([*pair] for pair in beside_each_other(instructions))]
+    given = [[loop] for work in works(arch) for loop in (work.loop, replace(work.loop, group=0))]
+    return [*alone, *([*pair] for pair in beside_each_other(instructions)), *given]
 
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    """A dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
+    """Two dozen, drawn; instructions of ``wgmma`` overlap, which the assembler says if they cannot."""
     import nvidia
 
     assembler = next(Path(folder) / "cu13/bin/ptxas" for folder in nvidia.__path__)
     loops = every_loop(arch)
-    for number in rng.choice(len(loops), 12, replace=False):
+    for number in rng.choice(len(loops), 24, replace=False):
         path = tmp_path / "loops.ptx"
         path.write_text(kernel(loops[number], arch), encoding="ascii")
         command = [assembler, f"-arch={target(arch)}", "-v", path, "-o", tmp_path / "loops"]

@@ -1,0 +1,273 @@
+"""What instructions cost the GPU of this machine, in pJ of a kept product.
+
+Some of the SMs go round a loop on operands of a distribution for a second or so, while NVIDIA's counter of energy is
+read; what the same SMs take while their warps sleep is taken off, measured between the loops since it follows the
+temperature. It holds everything that an instruction moves: register file or shared memory, tensor cores, accumulators.
+"""
+
+import csv
+import io
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackendError
+from ..isa.instructions import Instruction, every_instruction
+from .device import device, load_cupy
+from .distributions import DISTRIBUTIONS, operands
+from .loops import ENTRY, WORDS, Loop, kernel
+from .power import EnergyCounter
+
+__all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
+
+#: What is in a line of a table.
+COLUMNS = (
+    *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
+    *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
+)
+#: Of the formats that are told apart least.
+_FEW = ("zeros", "normal", "bits")
+_LANES, _WARPGROUP, _WARPS = 32, 4, 8
+#: Times round of a run that says how long one takes; seconds before the counter is read, after a start.
+_TRIAL, _SETTLING = 2000, 0.25
+#: Loops between two measurements of the baseline.
+_BETWEEN = 6
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured.
+
+    Attributes
+    ----------
+    loop : Loop
+        With given operands.
+    a, b : str
+        Their :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
+    metadata : str
+        ``"random"``, of the nibbles that are defined, or ``"fixed"``; of no meaning if dense.
+    """
+
+    loop: Loop
+    a: str
+    b: str
+    metadata: str = "random"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What a loop took.
+
+    Attributes
+    ----------
+    work : Work
+        What was done.
+    sms : int
+        SMs that did.
+    clock : float
+        MHz of an SM, counted by itself.
+    temperature : int
+        Of the GPU, in degrees Celsius.
+    watts, baseline : float
+        Of the whole GPU, and while the warps slept.
+    rate : float
+        Kept products a cycle of an SM.
+    """
+
+    work: Work
+    sms: int
+    clock: float
+    temperature: int
+    watts: float
+    baseline: float
+    rate: float
+
+    @property
+    def picojoules(self) -> float:
+        """Energy of a kept product above the baseline."""
+        return 1e6 * (self.watts - self.baseline) / (self.rate * self.clock * self.sms)
+
+
+def works(arch: str) -> Iterator[Work]:
+    """Yield what says most about the energy of the instructions that an architecture has.
+
+    Formats, distributions, sparse and dense, accumulators of 16 and 32 bits; of ``wgmma`` also N, and where A is.
+    """
+    for i in every_instruction():
+        if arch not in i.architectures or not _is_chosen(i):
+            continue
+        is_mma, is_f16 = i.family == "mma", i.a.name == "f16" and i.d.bits == 32
+        plain = Loop(i, _WARPS if is_mma else _WARPGROUP, accumulators=8 if is_mma else 1, given=True, negated=True)
+        if is_mma:
+            plain = replace(plain, operands=2, group=16)
+        of_memory = ("registers",) if is_mma else ("registers", "shared") if is_f16 else ("shared",)
+        widest = is_mma or i.n == _WIDEST
+        for a_from in of_memory:
+            loop = replace(plain, a_from=a_from)
+            kinds = DISTRIBUTIONS if widest and (is_f16 or (is_mma and i.a.name == "s8")) else _FEW
+            yield from (Work(loop, kind, kind) for kind in (kinds if widest else ("normal",)))
+            if widest and i.sparse:
+                yield Work(loop, "normal", "normal", "fixed")
+            if is_mma and is_f16:
+                yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
+
+
+#: Columns of ``wgmma``; narrower ones of f16 only.
+_WIDEST, _NARROWER = 256, (8, 32, 64, 128)
+_ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
+
+
+def _is_chosen(i: Instruction) -> bool:
+    if i.a != i.b or i.a.name not in _ELEMENTS or i.satfinite or i.sparse == "sp::ordered_metadata":
+        return False
+    if i.family == "mma":
+        long = i.stored_k * i.container_bits == 8 * _LANES
+        return long and i.m == 16 and i.a.name != "e4m3"
+    if i.a.name == "f16" and i.d.bits == 32 and i.n in _NARROWER:
+        return True
+    return i.n == _WIDEST and (i.d.bits == 32 or i.a.name == "f16")
+
+
+class Meter:
+    """Runs loops on some SMs and reads what the GPU takes.
+
+    Parameters
+    ----------
+    sms : int
+        SMs that run, one CTA each: so few that no limit of the GPU's power is met.
+    seconds : float
+        How long the counter is read.
+
+    Raises
+    ------
+    BackendError
+        There is no GPU, its energy cannot be read, or it has fewer SMs.
+    """
+
+    def __init__(self, sms: int, seconds: float) -> None:
+        self._gpu, self._cupy, self._counter = device(), load_cupy(), EnergyCounter()
+        runtime = self._cupy.cuda.runtime
+        there = runtime.getDeviceProperties(runtime.getDevice())["multiProcessorCount"]
+        if sms > there:
+            raise BackendError(f"the GPU, {self._gpu.name}, has {there} SMs, not {sms}")
+        self._sms, self._seconds = sms, seconds
+
+    def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
+        """Measure loops, with the baseline before, between and behind them.
+
+        Parameters
+        ----------
+        works : sequence of Work
+            In order.
+        rng : Generator
+            Draws operands.
+
+        Raises
+        ------
+        BackendError
+            The GPU does not run a loop.
+        """
+        if not works:
+            return
+        idle = replace(works[0].loop, group=0)
+        self._run(works[0], rng)  # a cold GPU takes less
+        before = self._run(replace(works[0], loop=idle), rng)
+        for first in range(0, len(works), _BETWEEN):
+            some = works[first : first + _BETWEEN]
+            taken = [self._run(work, rng) for work in some]
+            behind = self._run(replace(works[0], loop=idle), rng)
+            for number, (work, one) in enumerate(zip(some, taken, strict=True), 1):
+                share = number / (len(some) + 1)
+                baseline = before.watts + share * (behind.watts - before.watts)
+                clock = one.cycles / one.seconds / 1e6
+                rate = one.rounds * work.loop.group * _kept(work.loop) / one.cycles
+                yield Energy(work, self._sms, clock, self._counter.temperature(), one.watts, baseline, rate)
+            before = behind
+
+    def _run(self, work: Work, rng: np.random.Generator) -> "_Run":
+        cupy, loop = self._cupy, work.loop
+        try:
+            function = self._loaded(loop)
+            given = cupy.asarray(operands(loop, work.a, work.b, work.metadata, rng))
+            counts = cupy.zeros((loop.warps, WORDS), cupy.uint64)
+            results = cupy.zeros((loop.warps, _LANES), cupy.uint32)
+
+            def start(times: int) -> tuple[Any, Any]:
+                begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+                begin.record()
+                function((self._sms,), (_LANES * loop.warps,), (counts, results, np.uint32(times), given))
+                end.record()
+                return begin, end
+
+            def seconds_of(begin: Any, end: Any) -> float:
+                end.synchronize()
+                return float(cupy.cuda.get_elapsed_time(begin, end)) / 1000
+
+            seconds_of(*start(_TRIAL))
+            times = round(_TRIAL * (self._seconds + 2 * _SETTLING) / seconds_of(*start(_TRIAL)))
+            events = start(times)
+            watts = self._watts()
+            seconds = seconds_of(*events)
+            cycles, rounds = cupy.asnumpy(counts).astype(np.float64).mean(axis=0)
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            raise BackendError(f"the GPU, {self._gpu.name}, does not run {loop.instruction} ({error})") from None
+        return _Run(watts, seconds, cycles, rounds)
+
+    def _watts(self) -> float:
+        """Return the power of the next seconds, from one step of the counter to another."""
+        time.sleep(_SETTLING)
+        first, begun = self._step()
+        time.sleep(self._seconds - _SETTLING)
+        last, ended = self._step()
+        return (last - first) / (ended - begun)
+
+    def _step(self) -> tuple[float, float]:
+        """Return the counter and the time when it next grows."""
+        before = self._counter.joules()
+        while (now := self._counter.joules()) == before:
+            time.sleep(0.0005)
+        return now, time.perf_counter()
+
+    def _loaded(self, loop: Loop) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "loop.ptx"
+            path.write_text(kernel([loop], self._gpu.arch), encoding="ascii")
+            function = self._cupy.RawModule(path=str(path)).get_function(ENTRY)
+            function.compile()
+        return function
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Power of the GPU; what a CTA took, by the clock of the host's events and by the SM's, and its times round."""
+
+    watts: float
+    seconds: float
+    cycles: float
+    rounds: float
+
+
+def _kept(loop: Loop) -> int:
+    """Return the kept products of an instruction, of all warps of the SM."""
+    i = loop.instruction
+    return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
+
+
+def table(about: str, found: Iterable[Energy]) -> str:
+    """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
+    text = io.StringIO(newline="")
+    text.write(f"# {about}\n")
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for one in found:
+        work, loop = one.work, one.work.loop
+        of_work = (loop.instruction, loop.a_from, loop.accumulators, work.a, work.b)
+        metadata = work.metadata if loop.instruction.sparse else ""
+        figures = (f"{one.watts:.1f}", f"{one.baseline:.1f}", f"{one.rate:.1f}", f"{one.picojoules:.3f}")
+        lines.writerow([*of_work, metadata, one.sms, f"{one.clock:.0f}", one.temperature, *figures])
+    return text.getvalue()

@@ -1,0 +1,51 @@
+"""The energy counter of a GPU, through NVIDIA's management library, which its driver brings."""
+
+import ctypes
+from typing import Any
+
+from ..errors import BackendError
+from .device import load_cupy
+
+__all__ = ["EnergyCounter"]
+
+_LIBRARY = "libnvidia-ml.so.1"
+_TEMPERATURE = 0  #: that of the GPU
+
+
+class EnergyCounter:
+    """What a GPU has consumed, and how warm it is.
+
+    Raises
+    ------
+    BackendError
+        The driver brings no management library, or the GPU does not count its energy.
+    """
+
+    def __init__(self) -> None:
+        runtime = load_cupy().cuda.runtime
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise BackendError(f"energy is read through {_LIBRARY}, which the driver brings ({error})") from None
+        self._device = ctypes.c_void_p()
+        self._call("Init_v2")
+        place = runtime.deviceGetPCIBusId(runtime.getDevice())
+        self._call("DeviceGetHandleByPciBusId_v2", str(place).encode(), ctypes.byref(self._device))
+        self.joules()
+
+    def joules(self) -> float:
+        """Return the energy since the driver was loaded, in J; it grows in steps, some milliseconds apart."""
+        found = ctypes.c_ulonglong()
+        self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(found))
+        return found.value / 1000
+
+    def temperature(self) -> int:
+        """Return the temperature, in degrees Celsius."""
+        found = ctypes.c_uint()
+        self._call("DeviceGetTemperature", self._device, _TEMPERATURE, ctypes.byref(found))
+        return found.value
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, f"nvml{name}")(*arguments)
+        if status:
+            raise BackendError(f"the energy of the GPU cannot be read: nvml{name} says {status}")

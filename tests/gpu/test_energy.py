@@ -1,0 +1,241 @@
+"""Energy of instructions: operands of a distribution, and what is made of a counter, on a stand-in for a GPU."""
+
+import csv
+import ctypes
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import sptc
+from sptc.cli import main
+from sptc.gpu import energy, power
+from sptc.gpu.distributions import DISTRIBUTIONS, numbers, operands
+from sptc.gpu.energy import COLUMNS, Meter, Work, table, works
+from sptc.gpu.loops import Loop, given_words
+from sptc.isa.formats import FORMATS
+from sptc.isa.instructions import parse
+from sptc.isa.timing import timing
+
+SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+INTEGERS = parse("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32")
+WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16")
+LOOP = Loop(SPARSE, 8, accumulators=8, operands=2, group=16, given=True)
+Random = np.random.Generator
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16), ("e4m3", ml_dtypes.float8_e4m3fn)]
+)
+def test_numbers_are_rounded_to_the_nearest(name: str, dtype: type, seed: int) -> None:
+    found = numbers(FORMATS[name], "normal", (4000,), np.random.default_rng(seed))
+    wanted = np.random.default_rng(seed).standard_normal(4000).astype(dtype)
+    np.testing.assert_array_equal(found, wanted.view(f"u{wanted.itemsize}"))
+
+
+def test_distributions(rng: Random) -> None:
+    drawn = {kind: numbers(FORMATS["f16"], kind, (4000,), rng) for kind in DISTRIBUTIONS}
+    values = {kind: codes.astype(np.uint16).view(np.float16).astype(float) for kind, codes in drawn.items()}
+    assert not values["zeros"].any()
+    assert (values["ones"] == 1).all()
+    assert abs(values["normal"].std() - 1) < 0.1
+    assert (values["positive"] >= 0).all()
+    assert 0.4 < (values["half"] == 0).mean() < 0.6
+    assert 2**-8 < np.median(np.abs(values["small"])) < 2**-4
+    assert not (drawn["bits"] & 0x4000).any()
+    assert len(np.unique(drawn["bits"])) > 3000
+    tf32 = numbers(FORMATS["tf32"], "normal", (1000,), rng)
+    assert tf32.max() < 1 << 19
+    integers = numbers(FORMATS["s8"], "normal", (4000,), rng).astype(np.uint8).view(np.int8)
+    assert 28 < integers.astype(float).std() < 36
+    assert integers.min() >= -127
+
+
+@pytest.mark.parametrize("instruction", [SPARSE, INTEGERS], ids=str)
+def test_every_other_a_is_the_opposite(instruction: sptc.isa.instructions.Instruction, rng: Random) -> None:
+    """And B of each is of its own, and all nibbles are legal."""
+    loop = replace(LOOP, instruction=instruction)
+    shared, registers = given_words(loop)
+    of_threads = operands(loop, "normal", "normal", "random", rng)[shared:].reshape(registers, 256)
+    one, b, other, another_b, e = np.split(of_threads, [4, 8, 12, 16])
+    if instruction is SPARSE:
+        np.testing.assert_array_equal(one ^ np.uint32(0x80008000), other)
+    else:
+        np.testing.assert_array_equal(one.view(np.int8), -other.view(np.int8))
+    assert (b != another_b).mean() > 0.9
+    nibbles = (e[0][:, None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
+    assert instruction.rule
+    assert {*np.unique(nibbles).tolist()} == {*instruction.rule.legal}
+    fixed = operands(loop, "normal", "normal", "fixed", rng)[-256:]
+    assert len(np.unique(fixed)) == 1
+
+
+def test_operands_in_shared_memory(rng: Random) -> None:
+    """A lies before B; in registers it is in neither."""
+    for a_from, a_words in (("shared", 64 * 32 // 4), ("registers", 0)):
+        loop = Loop(WGMMA, 4, a_from=a_from, given=True)
+        shared, registers = given_words(loop)
+        words = operands(loop, "zeros", "ones", "random", rng)
+        assert not words[:a_words].any()
+        assert (words[a_words:shared] == 0x3C003C00).all()
+        assert registers == (1 if a_words else 5)
+        assert not words[shared:-128].any()
+
+
+def test_what_is_measured() -> None:
+    """Every format, sparse and dense, and what only one of the two families has."""
+    found = [*works("sm_90")]
+    assert len({*found}) == len(found)
+    kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in found}
+    of_wgmma = {("wgmma", sparse, name) for sparse in (False, True) for name in ("f16", "bf16", "tf32", "e4m3", "s8")}
+    assert of_wgmma | {("mma", sparse, "f16") for sparse in (False, True)} <= kinds
+    assert {w.loop.instruction.n for w in found if w.loop.instruction.family == "wgmma"} == {8, 32, 64, 128, 256}
+    assert {w.metadata for w in found if w.loop.instruction.sparse} == {"random", "fixed"}
+    assert {(w.a, w.b) for w in found} == {(x, x) for x in DISTRIBUTIONS} | {("normal", "zeros"), ("zeros", "normal")}
+
+
+def recorded(name: str) -> list[dict[str, str]]:
+    with (Path(sptc.__file__).parent / "recordings" / "energy" / name).open(encoding="utf-8") as file:
+        assert file.readline().startswith("# NVIDIA ")
+        return [*csv.DictReader(file)]
+
+
+def test_what_was_recorded() -> None:
+    """Every loop, at the pace that the law says; zeros cost least of all, and sparse selection costs something."""
+    rows = recorded("h100-2026-11-26.csv")
+    assert [(row["instruction"], row["a_from"], row["a"], row["b"]) for row in rows] == [
+        (str(work.loop.instruction), work.loop.a_from, work.a, work.b) for work in works("sm_90")
+    ]
+    picojoules = {}
+    for row in rows:
+        instruction = parse(row["instruction"])
+        law = timing(instruction, "sm_90", row["a_from"])
+        assert law
+        assert float(row["kept_mac_per_cycle_sm"]) == pytest.approx(4 * law.kept_mac_per_cycle, rel=0.001)
+        picojoules[str(instruction), row["a_from"], row["a"], row["b"], row["metadata"]] = float(row["pj_per_kept_mac"])
+    normal = {key: value for key, value in picojoules.items() if key[2:4] == ("normal", "normal")}
+    for (instruction, a_from, _, _, metadata), value in normal.items():
+        zeros = picojoules.get((instruction, a_from, "zeros", "zeros", metadata))
+        assert zeros is None or zeros < value / 2.5
+    dense = "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"
+    ratio = normal[str(WGMMA), "registers", "normal", "normal", "random"]
+    assert 1.05 < ratio / normal[dense, "registers", "normal", "normal", ""] < 1.2
+
+
+class FakeGpu:
+    """44 SMs of 1.5 GHz that take 2 pJ a kept product, on a GPU whose rest takes more the longer it runs."""
+
+    def __init__(self) -> None:
+        self.now, self.taken, self.power = 0.0, 0.0, 0.0
+        self.cuda = types.SimpleNamespace(
+            Event=lambda: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None),
+            get_elapsed_time=lambda begin, end: 1000 * self.seconds,
+            driver=types.SimpleNamespace(CUDADriverError=ValueError),
+            runtime=types.SimpleNamespace(
+                CUDARuntimeError=ValueError, getDevice=lambda: 0, getDeviceProperties=self.described
+            ),
+        )
+        self.zeros, self.asarray, self.asnumpy, self.uint64, self.uint32 = np.zeros, np.array, np.array, np.uint64, "u4"
+
+    def described(self, number: int) -> dict[str, Any]:
+        return {"name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132}
+
+    def loaded(self, loop: Loop) -> Callable[..., None]:
+        def run(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+            counts, _, times, given = arguments
+            assert (grid, block, len(given)) == ((44,), (256,), sum(given_words(loop)[k] * (1, 256)[k] for k in (0, 1)))
+            cycles = int(times) * (8 * loop.group * 2 or 1500)
+            counts[:] = cycles, int(times)
+            self.seconds = cycles / 1.5e9
+            kept = int(times) * loop.group * 8 * 16 * 8 * 16
+            self.power = 44 * 2e-12 * kept / self.seconds
+
+        return run
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.taken += seconds * (100 + self.now / 10 + self.power)
+
+    def joules(self) -> float:
+        return np.floor(self.taken * 5) / 5
+
+    def temperature(self) -> int:
+        return 40
+
+
+@pytest.fixture
+def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    machine()
+    fake = FakeGpu()
+    monkeypatch.setattr(energy, "load_cupy", lambda: fake)
+    monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
+    monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
+    monkeypatch.setattr(Meter, "_loaded", lambda self, loop: fake.loaded(loop))
+    return fake
+
+
+def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
+    """Whatever the rest of the GPU takes meanwhile, more and more."""
+    found = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
+    assert len(found) == 8
+    for one in found:
+        assert one.rate == 8 * 16 * 8 * 16 / 16
+        assert one.clock == pytest.approx(1500)
+        assert one.picojoules == pytest.approx(2, rel=0.02)
+    assert found[-1].baseline > found[0].baseline + 0.5
+    lines = table("a GPU", found).splitlines()
+    assert lines[:2] == ["# a GPU", ",".join(COLUMNS)]
+    assert lines[2].startswith(f"{SPARSE},registers,8,normal,normal,random,44,1500,40,")
+    assert [*Meter(44, 1.0).measure([], rng)] == []
+
+
+def test_more_sms_than_there_are(gpu: FakeGpu) -> None:
+    with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, has 132 SMs, not 133$"):
+        Meter(133, 1.0)
+
+
+def test_the_command(gpu: FakeGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "energy.csv"
+    assert main(["gpu", "energy", "--instruction", str(SPARSE), "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"10 measurements in {path}\n"
+    assert path.read_text(encoding="utf-8").startswith("# NVIDIA H200, CUDA 13.0, driver 580.159.04, ")
+    other = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+    assert main(["gpu", "energy", "--instruction", other, "-o", str(path)]) == 2
+    assert f"{other} is not one of those whose energy is measured" in capsys.readouterr().err
+
+
+class FakeLibrary:
+    """NVIDIA's management library, of a GPU that has taken 12.5 J and is 37 degrees warm."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            if name.endswith(("Consumption", "Temperature")):
+                arguments[-1]._obj.value = 12500 if name.endswith("Consumption") else 37
+            return 3 if name == f"nvml{self.fails}" else 0
+
+        return call
+
+
+def test_the_counter(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = machine()
+    cupy.cuda.runtime.deviceGetPCIBusId = lambda number: "0000:00:06.0"
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeLibrary())
+    counter = power.EnergyCounter()
+    assert (counter.joules(), counter.temperature()) == (12.5, 37)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeLibrary("DeviceGetTotalEnergyConsumption"))
+    with pytest.raises(sptc.BackendError, match=r"cannot be read: nvmlDeviceGetTotalEnergyConsumption says 3$"):
+        power.EnergyCounter()
+
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(sptc.BackendError, match=r"^energy is read through libnvidia-ml\.so\.1, which the driver"):
+        power.EnergyCounter()
