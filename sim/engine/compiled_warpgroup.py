@@ -75,6 +75,8 @@ class CompiledWarpgroup:
     config : CoreConfig
         The array of a warp, by default that of a tensor core of sm_90. It is built on first use and kept in
         :func:`~sptc.infra.cache.cache_folder`.
+    threads : int
+        With two, units that are computed many at a time are so by a thread of their own.
 
     Raises
     ------
@@ -82,8 +84,8 @@ class CompiledWarpgroup:
         The simulator or a compiler is missing or fails; one sentence that says what to install.
     """
 
-    def __init__(self, config: CoreConfig = TENSOR_CORE) -> None:
-        self.config = config
+    def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1) -> None:
+        self.config, self._threads = config, threads
         self._layout = warpgroup_layout()
         self._payload_words = -(-self._layout.size // 32)
         of_mma, operands = mma_layout(), warp_operands_layout()
@@ -99,7 +101,7 @@ class CompiledWarpgroup:
         library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
-        self._library.group_create.argtypes = [ctypes.c_void_p] * len(_FUNCTIONS)
+        self._library.group_create.argtypes = [*[ctypes.c_void_p] * len(_FUNCTIONS), ctypes.c_int]
         self._units = Libraries(config, "unit", UNIT, *unit_drivers(config))
         self._library.group_destroy.argtypes = [ctypes.c_void_p]
         self._library.group_run.restype = ctypes.c_int64
@@ -121,7 +123,7 @@ class CompiledWarpgroup:
         if path not in self._handles:
             units = ctypes.CDLL(str(path))
             functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS)
-            self._handles[path] = self._library.group_create(*functions)
+            self._handles[path] = self._library.group_create(*functions, self._threads)
         return self._handles[path]
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:

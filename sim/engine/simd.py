@@ -16,7 +16,7 @@ LANES = 16
 #: What Yosys is told before the netlist of a flat design without registers is asked for.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
 #: Of the C++ compiler. It need not say that vectors would be handed over otherwise by a processor with wider ones.
-OPTIMISATION = ("-O2", "-march=native", "-Wno-psabi")
+OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 #: The function of the C++ that :func:`vectorised` returns: up to :data:`LANES` steps, and where their results go, which
 #: are as many words of 32 bits as the ports take.
 COMPUTE = "void compute(size_t count, const uint32_t* const* steps, uint32_t* const* results)"

@@ -46,7 +46,7 @@ struct Command {{
 }};
 // A library of units.
 struct Library {{
-    void* (*create)();
+    void* (*create)(int);
     void (*destroy)(void*);
     void* (*add)(void*);
     void (*clock)(void*, void*, const uint32_t*, uint32_t*);
@@ -83,7 +83,7 @@ struct Group {{
     Library library;
     void* made;
     uint32_t memory[units][4];
-    explicit Group(Library of) : library(of), made(of.create()) {{}}
+    Group(Library of, int threads) : library(of), made(of.create(threads)) {{}}
     ~Group() {{ library.destroy(made); }}
 }};
 thread_local Group* evaluated;
@@ -99,10 +99,10 @@ void unit_clock(void* unit, const svBitVecVal* step, svBitVecVal* result) {{
 }}
 
 extern "C" void* group_create(
-    void* (*create)(), void (*destroy)(void*), void* (*add)(void*),
-    void (*clock)(void*, void*, const uint32_t*, uint32_t*)
+    void* (*create)(int), void (*destroy)(void*), void* (*add)(void*),
+    void (*clock)(void*, void*, const uint32_t*, uint32_t*), int threads
 ) {{
-    return new Group(Library{{create, destroy, add, clock}});
+    return new Group(Library{{create, destroy, add, clock}}, threads);
 }}
 extern "C" void group_destroy(void* group) {{ delete static_cast<Group*>(group); }}
 extern "C" int64_t group_run(
@@ -219,7 +219,7 @@ struct Units {{
     ~Units() {{ for (Vdot* unit : all) delete unit; }}
 }};
 }}  // namespace
-extern "C" void* units_create() {{ return new Units; }}
+extern "C" void* units_create(int) {{ return new Units; }}
 extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
 extern "C" void* units_add(void* units) {{
     Vdot* unit = new Vdot;
@@ -239,60 +239,88 @@ extern "C" void units_clock(void*, void* of, const uint32_t* step, uint32_t* res
     std::memcpy(result, &unit.result, {result_words} * 4);
 }}
 """
-#: A unit without registers: what is in it waits until the first result of it all is to come out.
+#: A unit without registers: what is in it waits until the first result of it all is to come out, or, with two threads,
+#: until there is as much as all units are given in a cycle and the second thread is free.
 _COMPUTED = """
+#include <atomic>
+#include <chrono>
 #include <deque>
+#include <thread>
 #include <vector>
 
 namespace {{
-constexpr size_t latency = {latency};
+constexpr size_t latency = {latency}, batch = {batch};
 struct Entry {{
     uint32_t step[{step_words}], result[{result_words}];
-    bool is_computed;
+    std::atomic<bool> is_computed{{true}};
 }};
 struct Unit {{
     Entry entries[latency];
-    size_t next;
+    size_t next = 0;
 }};
-struct Units {{
-    std::deque<Unit> all;
-    std::vector<Entry*> waiting;
-    void compute_waiting() {{
-        for (size_t first = 0; first < waiting.size(); first += lanes) {{
-            const size_t some = waiting.size() - first < lanes ? waiting.size() - first : lanes;
-            const uint32_t* steps[lanes];
-            uint32_t* results[lanes];
-            for (size_t lane = 0; lane < some; lane++) {{
-                Entry& entry = *waiting[first + lane];
-                steps[lane] = entry.step;
-                results[lane] = entry.result;
-                entry.is_computed = true;
-            }}
-            compute(some, steps, results);
+void compute_all(std::vector<Entry*>& waiting) {{
+    for (size_t first = 0; first < waiting.size(); first += lanes) {{
+        const size_t some = waiting.size() - first < lanes ? waiting.size() - first : lanes;
+        const uint32_t* steps[lanes];
+        uint32_t* results[lanes];
+        for (size_t lane = 0; lane < some; lane++) {{
+            steps[lane] = waiting[first + lane]->step;
+            results[lane] = waiting[first + lane]->result;
         }}
-        waiting.clear();
+        compute(some, steps, results);
+        for (size_t lane = 0; lane < some; lane++)
+            waiting[first + lane]->is_computed.store(true, std::memory_order_release);
+    }}
+    waiting.clear();
+}}
+// What is not computed is in one of two lists: of the thread that clocks the units, or, while that is busy, of another.
+class Units {{
+public:
+    explicit Units(int threads) {{ if (threads > 1) other = std::thread([this] {{ serve(); }}); }}
+    ~Units() {{
+        ends = true;
+        if (other.joinable()) other.join();
+    }}
+    void* add() {{ return &all.emplace_back(); }}
+    void clock(Unit& unit, const uint32_t* step, uint32_t* result) {{
+        Entry& entry = unit.entries[unit.next];
+        std::memcpy(entry.step, step, sizeof entry.step);
+        entry.is_computed.store(false, std::memory_order_relaxed);
+        waiting.push_back(&entry);
+        if (other.joinable() && waiting.size() >= batch && !busy.load(std::memory_order_acquire)) {{
+            handed.swap(waiting);
+            busy.store(true, std::memory_order_release);
+        }}
+        unit.next = (unit.next + 1) % latency;
+        const Entry& oldest = unit.entries[unit.next];
+        while (!oldest.is_computed.load(std::memory_order_acquire))
+            if (!busy.load(std::memory_order_acquire)) compute_all(waiting);
+        std::memcpy(result, oldest.result, sizeof oldest.result);
+    }}
+
+private:
+    std::deque<Unit> all;
+    std::vector<Entry*> waiting, handed;
+    std::atomic<bool> busy{{false}}, ends{{false}};
+    std::thread other;
+    void serve() {{
+        for (int idle = 0; !ends.load(std::memory_order_relaxed); idle++) {{
+            if (busy.load(std::memory_order_acquire)) {{
+                compute_all(handed);
+                busy.store(false, std::memory_order_release);
+                idle = 0;
+            }} else if (idle > 100000) {{
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
+            }}
+        }}
     }}
 }};
 }}  // namespace
-extern "C" void* units_create() {{ return new Units; }}
+extern "C" void* units_create(int threads) {{ return new Units(threads); }}
 extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
-extern "C" void* units_add(void* units) {{
-    static_cast<Units*>(units)->all.push_back(Unit{{}});
-    Unit& unit = static_cast<Units*>(units)->all.back();
-    for (Entry& entry : unit.entries) entry.is_computed = true;
-    return &unit;
-}}
+extern "C" void* units_add(void* units) {{ return static_cast<Units*>(units)->add(); }}
 extern "C" void units_clock(void* units, void* of, const uint32_t* step, uint32_t* result) {{
-    Units& all = *static_cast<Units*>(units);
-    Unit& unit = *static_cast<Unit*>(of);
-    Entry& entry = unit.entries[unit.next];
-    std::memcpy(entry.step, step, sizeof entry.step);
-    entry.is_computed = false;
-    all.waiting.push_back(&entry);
-    unit.next = (unit.next + 1) % latency;
-    const Entry& oldest = unit.entries[unit.next];
-    if (!oldest.is_computed) all.compute_waiting();
-    std::memcpy(result, oldest.result, sizeof oldest.result);
+    static_cast<Units*>(units)->clock(*static_cast<Unit*>(of), step, result);
 }}
 """
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
@@ -332,7 +360,8 @@ def unit_drivers(config: CoreConfig) -> tuple[str, str]:
     """Return the C++ of a library of units: around Verilator's model, and around a function of a step."""
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     words = {"step_words": step, "result_words": result}
-    return _CLOCKED.format(**words), _COMPUTED.format(**words, latency=config.latency)
+    units = WARPS * config.rows * config.columns
+    return _CLOCKED.format(**words), _COMPUTED.format(**words, latency=config.latency, batch=units)
 
 
 def unit_module(config: CoreConfig) -> str:

@@ -53,19 +53,21 @@ def test_the_bits_of_the_golden_model(rng: Random) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("types", ["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"])
 def test_many_multiplications_of_one_kind(types: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their units are computed many at a time, and stand still where the array does: the same bits and cycles."""
+    """Units are computed many at a time, in one thread or two, and stand still as the array does: the same results."""
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
     results = {}
-    for worth in (libraries.WORTH, 1):
+    for worth, threads in ((libraries.WORTH, 1), (1, 1), (1, 2)):
         monkeypatch.setattr(libraries, "WORTH", worth)
-        hardware = CompiledWarpgroup()
+        hardware = CompiledWarpgroup(threads=threads)
         told = [multiplication(hardware.config, i, held(file), case) for case in range(MANY)]
-        results[worth] = hardware.run(told, pattern)
-    for one, other, wanted in zip(*results.values(), file.run("golden"), strict=True):
-        assert (one.taken, one.done) == (other.taken, other.done)
-        np.testing.assert_array_equal(other.illegal, one.illegal)
-        np.testing.assert_array_equal(other.d, wanted)
+        results[worth, threads] = hardware.run(told, pattern)
+    one, *others = results.values()
+    for other in others:
+        for of_one, of_other, wanted in zip(one, other, file.run("golden"), strict=True):
+            assert (of_one.taken, of_one.done) == (of_other.taken, of_other.done)
+            np.testing.assert_array_equal(of_other.illegal, of_one.illegal)
+            np.testing.assert_array_equal(of_other.d, wanted)
 
 
 @pytest.mark.regression
