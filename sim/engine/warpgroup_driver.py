@@ -293,8 +293,10 @@ public:
         }}
         unit.next = (unit.next + 1) % latency;
         const Entry& oldest = unit.entries[unit.next];
-        while (!oldest.is_computed.load(std::memory_order_acquire))
+        while (!oldest.is_computed.load(std::memory_order_acquire)) {{
             if (!busy.load(std::memory_order_acquire)) compute_all(waiting);
+            else std::this_thread::yield();  // the other may be waiting for this core
+        }}
         std::memcpy(result, oldest.result, sizeof oldest.result);
     }}
 
