@@ -125,7 +125,8 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
             numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
         return numbers.astype(np.float64)
     if fmt.name == "f32":
-        return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a NaN that signals becomes one that does not
+            return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
     terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
     values = terms.values.astype(np.float64)
     if terms.classes is not None:

@@ -18,7 +18,7 @@ PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n
 #: Of the C++ compiler. It need not say that vectors would be handed over otherwise by a processor with wider ones.
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 #: The function of the C++ that :func:`vectorised` returns: up to :data:`LANES` steps, and where their results go, which
-#: are as many words of 32 bits as the ports take.
+#: are as many words of 32 bits as the ports take, without a bit beyond these.
 COMPUTE = "void compute(size_t count, const uint32_t* const* steps, uint32_t* const* results)"
 _LIMB = 32
 _SOURCE = """\

@@ -269,3 +269,11 @@ def test_blocks_of_another_length(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(whole.scales, np.floor(np.log2(largest)) - 8 + 127)
     with pytest.raises(OperandError, match=r"^the recipe plain has no blocks of 64$"):
         quantise(values, "e4m3", block=64)
+
+
+def test_a_nan_that_signals_is_one() -> None:
+    """And nothing else is said of it: warnings are errors here."""
+    values = decode_codes(
+        np.array([0x7FA50000, 0xFF800001, 0x7FC00000, 0x7F800000, 0x3F800000], np.uint32), FORMATS["f32"]
+    )
+    np.testing.assert_array_equal(values, [np.nan, np.nan, np.nan, np.inf, 1])
