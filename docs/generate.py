@@ -272,6 +272,28 @@ def _silicon() -> str:
     )
 
 
+# ---- benchmarks
+
+
+def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield what the benchmarks of speed gave when they were recorded."""
+    results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    parts = [
+        f"## `benchmarks/{name}.py`\n\n{_escaped(entry['what'])}\n\n{entry['date']}, {entry['machine']}\n\n"
+        + _table(
+            ["figure", "value", "unit"],
+            ((row["name"].strip(), f"{row['value']:.4g}", row["unit"]) for row in entry["rows"]),
+        )
+        for name, entry in results.items()
+    ]
+    words = (
+        "What `python benchmarks/record.py` gave, each on the machine and the day that stand above it. Ratios are of "
+        "one run on one machine; the others are of that machine. Areas and delays beside those of other units stand "
+        "[here](../../guides/area.md)."
+    )
+    yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])
+
+
 #: What makes the pages of each folder.
 _PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     "commands": _commands,
@@ -279,4 +301,5 @@ _PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     "instructions": _instructions,
     "numerics": _numerics,
     "verification": _verification,
+    "benchmarks": _benchmarks,
 }

@@ -19,7 +19,7 @@ from .specialised import can_be_specialised, specialised
 __all__ = ["WORTH", "Libraries"]
 
 #: Steps of one control word that are worth a library of their own, where none was built earlier.
-WORTH = 1 << 24
+WORTH = 1 << 23
 
 #: Taken when the sources are imported, as in :mod:`~sptc.sim.engine.fingerprint`.
 _WRITTEN = b"".join(

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"measure", "library_kernels"})
+SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"measure", "record", "library_kernels"})
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

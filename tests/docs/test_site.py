@@ -58,6 +58,8 @@ def test_pages_are_made_from_code(tmp_path: Path) -> None:
     assert verification.keys() == {"index.md", "proofs.md", "regression.md", "faults.md", "planted.md", "silicon.md"}
     assert "| 1216 | 18,083,602,432 | 0 |" in verification["silicon.md"]
     assert "| all |  | 6169 | 5809 | 351 | 9 |" in verification["faults.md"]
+    ((_, benchmarks),) = generate._benchmarks(tmp_path)
+    assert "## `benchmarks/golden.py`" in benchmarks
 
 
 @pytest.mark.usefixtures("of_docs")

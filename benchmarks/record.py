@@ -1,0 +1,62 @@
+"""Record the benchmarks of speed, with this machine and the day: ``python benchmarks/record.py [NAME...]``.
+
+``benchmarks/results.json`` holds what each gave when it was last recorded; the site shows it. Run it on a machine that
+does nothing else.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.json"
+#: Those that need neither a GPU nor other programs.
+NAMES = ("golden", "simulation", "native", "gemm", "systemverilog")
+
+
+def machine() -> str:
+    """Return processor, cores, system and Python in words."""
+    processor = platform.processor() or platform.machine()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        models = [line for line in information.read_text("utf-8").splitlines() if line.startswith("model name")]
+        processor = models[0].partition(": ")[2] if models else processor
+    return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return the rows of a benchmark, with what it is and where it ran."""
+    script = FOLDER / f"{name}.py"
+    done = subprocess.run([sys.executable, script, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    return {
+        "what": script.read_text("utf-8").splitlines()[0].strip('"'),
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "rows": json.loads(done.stdout),
+    }
+
+
+def main() -> None:
+    """Run and write, each as it is done."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
+    names = parser.parse_args().names or NAMES
+    if unknown := [name for name in names if name not in NAMES]:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(NAMES)}")
+    for name in tqdm(names, unit="benchmark", disable=None):
+        results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+        results[name] = recorded(name)
+        ordered = {name: results[name] for name in NAMES if name in results}
+        RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
