@@ -1,9 +1,9 @@
 """Fault injection: of single faults in every part of the hardware, how many the regression kills.
 
 Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the warp
-of ``wgmma`` with its fetcher, the reader of tensor memory. Each is met with the vectors of the benches. One that
-survives them is handed to a prover, and one that provably changes nothing does not count. What is done is kept in a
-folder, and the same command goes on from there.
+of ``wgmma`` with its fetcher, the warpgroup, the reader of tensor memory. Each is met with the vectors of the benches.
+One that survives them is handed to a prover, and one that provably changes nothing does not count. What is done is kept
+in a folder, and the same command goes on from there.
 """
 
 import json
@@ -31,12 +31,16 @@ from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import regression
-from sptc.verify.wgmma_jobs import random_jobs
+from sptc.verify.wgmma_jobs import random_jobs, random_warpgroup_jobs
 from tqdm import tqdm
 
 #: The share of a datapath's faults that each top gets, and of all faults that those get which only one datapath has.
 SHARES = {"components": 0.4, "row": 0.33, "core": 0.11, "warp": 0.16}
 SINGLE = {("hopper", "wgmma"): 0.07, ("tiny", "tensor_memory"): 0.05}
+#: And what is drawn beside these, as a share of them.
+FURTHER = {("hopper", "warpgroup"): 0.05}
+#: Tops whose work is in a file, and what draws it.
+JOBS = {"wgmma": random_jobs, "warpgroup": random_warpgroup_jobs}
 #: What the benches of the quick tier run, of the datapaths that they run it on (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
@@ -66,6 +70,7 @@ FULL = Size(
         "core": 10_000,
         "warp": 1_200,
         "wgmma": 400,
+        "warpgroup": 150,
         "tensor_memory": 600,
     },
     60.0,
@@ -99,7 +104,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
     """Run the regression of a top on faulty versions of it; return outcomes and seconds after the build."""
     if settings.jobs:
         folder.mkdir(parents=True, exist_ok=True)
-        jobs = random_jobs(settings.config, np.random.default_rng(seed))
+        jobs = JOBS[settings.top](settings.config, np.random.default_rng(seed))
         write_jobs(Path(settings.jobs), islice(jobs, settings.items))
     of_top = regression(settings, faults, seed, folder)
     assert of_top.first_failure(None) is None, "the regression fails without a fault"
@@ -194,10 +199,11 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     of_datapath = (1 - sum(alone.values())) / len(size.presets)
     shares = {(preset, top): share * of_datapath for preset in size.presets for top, share in SHARES.items()} | alone
+    shares |= {key: share for key, share in FURTHER.items() if key[0] in size.presets}
     for (preset, top), share in shares.items():
         if top in size.items:
             place = (folder / f"{preset}-{top}").resolve()
-            jobs = str(place / "jobs") if top == "wgmma" else ""
+            jobs = str(place / "jobs") if top in JOBS else ""
             yield Settings(preset, top, size.items[top], jobs=jobs), round(size.faults * share), place
 
 

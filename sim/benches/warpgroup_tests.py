@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from cocotb.handle import HierarchyObject
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from ...rtl.fetch import ADDRESS_BITS
-from ...rtl.warpgroup import WARPS, Operation, mma_layout, warpgroup_layout
+from ...rtl.warpgroup import WARPS, Operation, mma_layout
 from .items import Item, warp_items
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
 from .streams import StreamMonitor, rare_meetings, start_clock
 from .warpgroup_coverage import WarpgroupCoverage
+from .warpgroup_items import Command, commands
 from .wgmma_items import Job, read_jobs
 from .wgmma_tests import Memory
 
@@ -25,53 +26,6 @@ __all__ = ["every_result_once"]
 
 SETTINGS = Settings.of_environment()
 _HALF_BITS = ADDRESS_BITS - 1
-#: The most groups that a wait can leave pending.
-_MOST_PENDING = 7
-
-
-@dataclass(frozen=True)
-class _Command:
-    """What the stream of instructions is offered.
-
-    Attributes
-    ----------
-    operation : Operation
-        What to do.
-    payload : int
-        Bits of it.
-    job : Job or None
-        Of a multiplication.
-    pending : int
-        Of a wait.
-    """
-
-    operation: Operation
-    payload: int
-    job: Job | None = None
-    pending: int = 0
-
-
-def _commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[_Command]:
-    """Yield jobs with commits and waits between, some of them many in a row; at the end a wait for everything."""
-
-    def of_layout(**fields: Any) -> int:
-        return int(warpgroup_layout().const(fields).as_value().value)
-
-    def commit() -> _Command:
-        return _Command(Operation.COMMIT, of_layout(operation=Operation.COMMIT))
-
-    def wait(pending: int) -> _Command:
-        return _Command(Operation.WAIT, of_layout(operation=Operation.WAIT, pending=pending), pending=pending)
-
-    for job in jobs:
-        yield _Command(Operation.MULTIPLY, job.instruction, job)
-        if rng.random() < 0.6:
-            commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1
-            yield from (commit() for _ in range(commits))
-        if rng.random() < 0.4:
-            yield wait(int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
-    yield commit()
-    yield wait(0)
 
 
 class _Instructions:
@@ -79,7 +33,7 @@ class _Instructions:
 
     Attributes
     ----------
-    offered : _Command or None
+    offered : Command or None
         What stands at the stream of instructions.
     panel : Item or None
         What stands at that of accumulators.
@@ -87,11 +41,11 @@ class _Instructions:
         How often the memory must be read for what was taken.
     """
 
-    def __init__(self, top: Any, commands: Iterator[_Command]) -> None:
-        self._top, self._commands = top, commands
+    def __init__(self, top: Any, told: Iterator[Command]) -> None:
+        self._top, self._commands = top, told
         self.finished = False
         self.reads = self.accepted = 0
-        self.offered: _Command | None = None
+        self.offered: Command | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -143,7 +97,7 @@ class _Instructions:
         while self._marks and self._marks[0] <= self._done:
             self._marks.popleft()
 
-    def _take(self, command: _Command) -> None:
+    def _take(self, command: Command) -> None:
         if command.job:
             job = command.job
             self._panels.extend(job.panels)
@@ -227,7 +181,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     # A panel waits for its accumulators and results, an mma for as long as panels wait.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
-    instructions = _Instructions(top, _commands(read_jobs(Path(SETTINGS.jobs)), rng))
+    instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
     memory, coverage = Memory(top, rng), WarpgroupCoverage(config.name)
     of_instructions, of_panels, of_warps = (
@@ -288,5 +242,5 @@ def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[boo
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))
 
 
-def _operation(command: _Command | None) -> int | None:
+def _operation(command: Command | None) -> int | None:
     return command.operation.value if command else None

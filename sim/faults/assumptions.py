@@ -118,7 +118,7 @@ class AssumedStream(wiring.Component):
     Parameters
     ----------
     design : wiring.Component
-        With streams ``i`` and ``o``, perhaps ``c``, and perhaps a ``memory``; a submodule of that name.
+        With streams ``i`` and ``o``, and perhaps ``c``, ``mma`` and a ``memory``; a submodule of that name.
     assumed : Module, optional
         What more is assumed.
     looked_at : Value, optional
@@ -142,17 +142,26 @@ class AssumedStream(wiring.Component):
             if member.flow is wiring.In:
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
-                meant = Value.cast(inner)
-                if path[:2] == ("o", "payload"):
-                    meant = Mux(design.o.valid, meant & self._looked_at, 0)
-                elif path[0] == "memory" and path[1] != "read":
-                    meant = Mux(design.memory.read, meant, 0)
-                elif path[1] == "ready":
-                    meant = Mux(ResetSignal(), 0, meant)
-                assumption.d.comb += Value.cast(outer).eq(meant)
-        for name in {"i", "c"} & self.signature.members.keys():
+                assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
+        for name in {"i", "c", "mma"} & self.signature.members.keys():
             self._stays(assumption, name, getattr(self, name))
         return m
+
+    def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
+        """Return an output, zero where nobody looks at it."""
+        design = self._design
+        if path[:2] == ("o", "payload"):
+            return Mux(design.o.valid, inner & self._looked_at, 0)
+        if "payload" in path:
+            port: Any = design
+            for step in path[: path.index("payload")]:
+                port = port[step] if isinstance(step, int) else getattr(port, step)
+            return Mux(port.valid, inner, 0)
+        if path[0] == "memory" and path[1] != "read":
+            return Mux(design.memory.read, inner, 0)
+        if path[-1] in ("ready", "mma_room"):
+            return Mux(ResetSignal(), 0, inner)
+        return inner
 
     @staticmethod
     def _stays(m: Module, name: str, source: Any) -> None:

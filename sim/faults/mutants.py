@@ -19,11 +19,11 @@ SELECT = "active_fault"
 _SELECT_BITS = 16
 #: More faults than any design has.
 _EVERY = 10**8
-#: Everything in one module, tables and many-way multiplexers as logic, without what no output needs: a fault there
-#: would change nothing.
+#: Everything in one module, tables, many-way multiplexers and memories as logic, without what no output needs: a fault
+#: there would change nothing.
 _FLATTEN = (
-    "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nopt -full\nopt_clean\n"
-    "write_rtlil flat.il\n"
+    "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nmemory_collect\n"
+    "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
 #: In place of submodules: the cells that no other component has.

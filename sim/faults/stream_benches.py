@@ -1,8 +1,7 @@
 """What the regression tries of stream components on faulty hardware: designs, items, and drivers of their inputs."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -26,12 +25,10 @@ from ..benches.wgmma_items import Job, read_jobs
 from .assumptions import AssumedStream, assumed_control
 from .compiled import TOP, pointer
 from .mutants import REST, UNTOUCHED
+from .stream_bench import JOB, READS, STARVED, WRONG, StreamBench, described_jobs, joined, words_bytes
+from .warpgroup_bench import warpgroup_bench
 
-__all__ = ["MISREAD", "READS", "STARVED", "StreamBench", "stream_bench"]
-
-#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing; one
-#: before has read its memory too often or too rarely.
-READS, STARVED, MISREAD = 1 << 5, 1 << 6, 1 << 7
+__all__ = ["stream_bench"]
 
 #: Columns that a tile of tensor memory reads at most.
 _READS = 4
@@ -81,13 +78,13 @@ static void answer() {{
 #: word of some unit becomes noise.
 _WGMMA = """
 #include <deque>
-struct Job {{ int64_t memory, units, base, reads, panel, panels; }};
+{job}
 static const char *instructions, *accumulators;
 static const Job* jobs;
 static const uint32_t* memory;
 static int32_t count, next, waiting, running, at_source;
 static std::deque<int32_t> panels;
-static bool reads, starved, misread;
+static bool reads, starved, wrong;
 static int64_t times_read;
 static uint32_t addresses[{rows}], noise = 1;
 extern "C" void load_jobs(
@@ -99,7 +96,7 @@ static void restart() {{
     next = 0;
     waiting = running = at_source = -1;
     panels.clear();
-    misread = false;
+    wrong = false;
     times_read = 0;
 }}
 static void offer(bool may, bool may_panel, bool reset) {{
@@ -119,7 +116,7 @@ static uint8_t sample(bool reset) {{
     reads = running >= 0 && top.memory___05Fread;
 {addresses}    starved = waiting >= 0 && panels.empty() && at_source < 0 && !reset;
     times_read += reads;
-    return (starved ? {starved_bit} : 0) | (misread ? {misread_bit} : 0);
+    return (starved ? {starved_bit} : 0) | (wrong ? {wrong_bit} : 0);
 }}
 static void move(bool reset) {{
     if (reset) {{
@@ -130,7 +127,7 @@ static void move(bool reset) {{
     }}
     if (at_source >= 0 && top.c___05Fready) at_source = -1;
     if (waiting >= 0 && top.i___05Fready) {{
-        misread |= running >= 0 && times_read != jobs[running].reads;
+        wrong |= running >= 0 && times_read != jobs[running].reads;
         times_read = 0;
         running = waiting;
         waiting = -1;
@@ -153,59 +150,13 @@ static void answer() {{
 """
 
 
-@dataclass(frozen=True)
-class StreamBench:
-    """What is tried, and how it is driven and judged.
-
-    Attributes
-    ----------
-    design : str
-        RTLIL.
-    components : mapping of str to sequence of str
-        As :func:`~.mutants.mutated` takes them.
-    whole : str
-        A part that faults are drawn around.
-    items : list of Item
-        What results come out for.
-    source : str
-        The stream at which they enter.
-    driver : str
-        C++ between the model and the loop over cycles.
-    load : callable
-        Hands the work to the compiled model.
-    result_bits : int
-        Of the payload that comes out.
-    pace, cycles : int
-        Cycles of an item, and how many are run at most.
-    scoreboard : callable () -> Scoreboard
-        What judges.
-    """
-
-    design: str
-    components: Mapping[str, Sequence[str]]
-    whole: str
-    items: Sequence[Item]
-    source: str
-    driver: str
-    load: Callable[[ctypes.CDLL], None]
-    result_bits: int
-    pace: int
-    cycles: int
-    scoreboard: Callable[[], Scoreboard]
-
-    @property
-    def out_bytes(self) -> int:
-        """What a result takes in C++."""
-        return _bytes(self.result_bits)
-
-
 def stream_bench(settings: Settings, rng: np.random.Generator) -> StreamBench:
     """Return what is tried of a top, with its items drawn.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath and items; of ``wgmma`` the file of its work.
+        Top, datapath and items; of ``wgmma`` and a warpgroup the file of its work.
     rng : Generator
         Source of randomness.
     """
@@ -223,7 +174,7 @@ def _core(settings: Settings, rng: np.random.Generator) -> StreamBench:
         unit_of(TOP),
         items,
         "i",
-        _ITEMS.format(in_bytes=_bytes(in_bits)) + _NO_MEMORY,
+        _ITEMS.format(in_bytes=words_bytes(in_bits)) + _NO_MEMORY,
         _load_items(items, in_bits),
         tile_result_layout(config, TAG).size,
         pace=1,
@@ -244,7 +195,7 @@ def _warp(settings: Settings, rng: np.random.Generator) -> StreamBench:
         unit_of(TOP),
         items,
         "i",
-        _ITEMS.format(in_bytes=_bytes(in_bits)) + _NO_MEMORY,
+        _ITEMS.format(in_bytes=words_bytes(in_bits)) + _NO_MEMORY,
         _load_items(items, in_bits),
         warp_result_layout().size,
         pace=2 * config.warp_blocks,
@@ -258,7 +209,7 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
     config = settings.config
     jobs = list(islice(read_jobs(Path(settings.jobs)), settings.items))
     panels = [panel for job in jobs for panel in job.panels]
-    in_bytes, c_bytes = _bytes(wgmma_layout().size), _bytes(accumulator_layout().size)
+    in_bytes, c_bytes = words_bytes(wgmma_layout().size), words_bytes(accumulator_layout().size)
     ports = [(row, f"memory___05Faddress___05F{row}", f"memory___05Fdata___05F{row}") for row in range(PANEL_ROWS)]
     pace = 2 * config.warp_blocks
     return StreamBench(
@@ -268,8 +219,9 @@ def _wgmma(settings: Settings, rng: np.random.Generator) -> StreamBench:
         panels,
         "c",
         _WGMMA.format(
+            job=JOB,
             starved_bit=STARVED,
-            misread_bit=MISREAD,
+            wrong_bit=WRONG,
             rows=PANEL_ROWS,
             last_unit=(1 << ADDRESS_BITS) - 1,
             in_bytes=in_bytes,
@@ -307,7 +259,7 @@ def _tensor_memory(settings: Settings, rng: np.random.Generator) -> StreamBench:
         f"{TOP}.assumption",
         items,
         "i",
-        _ITEMS.format(in_bytes=_bytes(in_bits))
+        _ITEMS.format(in_bytes=words_bytes(in_bits))
         + _TENSOR_MEMORY.format(
             reads_bit=READS,
             lanes=TENSOR_LANES,
@@ -323,7 +275,13 @@ def _tensor_memory(settings: Settings, rng: np.random.Generator) -> StreamBench:
     )
 
 
-_BENCHES = {"core": _core, "warp": _warp, "wgmma": _wgmma, "tensor_memory": _tensor_memory}
+_BENCHES = {
+    "core": _core,
+    "warp": _warp,
+    "wgmma": _wgmma,
+    "warpgroup": warpgroup_bench,
+    "tensor_memory": _tensor_memory,
+}
 
 
 def _design(component: Core | Warp | WgmmaWarp, settings: Settings) -> str:
@@ -347,28 +305,13 @@ def _reader() -> AssumedStream:
     return AssumedStream(reader, assumed, Cat(Const(-1, len(Value.cast(registers.e))), scaled.replicate(scales)))
 
 
-def _bytes(bits: int) -> int:
-    """Return what a port of so many bits takes in C++: words of 32 bits."""
-    return 4 * -(-bits // 32)
-
-
-def _joined(payloads: Iterable[int], bits: int) -> bytes:
-    return b"".join(payload.to_bytes(_bytes(bits), "little") for payload in payloads)
-
-
 def _load_items(items: Sequence[Item], bits: int) -> Callable[[ctypes.CDLL], None]:
-    payloads = _joined((item.payload for item in items), bits)
+    payloads = joined((item.payload for item in items), bits)
     return lambda library: library.load_items(payloads, len(items))
 
 
 def _load_jobs(jobs: Sequence[Job]) -> Callable[[ctypes.CDLL], None]:
-    instructions = _joined((job.instruction for job in jobs), wgmma_layout().size)
-    accumulators = _joined((panel.payload for job in jobs for panel in job.panels), accumulator_layout().size)
-    memory = b"".join(unit.to_bytes(16, "little") for job in jobs for unit in job.memory)
-    sizes = np.array([(len(job.memory), len(job.panels)) for job in jobs], np.int64)
-    starts = np.cumsum(sizes, axis=0) - sizes
-    # Of each: first unit of its memory, their number, where they are, how often it reads eight, its panels likewise.
-    (unit, panel), (units, panels) = starts.T, sizes.T
-    bases, reads = [job.base for job in jobs], [job.reads for job in jobs]
-    described = np.ascontiguousarray(np.stack([unit, units, bases, reads, panel, panels], axis=1), np.int64)
+    instructions = joined((job.instruction for job in jobs), wgmma_layout().size)
+    accumulators = joined((panel.payload for job in jobs for panel in job.panels), accumulator_layout().size)
+    described, memory = described_jobs(jobs)
     return lambda library: library.load_jobs(instructions, accumulators, pointer(described), memory, len(jobs))

@@ -16,7 +16,8 @@ from ..benches.settings import Settings
 from ..benches.tensor_memory_items import Tile
 from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import Fault, mutated
-from .stream_benches import MISREAD, READS, STARVED, StreamBench, stream_bench
+from .stream_bench import READS, STARVED, WRONG, StreamBench
+from .stream_benches import stream_bench
 
 __all__ = ["StreamRegression"]
 
@@ -70,12 +71,12 @@ extern "C" void run_stream(
 
 
 class StreamRegression:
-    """A core, a warp, a warp of ``wgmma`` or the reader of tensor memory.
+    """A core, a warp, a warp of ``wgmma``, a warpgroup or the reader of tensor memory.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath, items; of ``wgmma`` the file of its work.
+        Top, datapath, items; of ``wgmma`` and a warpgroup the file of its work.
     faults : int
         Single faults to draw.
     seed : int
@@ -106,8 +107,8 @@ class StreamRegression:
                 try:
                     if starved > scoreboard.longest_wait:
                         raise ViolationError("an instruction is not taken")
-                    if flag & MISREAD:
-                        raise ViolationError("an instruction read its memory too often, or too rarely")
+                    if flag & WRONG:
+                        raise ViolationError("memory was read too often or too rarely, or what is beside is wrong")
                     scoreboard.observe(cycle, item)
                     if isinstance(item, Tile) and cycle.accepts and reads != item.reads:
                         raise ViolationError("columns are read that nobody asked for, or too few")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.sim.benches.components import Harness
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
+from sptc.sim.benches.wgmma_items import write_jobs
 from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
+from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000, "tensor_memory": 200}
 FAULTS = {"components": 150, "row": 40, "core": 40, "tensor_memory": 60}
@@ -147,6 +150,21 @@ def test_faults_of_the_smallest_top(tmp_path: Path, seed: int) -> None:
     seen = [fault for fault in faults if of_top.first_failure(fault) is not None]
     assert 4 * len(seen) > len(faults)
     assert of_top.first_failure(None) is None
+
+
+@pytest.mark.regression
+def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
+    """Most are seen, in each part; of those that are not, none is told apart by a prover, and nothing without one."""
+    settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
+    write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
+    of_top = regression(settings, 24, seed, tmp_path)
+    faults = of_top.netlist.faults
+    assert of_top.first_failure(None) is None
+    left = [fault for fault in faults if of_top.first_failure(fault) is None]
+    assert of_top.first_failure(None) is None, "a fault left something behind"
+    assert {fault.component for fault in faults} - {fault.component for fault in left}
+    assert 3 * len(left) < len(faults)
+    assert [fault for fault in left if settled(TOP, fault, tmp_path, 60) is Verdict.TOLD_APART] == []
 
 
 @pytest.mark.regression

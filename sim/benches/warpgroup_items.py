@@ -1,0 +1,63 @@
+"""What a warpgroup in hardware is told, of the work that it gets: multiplications, with commits and waits between.
+
+Free of any simulator.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...rtl.warpgroup import Operation, warpgroup_layout
+from .wgmma_items import Job
+
+__all__ = ["Command", "commands"]
+
+#: The most groups that a wait can leave pending.
+_MOST_PENDING = 7
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the stream of instructions is offered.
+
+    Attributes
+    ----------
+    operation : Operation
+        What to do.
+    payload : int
+        Bits of it.
+    job : Job or None
+        Of a multiplication.
+    pending : int
+        Of a wait.
+    """
+
+    operation: Operation
+    payload: int
+    job: Job | None = None
+    pending: int = 0
+
+
+def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
+    """Yield jobs with commits and waits between, some of them many in a row; at the end a wait for everything."""
+
+    def of_layout(**fields: Any) -> int:
+        return int(warpgroup_layout().const(fields).as_value().value)
+
+    def commit() -> Command:
+        return Command(Operation.COMMIT, of_layout(operation=Operation.COMMIT))
+
+    def wait(pending: int) -> Command:
+        return Command(Operation.WAIT, of_layout(operation=Operation.WAIT, pending=pending), pending=pending)
+
+    for job in jobs:
+        yield Command(Operation.MULTIPLY, job.instruction, job)
+        if rng.random() < 0.6:
+            commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1
+            yield from (commit() for _ in range(commits))
+        if rng.random() < 0.4:
+            yield wait(int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
+    yield commit()
+    yield wait(0)
