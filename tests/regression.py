@@ -199,6 +199,7 @@ def main() -> int:
     seed = secrets.randbelow(2**31) if chosen.seed is None else chosen.seed
     print(f"{len(files)} files, {len(outcomes)} passed before; random tests use --seed {seed}", flush=True)
     interrupted = False
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process would ignore it
     with ThreadPoolExecutor(chosen.jobs) as pool, tqdm(total=len(files), initial=len(outcomes), unit="file") as bar:
         waiting: set[Future[Outcome]] = {pool.submit(run, file, seed, chosen.options) for file in left}
         try:
