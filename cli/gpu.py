@@ -195,8 +195,7 @@ def _cycles(options: argparse.Namespace) -> int:
     alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, held.arch)]
     work = [*alone, *beside_each_other(instructions)]
     found = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
-    about = f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
-    write_whole(options.output, table(about, found).encode())
+    write_whole(options.output, table(_about(held), found).encode())
     if str(options.output) != "-":
         print(f"{len(found)} measurements of {len(instructions)} instructions in {options.output}")
     return 0
@@ -215,11 +214,15 @@ def _energy(options: argparse.Namespace) -> int:
     meter = Meter(options.sms, float(options.seconds))
     measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
     found = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
-    about = f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
-    write_whole(options.output, energy_table(about, found).encode())
+    write_whole(options.output, energy_table(_about(held), found).encode())
     if str(options.output) != "-":
         print(f"{len(found)} measurements in {options.output}")
     return 0
+
+
+def _about(held: Device) -> str:
+    """Return what a table says of the GPU, and when that was."""
+    return f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 
 
 def _instructions(held: Device) -> list[Instruction]:

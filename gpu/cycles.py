@@ -1,12 +1,8 @@
 """What instructions take on the GPU of this machine, in cycles of an SM's clock."""
 
-import csv
-import io
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +11,11 @@ from numpy.typing import NDArray
 from ..errors import BackendError
 from ..isa.instructions import Instruction, every_instruction
 from ..isa.timing import is_sequence
-from .device import device, load_cupy
+from .device import device, load_cupy, load_kernel
 from .loops import ENTRY, WORDS, Loop, kernel
+from .tables import written
 
-__all__ = ["COLUMNS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
+__all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
 #: Times round of a shorter and a longer run, whose difference knows nothing of how a run begins and ends.
 _TIMES = (64, 192)
@@ -31,7 +28,7 @@ _LANES = 32
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
 #: Formats that stand for those which differ in sign alone, or in how exponent and fraction share the bits.
-_ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
+ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
 #: What is in a line of a table.
 COLUMNS = (
     *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
@@ -65,7 +62,7 @@ def chosen(arch: str) -> Iterator[Instruction]:
     Those that differ in signs, in clamping, or in an fp8 format alone take the same, but not where they are emulated.
     """
     for i in every_instruction():
-        wanted = i.a == i.b and i.a.name in _ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
+        wanted = i.a == i.b and i.a.name in ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
         if arch in i.architectures and (wanted or is_sequence(i, arch)):
             yield i
 
@@ -146,11 +143,7 @@ def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
 
 def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return what each warp of a kernel counted in a shorter and in a longer run, a few times."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "loops.ptx"
-        path.write_text(text, encoding="ascii")
-        function = cupy.RawModule(path=str(path)).get_function(ENTRY)
-        function.compile()
+    function = load_kernel(text, ENTRY)
     counts = cupy.zeros((warps, WORDS), cupy.uint64)
     results = cupy.zeros((warps, _LANES), cupy.uint32)
 
@@ -179,14 +172,12 @@ def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slic
 
 def table(about: str, found: Iterable[Cycles]) -> str:
     """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
-    text = io.StringIO(newline="")
-    text.write(f"# {about}\n")
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(COLUMNS)
-    for one in found:
+
+    def row(one: Cycles) -> list[object]:
         loop, other = one.loop, one.beside
         of_memory = (loop.a_from, loop.swizzle) if loop.instruction.family == "wgmma" else ("", "")
         others = (other.instruction, other.warps) if other else ("", "")
         repeated = (loop.warps, loop.accumulators, loop.operands, loop.group, loop.pending)
-        lines.writerow([loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"])
-    return text.getvalue()
+        return [loop.instruction, *of_memory, *loop.transposed, *repeated, *others, f"{one.cycles:.3f}"]
+
+    return written(about, COLUMNS, map(row, found))

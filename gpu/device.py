@@ -18,7 +18,7 @@ from ..isa.operands import HeldOperands, Immediates
 from ..isa.variants import ARCHITECTURES
 from .ptx import ENTRY, kernel
 
-__all__ = ["Device", "device", "execute", "load_cupy"]
+__all__ = ["Device", "device", "execute", "load_cupy", "load_kernel"]
 
 Registers = NDArray[np.uint32]
 #: Threads of a CTA of warps; a CTA of ``wgmma`` is one warpgroup.
@@ -146,11 +146,15 @@ def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
 
 @lru_cache(maxsize=1024)
 def _function(instruction: Instruction, arch: str, immediates: Immediates) -> Any:
-    """Return the loaded kernel; the driver assembles it."""
+    return load_kernel(kernel(instruction, arch, immediates), ENTRY)
+
+
+def load_kernel(text: str, entry: str) -> Any:
+    """Return a kernel of some PTX, which the driver assembles, ready to be launched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
-        path.write_text(kernel(instruction, arch, immediates), encoding="ascii")
-        function = load_cupy().RawModule(path=str(path)).get_function(ENTRY)
+        path.write_text(text, encoding="ascii")
+        function = load_cupy().RawModule(path=str(path)).get_function(entry)
         function.compile()
     return function
 

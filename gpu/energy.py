@@ -5,23 +5,21 @@ read; what the same SMs take while their warps sleep is taken off, measured betw
 temperature. It holds everything that an instruction moves: register file or shared memory, tensor cores, accumulators.
 """
 
-import csv
-import io
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import BackendError
 from ..isa.instructions import Instruction, every_instruction
-from .device import device, load_cupy
+from .cycles import ELEMENTS
+from .device import device, load_cupy, load_kernel
 from .distributions import DISTRIBUTIONS, operands
 from .loops import ENTRY, WORDS, Loop, kernel
 from .power import EnergyCounter
+from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 
@@ -35,6 +33,8 @@ _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
 #: Times round of a run that says how long one takes; seconds before the counter is read, after a start.
 _TRIAL, _SETTLING = 2000, 0.25
+#: Seconds in which a counter that counts must have grown.
+_LONGEST_STEP = 5.0
 #: Loops between two measurements of the baseline.
 _BETWEEN = 6
 
@@ -119,11 +119,10 @@ def works(arch: str) -> Iterator[Work]:
 
 #: Columns of ``wgmma``; narrower ones of f16 only.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
-_ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
 
 
 def _is_chosen(i: Instruction) -> bool:
-    if i.a != i.b or i.a.name not in _ELEMENTS or i.satfinite or i.sparse == "sp::ordered_metadata":
+    if i.a != i.b or i.a.name not in ELEMENTS or i.satfinite or i.sparse == "sp::ordered_metadata":
         return False
     if i.family == "mma":
         long = i.stored_k * i.container_bits == 8 * _LANES
@@ -186,13 +185,13 @@ class Meter:
                 baseline = before.watts + share * (behind.watts - before.watts)
                 clock = one.cycles / one.seconds / 1e6
                 rate = one.rounds * work.loop.group * _kept(work.loop) / one.cycles
-                yield Energy(work, self._sms, clock, self._counter.temperature(), one.watts, baseline, rate)
+                yield Energy(work, self._sms, clock, one.temperature, one.watts, baseline, rate)
             before = behind
 
     def _run(self, work: Work, rng: np.random.Generator) -> "_Run":
         cupy, loop = self._cupy, work.loop
         try:
-            function = self._loaded(loop)
+            function = load_kernel(kernel([loop], self._gpu.arch), ENTRY)
             given = cupy.asarray(operands(loop, work.a, work.b, work.metadata, rng))
             counts = cupy.zeros((loop.warps, WORDS), cupy.uint64)
             results = cupy.zeros((loop.warps, _LANES), cupy.uint32)
@@ -211,12 +210,12 @@ class Meter:
             seconds_of(*start(_TRIAL))
             times = round(_TRIAL * (self._seconds + 2 * _SETTLING) / seconds_of(*start(_TRIAL)))
             events = start(times)
-            watts = self._watts()
+            watts, temperature = self._watts(), self._counter.temperature()
             seconds = seconds_of(*events)
             cycles, rounds = cupy.asnumpy(counts).astype(np.float64).mean(axis=0)
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             raise BackendError(f"the GPU, {self._gpu.name}, does not run {loop.instruction} ({error})") from None
-        return _Run(watts, seconds, cycles, rounds)
+        return _Run(watts, temperature, seconds, cycles, rounds)
 
     def _watts(self) -> float:
         """Return the power of the next seconds, from one step of the counter to another."""
@@ -228,25 +227,20 @@ class Meter:
 
     def _step(self) -> tuple[float, float]:
         """Return the counter and the time when it next grows."""
-        before = self._counter.joules()
+        before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
+            if time.perf_counter() - begun > _LONGEST_STEP:
+                raise BackendError(f"the energy of the GPU, {self._gpu.name}, is not counted: its counter stands still")
             time.sleep(0.0005)
         return now, time.perf_counter()
-
-    def _loaded(self, loop: Loop) -> Any:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "loop.ptx"
-            path.write_text(kernel([loop], self._gpu.arch), encoding="ascii")
-            function = self._cupy.RawModule(path=str(path)).get_function(ENTRY)
-            function.compile()
-        return function
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Power of the GPU; what a CTA took, by the clock of the host's events and by the SM's, and its times round."""
+    """Power and warmth of the GPU; what a CTA took, by the host's events and by the SM's clock; its times round."""
 
     watts: float
+    temperature: int
     seconds: float
     cycles: float
     rounds: float
@@ -260,14 +254,12 @@ def _kept(loop: Loop) -> int:
 
 def table(about: str, found: Iterable[Energy]) -> str:
     """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
-    text = io.StringIO(newline="")
-    text.write(f"# {about}\n")
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(COLUMNS)
-    for one in found:
+
+    def row(one: Energy) -> list[object]:
         work, loop = one.work, one.work.loop
         of_work = (loop.instruction, loop.a_from, loop.accumulators, work.a, work.b)
         metadata = work.metadata if loop.instruction.sparse else ""
         figures = (f"{one.watts:.1f}", f"{one.baseline:.1f}", f"{one.rate:.1f}", f"{one.picojoules:.3f}")
-        lines.writerow([*of_work, metadata, one.sms, f"{one.clock:.0f}", one.temperature, *figures])
-    return text.getvalue()
+        return [*of_work, metadata, one.sms, f"{one.clock:.0f}", one.temperature, *figures]
+
+    return written(about, COLUMNS, map(row, found))

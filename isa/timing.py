@@ -73,6 +73,10 @@ class RegisterCycles:
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
 
+    def of_wgmma(self, *, sparse: bool, narrow: bool) -> int:
+        """Return those of ``wgmma``, which is narrow with eight columns, or with results of 16 bits."""
+        return self.dense if not sparse else self.narrow if narrow else self.wide
+
 
 class Resource(Enum):
     """What an instruction may wait for."""
@@ -152,8 +156,8 @@ def resource_cycles(i: Instruction, a_from: str) -> dict[Resource, float]:
     """
     shared = a_from == "shared"
     read = i.n * i.k * i.container_bits // 8 + (_A_BYTES if shared else 0)
-    wide, cycles = i.d.bits == 32 and i.n > _NARROWEST, RegisterCycles()
-    registers = 0 if shared else cycles.dense if not i.sparse else cycles.wide if wide else cycles.narrow
+    narrow = i.d.bits < 32 or i.n == _NARROWEST
+    registers = 0 if shared else RegisterCycles().of_wgmma(sparse=bool(i.sparse), narrow=narrow)
     return {
         Resource.TENSOR_CORE: i.n / _COLUMNS_PER_CYCLE,
         Resource.SHARED_MEMORY: read / SHARED_BYTES,

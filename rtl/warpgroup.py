@@ -17,13 +17,15 @@ from .unit import Unit
 from .warp import LANES, REGISTERS, Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
-__all__ = ["WARPS", "Operation", "Warpgroup", "mma_layout", "warpgroup_layout"]
+__all__ = ["WARPS", "Operation", "Warpgroup", "mma_layout", "ready_cycles", "warpgroup_layout"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
 _WORD = 32
 #: Panels of A: eight rows each.
 _A_PANELS = 8
+#: Reads of each; and panels of B that come before them, as many as :class:`~sptc.rtl.operand_fetch.OperandFetch` keeps.
+_A_READS, _PANELS_FIRST = 2, 2
 #: Instructions whose operands are held: one multiplies while the next one's A arrives.
 _SLOTS = 2
 #: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
@@ -59,6 +61,21 @@ def warpgroup_layout() -> data.StructLayout:
     of_warp = {name: field.shape for name, field in wgmma_layout() if name != "warp"}
     registers = {name: data.ArrayLayout(of_warp.pop(name), WARPS) for name in ("a", "e")}
     return data.StructLayout(registers | {"operation": Operation, "pending": 3} | of_warp)
+
+
+def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
+    """Return the cycles from when an instruction is taken by itself to its first eight columns, at the earliest.
+
+    Parameters
+    ----------
+    registers : int
+        That the register file takes to deliver A; 0 of A in shared memory, before which two panels of B are read.
+    panels, panel_reads : int
+        Panels of B, and reads of each.
+    """
+    if registers:
+        return registers + 1
+    return min(panels, _PANELS_FIRST) * panel_reads + _A_PANELS * _A_READS + 2
 
 
 def mma_layout() -> data.StructLayout:

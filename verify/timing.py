@@ -6,13 +6,9 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..isa.timing import ARCHITECTURE, Resource, resource_cycles
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_COLUMNS, WARP_ROWS, CoreConfig
+from ..rtl.warpgroup import ready_cycles
 
 __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
-
-#: Panels of B of ``wgmma`` that are read before A, if that is in shared memory, too.
-_PANELS_FIRST = 2
-#: What comes to the stages of an array between the last of A and the first results: A is stored, or read and stored.
-_STORED, _READ_AND_STORED = 2, 3
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,8 @@ def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
     a_from : str
         ``"registers"`` or ``"shared"``.
     """
-    needed, of_b = resource_cycles(instruction, a_from), resource_cycles(instruction, "registers")
-    ready = needed[Resource.REGISTER_FILE] + _STORED
-    if a_from == "shared":
-        panel = of_b[Resource.SHARED_MEMORY] * WARP_COLUMNS / instruction.n
-        of_a = needed[Resource.SHARED_MEMORY] - of_b[Resource.SHARED_MEMORY]
-        ready = min(of_b[Resource.SHARED_MEMORY], _PANELS_FIRST * panel) + of_a + _READ_AND_STORED
+    needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
+    panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels
+    ready = ready_cycles(int(needed[Resource.REGISTER_FILE]), panels, panel_reads)
     stages = PRESETS[PRESET_OF_ARCHITECTURE[ARCHITECTURE]].latency
-    return Cycles(max(needed.values()), ready + stages + needed[Resource.TENSOR_CORE])
+    return Cycles(max(needed.values()), ready + 1 + stages + needed[Resource.TENSOR_CORE])

@@ -9,11 +9,11 @@ import numpy as np
 from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
-from ...rtl.fetch import ADDRESS_BITS, PANEL_ROWS
+from ...rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
 from ...rtl.round import ResultCode
 from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
-from ...rtl.warpgroup import WARPS, Operation, Warpgroup, mma_layout, warpgroup_layout
+from ...rtl.warpgroup import WARPS, Operation, Warpgroup, mma_layout, ready_cycles, warpgroup_layout
 from ...rtl.wgmma import accumulator_layout
 from ..benches.items import Item, warp_items
 from ..benches.scoreboard import Scoreboard
@@ -27,8 +27,6 @@ from .stream_bench import JOB, STARVED, WRONG, StreamBench, described_jobs, join
 
 __all__ = ["warpgroup_bench"]
 
-#: Panels of A: eight rows each.
-_A_PANELS = 8
 #: Instructions of ``mma`` that are offered in turn.
 _BESIDE = 64
 #: Commands at ``i``, accumulators of multiplications at ``c``, ``mma`` for any of the arrays, a shared memory of units
@@ -300,17 +298,11 @@ def _pace(registers: RegisterCycles, item: Item) -> int:
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the cycles from when a multiplication is taken by itself to its first accumulators.
-
-    Two panels of B are read before A, if that is in shared memory.
-    """
+    """Return the cycles from when a multiplication is taken by itself to its first accumulators."""
     told = warpgroup_layout().from_bits(job.instruction)
-    if told.a_shared:
-        return min(told.last_panel + 1, 2) * (4 if told.control.sparse else 2) + 2 * _A_PANELS + 2
-    if not told.control.sparse:
-        return registers.dense + 1
-    is_narrow = told.control.result == ResultCode.F16 or told.last_panel == 0
-    return (registers.narrow if is_narrow else registers.wide) + 1
+    sparse, narrow = bool(told.control.sparse), told.control.result == ResultCode.F16 or not told.last_panel
+    of_a = 0 if told.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
+    return ready_cycles(of_a, told.last_panel + 1, CORE_MATRICES if sparse else CORE_MATRICES // 2)
 
 
 def _design(settings: Settings, registers: RegisterCycles) -> str:

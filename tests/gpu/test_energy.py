@@ -134,9 +134,9 @@ class FakeGpu:
         self.cuda = types.SimpleNamespace(
             Event=lambda: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None),
             get_elapsed_time=lambda begin, end: 1000 * self.seconds,
-            driver=types.SimpleNamespace(CUDADriverError=ValueError),
+            driver=types.SimpleNamespace(CUDADriverError=ZeroDivisionError),
             runtime=types.SimpleNamespace(
-                CUDARuntimeError=ValueError, getDevice=lambda: 0, getDeviceProperties=self.described
+                CUDARuntimeError=ZeroDivisionError, getDevice=lambda: 0, getDeviceProperties=self.described
             ),
         )
         self.zeros, self.asarray, self.asnumpy, self.uint64, self.uint32 = np.zeros, np.array, np.array, np.uint64, "u4"
@@ -174,7 +174,9 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(energy, "load_cupy", lambda: fake)
     monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
     monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
-    monkeypatch.setattr(Meter, "_loaded", lambda self, loop: fake.loaded(loop))
+    # What is launched stands for the text that is loaded.
+    monkeypatch.setattr(energy, "kernel", lambda loops, arch: loops[0])
+    monkeypatch.setattr(energy, "load_kernel", lambda loop, entry: fake.loaded(loop))
     return fake
 
 
@@ -191,6 +193,12 @@ def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
     assert lines[:2] == ["# a GPU", ",".join(COLUMNS)]
     assert lines[2].startswith(f"{SPARSE},registers,8,normal,normal,random,44,1500,40,")
     assert [*Meter(44, 1.0).measure([], rng)] == []
+
+
+def test_a_counter_that_stands_still(gpu: FakeGpu, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "joules", lambda: 1.0)
+    with pytest.raises(sptc.BackendError, match=r"^the energy of the GPU, NVIDIA H200, is not counted: its counter st"):
+        next(Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")], rng))
 
 
 def test_more_sms_than_there_are(gpu: FakeGpu) -> None:
