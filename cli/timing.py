@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from ..errors import InstructionError, OperandError
 from ..infra.files import require_writable
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
+from ..isa.tcgen05_timing import A_PLACES, tcgen05_timing
 from ..isa.timing import Timing, timing
 from .arguments import integer
 from .timing_plot import draw
@@ -20,10 +22,14 @@ __all__ = ["add_parser"]
 _ARCH = "sm_90"
 #: Columns of ``wgmma`` that are listed where no instruction is named.
 _LISTED = (8, 32, 64, 128, 256)
+#: Of ``tcgen05``, whose other kinds differ from these in what they multiply a cycle alone.
+_LISTED_TCGEN05 = (64, 128, 256)
+_LISTED_KINDS = (("f16", "f16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 
 @dataclass(frozen=True)
 class _Row:
+    text: str
     instruction: Instruction
     a_from: str
     timing: Timing
@@ -31,7 +37,7 @@ class _Row:
     def as_dict(self) -> dict[str, object]:
         i, cycles = self.instruction, self.timing
         return {
-            "instruction": str(i),
+            "instruction": self.text,
             "sparse": bool(i.sparse),
             "element": i.a.name,
             "n": i.n,
@@ -40,6 +46,7 @@ class _Row:
             "latency": cycles.latency,
             "bound_by": cycles.bound_by.value,
             "kept_mac_per_cycle": cycles.kept_mac_per_cycle,
+            "source": cycles.source.value,
         }
 
 
@@ -51,9 +58,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Cycles of mma and wgmma, sparse and dense, on the tensor cores of an H200, by a law that gives "
         "what was measured: the interval from one instruction to the next, of mma on one of the SM's four tensor "
         "cores, of wgmma on all four; the latency; kept multiplications a cycle of one tensor core; and what decides "
-        "the interval. Emulated instructions are sequences of others and have no line.",
+        "the interval. Of tcgen05, dense, the law gives what others measured on a B200; sparse, it is a model.",
     )
-    parser.add_argument("instruction", nargs="?", metavar="INSTRUCTION", help="which (default: a list of all kinds)")
+    parser.add_argument(
+        "instruction",
+        nargs="?",
+        metavar="INSTRUCTION",
+        help="which; behind tcgen05 shape and types may stand in brackets (default: a list of all kinds)",
+    )
+    parser.add_argument("--arch", choices=("sm_90", "sm_100"), help="whose instructions are listed (default sm_90)")
     parser.add_argument(
         "--product",
         nargs=3,
@@ -77,18 +90,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _execute(options: argparse.Namespace) -> int:
     if (options.tile or options.result_bytes) and not options.product:
         raise InstructionError("--tile and --result-bytes are of a --product")
+    if options.arch and options.instruction:
+        raise InstructionError("--arch is of the list of all kinds; an INSTRUCTION says itself whose it is")
     if options.product:
         return _product(options)
     if options.svg:
         require_writable(options.svg)
-    rows = [*_rows(options.instruction)]
+    rows = [*_rows(options.instruction, options.arch)]
     if options.svg:
         draw(options.svg)
     if options.json:
         print(json.dumps([row.as_dict() for row in rows], indent=1))
         return 0
     if options.instruction is None:
-        rows = [row for row in rows if _is_listed(row.instruction)]
+        rows = [row for row in rows if _is_listed(row)]
     print(_as_text(rows))
     return 0
 
@@ -128,26 +143,49 @@ def _product(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(text: str | None) -> Iterator[_Row]:
+def _rows(text: str | None, arch: str | None) -> Iterator[_Row]:
+    of_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
+    if of_tcgen05:
+        yield from _rows_of_tcgen05([parse_shaped(text)] if text else _every_tcgen05())
+        return
     for i in every_instruction() if text is None else [parse(text)]:
         if text is not None:
             require_architecture(i, _ARCH)
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
             if cycles := timing(i, _ARCH, a_from):
-                yield _Row(i, a_from, cycles)
+                yield _Row(str(i), i, a_from, cycles)
 
 
-def _is_listed(i: Instruction) -> bool:
+def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
+    for opcode in every_opcode():
+        if not opcode.weight_stationary:
+            yield from ((opcode, i) for i in instructions_of(opcode))
+
+
+def _rows_of_tcgen05(asked: Iterable[tuple[Opcode, Instruction]]) -> Iterator[_Row]:
+    for opcode, i in asked:
+        for a_from in A_PLACES:
+            yield _Row(f"{opcode} ({i.shape_and_types})", i, a_from, tcgen05_timing(opcode, i, a_from))
+
+
+def _is_listed(row: _Row) -> bool:
+    i = row.instruction
     plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
+    if i.family == "tcgen05":
+        return (
+            plain and (i.kind, i.a.name) in (("f16", "f16"), ("i8", "s8"), ("mxf4", "e2m1")) and i.n in _LISTED_TCGEN05
+        )
     return plain and i.sparse != "sp::ordered_metadata" and (i.family == "mma" or i.n in _LISTED)
 
 
 def _as_text(rows: list[_Row]) -> str:
-    width = max(len(str(row.instruction)) for row in rows)
-    lines = [f"{'instruction':{width}}  {'A from':9} {'interval':>8} {'latency':>8} {'kept MAC':>8}  bound by"]
+    width = max(len(row.text) for row in rows)
+    lines = [
+        f"{'instruction':{width}}  {'A from':9} {'interval':>8} {'latency':>8} {'kept MAC':>8}  bound by       known"
+    ]
     lines += [
-        f"{row.instruction!s:{width}}  {row.a_from:9} {row.timing.interval:8g} {row.timing.latency:8g} "
-        f"{row.timing.kept_mac_per_cycle:8.1f}  {row.timing.bound_by.value}"
+        f"{row.text:{width}}  {row.a_from:9} {row.timing.interval:8g} {row.timing.latency:8g} "
+        f"{row.timing.kept_mac_per_cycle:8.1f}  {row.timing.bound_by.value:13}  {row.timing.source.value}"
         for row in rows
     ]
     return "\n".join(lines)

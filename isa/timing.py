@@ -16,8 +16,10 @@ from .sequences import sequence_cycles
 __all__ = [
     "ARCHITECTURE",
     "SHARED_BYTES",
+    "TENSOR_CORES",
     "RegisterCycles",
     "Resource",
+    "Source",
     "Timing",
     "is_sequence",
     "resource_cycles",
@@ -28,6 +30,8 @@ __all__ = [
 ARCHITECTURE = "sm_90"
 #: That shared memory delivers in a cycle.
 SHARED_BYTES = 128
+#: Of an SM.
+TENSOR_CORES = 4
 _COLUMNS_PER_CYCLE = 2
 #: Rows of A of ``wgmma``, stored bytes of each.
 _A_BYTES = 64 * 32
@@ -87,6 +91,14 @@ class Resource(Enum):
     ISSUE = "issue"  #: of a sequence of many instructions
 
 
+class Source(Enum):
+    """What a timing rests on."""
+
+    MEASURED = "measured"
+    MEASURED_ELSEWHERE = "measured by others"
+    MODELLED = "modelled"  #: the same law, of a form that nobody has measured
+
+
 @dataclass(frozen=True)
 class Timing:
     """Cycles of the SM's clock.
@@ -103,12 +115,15 @@ class Timing:
         What decides the interval.
     kept_mac_per_cycle : float
         Multiplications of kept elements a cycle, of one tensor core.
+    source : Source
+        What it rests on.
     """
 
     interval: float
     latency: float
     bound_by: Resource
     kept_mac_per_cycle: float
+    source: Source = Source.MEASURED
 
 
 def is_sequence(instruction: Instruction, arch: str) -> bool:
@@ -172,4 +187,4 @@ def _of_wgmma(i: Instruction, a_from: str, kept: int) -> Timing:
     latency = _GROUP[sparse, a_from == "shared"] + needed[Resource.TENSOR_CORE]
     latency += _INTEGER if i.a.is_integer else max(0.0, _LATE_PER_COLUMN * (i.n - _LATE[sparse]))
     interval = needed[bound_by]
-    return Timing(interval, latency, bound_by, kept / (4 * interval))
+    return Timing(interval, latency, bound_by, kept / (TENSOR_CORES * interval))

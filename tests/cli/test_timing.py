@@ -8,16 +8,44 @@ from sptc.cli import main
 
 TEXT = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 KEYS = {"instruction", "sparse", "element", "n", "a_from", "interval", "latency", "bound_by", "kept_mac_per_cycle"}
+KEYS |= {"source"}
+TCGEN05 = "tcgen05.mma.{}cta_group::1.kind::f16 (m128n64k{}.f32.f16.f16)"
 
 
 def test_an_instruction(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["timing", TEXT]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split() == ["instruction", "A", "from", "interval", "latency", "kept", "MAC", "bound", "by"]
-    assert [line.split(maxsplit=5) for line in lines] == [
-        [TEXT, "registers", "32", "80.5", "512.0", "tensor core"],
-        [TEXT, "shared", "48", "89.5", "341.3", "shared memory"],
+    assert header.split() == ["instruction", "A", "from", "interval", "latency", "kept", "MAC", "bound", "by", "known"]
+    assert [line.split() for line in lines] == [
+        [TEXT, "registers", "32", "80.5", "512.0", "tensor", "core", "measured"],
+        [TEXT, "shared", "48", "89.5", "341.3", "shared", "memory", "measured"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("sparse", "k", "found", "source"),
+    [
+        ("", 16, [("tensor", 32, 136), ("shared", 48, 168)], "measured by others"),
+        ("sp.", 32, [("tensor", 32, 136), ("shared", 64, 168)], "modelled"),
+    ],
+)
+def test_tcgen05(
+    capsys: pytest.CaptureFixture[str], sparse: str, k: int, found: list[tuple[str, int, int]], source: str
+) -> None:
+    """Of a sparse one B has twice the bytes."""
+    text = TCGEN05.format(sparse, k)
+    assert main(["timing", text, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["a_from"], row["interval"], row["latency"]) for row in rows] == found
+    assert {(row["instruction"], row["source"]) for row in rows} == {(text, source)}
+
+
+def test_the_list_of_another_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timing", "--arch", "sm_100"]) == 0
+    out = capsys.readouterr().out
+    for word in ("tcgen05.mma.sp.cta_group::2.kind::mxf4", "kind::i8", "measured by others", "modelled"):
+        assert word in out
+    assert len(out.splitlines()) < 150
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,9 +74,9 @@ def test_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["tcgen05.mma.cta_group::1.kind::f16", "add.f32"])
-def test_what_has_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    assert main(["timing", text]) == 2
+@pytest.mark.parametrize("words", [["tcgen05.mma.ws.cta_group::1.kind::f16"], ["add.f32"], [TEXT, "--arch", "sm_90"]])
+def test_what_has_none(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["timing", *words]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert captured.out == ""
@@ -57,7 +85,7 @@ def test_what_has_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
 def test_a_sequence_is_bound_by_issue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["timing", "mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32"]) == 0
     last = capsys.readouterr().out.splitlines()[-1].split()
-    assert (last[2], last[3], last[-1]) == ("409.8", "482.6", "issue")
+    assert (last[2], last[3], last[-2]) == ("409.8", "482.6", "issue")
 
 
 def test_a_product(capsys: pytest.CaptureFixture[str]) -> None:
