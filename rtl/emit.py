@@ -10,6 +10,7 @@ from .config import CoreConfig
 from .convert import to_rtlil, to_verilog
 from .core import Core
 from .row import Row
+from .tcgen05 import Tcgen05
 from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
@@ -27,9 +28,15 @@ COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
     "wgmma": WgmmaWarp,
     "warpgroup": Warpgroup,
     "tensor_memory": lambda config: TensorMemoryReader(),
+    "tcgen05": Tcgen05,
 }
 TOPS = tuple(COMPONENTS)
-_OF_WARPS: dict[str, Callable[..., wiring.Component]] = {"warp": Warp, "wgmma": WgmmaWarp, "warpgroup": Warpgroup}
+_OF_WARPS: dict[str, Callable[..., wiring.Component]] = {
+    "warp": Warp,
+    "wgmma": WgmmaWarp,
+    "warpgroup": Warpgroup,
+    "tcgen05": Tcgen05,
+}
 
 
 def emit(

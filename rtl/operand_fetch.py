@@ -23,21 +23,22 @@ __all__ = ["OperandFetch", "core_matrix_layout"]
 _BUFFERS = 2
 
 
-def core_matrix_layout() -> data.StructLayout:
-    """Return the layout of a core matrix of A as it arrives.
+def core_matrix_layout(a_panels: int) -> data.StructLayout:
+    """Return the layout of a core matrix of A as it arrives, of so many panels of eight rows.
 
     Fields
     ------
     rows : 8 of 128 bits
         16 bytes of each row of its panel, K ascending.
     panel : 3
-        Which eight of the 64 rows.
+        Which eight of the rows.
     segment : 1
         Which 16 bytes of each.
     tag : 1
         The request's.
     """
-    return data.StructLayout({"rows": data.ArrayLayout(UNIT_BITS, PANEL_ROWS), "panel": 3, "segment": 1, "tag": 1})
+    rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
+    return data.StructLayout({"rows": rows, "panel": range(a_panels), "segment": 1, "tag": 1})
 
 
 class OperandFetch(wiring.Component):
@@ -51,6 +52,8 @@ class OperandFetch(wiring.Component):
     ----------
     address_class : type
         As for :class:`~sptc.rtl.fetch.PanelFetcher`.
+    a_panels : int
+        Panels of A.
 
     Members
     -------
@@ -64,13 +67,13 @@ class OperandFetch(wiring.Component):
         Panels of B.
     arriving : Out(1)
         A core matrix of A is there in this cycle.
-    core_matrix : Out(core_matrix_layout())
+    core_matrix : Out(core_matrix_layout(a_panels))
         The one that is.
     memory : Out(shared_memory_signature())
         The port.
     """
 
-    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
+    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress, a_panels: int = 8) -> None:
         self.address_class = address_class
         super().__init__(
             {
@@ -79,7 +82,7 @@ class OperandFetch(wiring.Component):
                 "a_tag": In(1),
                 "panels": Out(stream.Signature(panel_layout())),
                 "arriving": Out(1),
-                "core_matrix": Out(core_matrix_layout()),
+                "core_matrix": Out(core_matrix_layout(a_panels)),
                 "memory": Out(shared_memory_signature()),
             }
         )

@@ -15,12 +15,14 @@ from typing import Any
 from amaranth.hdl import Shape, UnusedElaboratable
 from amaranth.lib import data, stream, wiring
 
+from .accumulators import accumulator_memory_signature
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
 from .core import tile_layout, tile_result_layout
 from .emit import COMPONENTS
 from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
 from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
+from .tcgen05 import tcgen05_layout
 from .tensor_memory import (
     tensor_memory_signature,
     tensor_registers_layout,
@@ -171,12 +173,18 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     tensor_request_layout,
     tensor_registers_layout,
     accumulator_layout,
+    tcgen05_layout,
 )
-#: Signatures of the memory ports of what has one.
-_MEMORIES = {
-    "wgmma": shared_memory_signature,
-    "warpgroup": shared_memory_signature,
-    "tensor_memory": tensor_memory_signature,
+#: Signatures of the memory ports of what has some.
+_MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
+    "wgmma": {"memory": shared_memory_signature},
+    "warpgroup": {"memory": shared_memory_signature},
+    "tensor_memory": {"memory": tensor_memory_signature},
+    "tcgen05": {
+        "memory": shared_memory_signature,
+        "tensor": tensor_memory_signature,
+        "accumulators": accumulator_memory_signature,
+    },
 }
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
 _STREAM = {"valid": "The payload is meant.", "ready": "The payload is taken in this cycle, if it is valid."}
@@ -215,8 +223,8 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         meaning = meanings.get(first, "")
         if first in streams and rest[-1] in _STREAM:
             meaning = _STREAM[rest[-1]]
-        elif rest and first == "memory":
-            meaning = described(_MEMORIES[top].__doc__ or "", "Members").get(rest[0], meaning)
+        elif rest and (signature := _MEMORIES[top].get(first)):
+            meaning = described(signature.__doc__ or "", "Members").get(rest[0], meaning)
         kind = _type(member.shape, elements)
         found.append(Port("__".join((first, *rest)), member.flow is wiring.In, kind, meaning))
     return found

@@ -1,37 +1,29 @@
 """The four tensor cores of an SM as a warpgroup sees them: ``wgmma``, operands fetched while others multiply."""
 
-from collections.abc import Sequence
-
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .commits import GROUPS, Commits
 from .config import CoreConfig
 from .fetch import CoreMatrixAddress, shared_memory_signature
 from .operand_fetch import OperandFetch
+from .operand_slots import A_PANELS_OF_ARRAY, OperandSlots
 from .round import ResultCode
-from .tensor_core import IN_FLIGHT, TensorCore
+from .tensor_core import TensorCore
 from .unit import Unit
-from .warp import LANES, REGISTERS, Warp, warp_operands_layout, warp_result_layout
+from .warp import Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
 __all__ = ["WARPS", "Operation", "Warpgroup", "mma_layout", "ready_cycles", "warpgroup_layout"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
-_WORD = 32
 #: Panels of A: eight rows each.
-_A_PANELS = 8
+_A_PANELS = WARPS * A_PANELS_OF_ARRAY
 #: Reads of each; and panels of B that come before them, as many as :class:`~sptc.rtl.operand_fetch.OperandFetch` keeps.
 _A_READS, _PANELS_FIRST = 2, 2
-#: Instructions whose operands are held: one multiplies while the next one's A arrives.
-_SLOTS = 2
-#: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
-_GROUPS = 8
-#: Of the numbers of instructions, of which two that are compared are less than half of all apart.
-_COUNT_BITS = 5
 
 
 class Operation(enum.Enum, shape=2):
@@ -151,7 +143,7 @@ class Warpgroup(wiring.Component):
                 "i": In(stream.Signature(warpgroup_layout())),
                 "c": In(stream.Signature(data.ArrayLayout(accumulator_layout(), WARPS))),
                 "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
-                "pending": Out(range(_GROUPS + 1)),
+                "pending": Out(range(GROUPS + 1)),
                 "mma": In(stream.Signature(mma_layout())),
                 "mma_room": Out(WARPS),
                 "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
@@ -162,7 +154,7 @@ class Warpgroup(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the two slots of instructions, the fetch, the four warps and the groups."""
         m = Module()
-        m.submodules.fetch = fetch = OperandFetch(self.address_class)
+        m.submodules.fetch = fetch = OperandFetch(self.address_class, _A_PANELS)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         cores = []
         for number in range(WARPS):
@@ -176,13 +168,14 @@ class Warpgroup(wiring.Component):
             ]
             cores.append(core)
         m.d.comb += self.mma.ready.eq(self.mma_room.bit_select(self.mma.payload.core, 1))
-        slots = _Slots(m)
+        kept = {name: field.shape for name, field in warpgroup_layout() if name not in ("a", "operation", "pending")}
+        slots = OperandSlots(m, kept, WARPS, {"a": True, "b": False})
         taken = self.i.valid & self.i.ready & (self.i.payload.operation == Operation.MULTIPLY)
         waits, multiply, last = Signal(), Signal(), Signal()
         m.d.comb += last.eq(multiply & slots.multiplies_last)
-        slots.accept(taken, self.i.payload)
-        slots.request_b(fetch.b)
-        slots.bring_a(fetch, self.registers)
+        slots.accept(taken, self.i.payload, self.i.payload.a)
+        slots.request_b(fetch)
+        self._bring_a(m, slots, fetch)
         slots.follow(multiply, last)
 
         m.d.comb += [
@@ -207,146 +200,41 @@ class Warpgroup(wiring.Component):
         self._groups(m, taken, multiply, last, slots.room)
         return m
 
+    def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
+        """Bring A of one slot after another, from shared memory or out of the register file."""
+        turn, registers = slots.turns["a"], self.registers
+        held = turn.held
+        cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)), name="register_cycle")
+        is_narrow = (held.control.result == ResultCode.F16) | (held.last_panel == 0)
+        cycles = Mux(held.control.sparse, Mux(is_narrow, registers.narrow, registers.wide), registers.dense)
+        from_registers = turn.wants & ~held.a_shared
+        complete = Mux(held.a_shared, slots.request_a(fetch), cycle == cycles - 1)
+        with m.If(from_registers):
+            m.d.sync += cycle.eq(Mux(complete, 0, cycle + 1))
+        with m.If(turn.wants & complete):
+            turn.end()
+        with m.If(from_registers & complete):
+            turn.arrived(turn.slot)
+        slots.store_a(fetch, segment_words(fetch.core_matrix.rows, 0))
+
     def _groups(self, m: Module, taken: Value, multiply: Value, last: Value, room: Value) -> None:
-        """Follow instructions to their last result, and committed groups to their last instruction."""
+        """Follow what is committed, and take what can be."""
         i, operation = self.i, self.i.payload.operation
-        m.submodules.ends = ends = SyncFIFO(width=1, depth=IN_FLIGHT)
-        m.submodules.marks = marks = SyncFIFO(width=_COUNT_BITS, depth=_GROUPS)
-        issued, finished = (Signal(_COUNT_BITS, name=name) for name in ("issued", "finished"))
-        delivered = self.o.valid & self.o.ready
+        m.submodules.commits = commits = Commits()
         m.d.comb += [
-            ends.w_en.eq(multiply),
-            ends.w_data.eq(last),
-            ends.r_en.eq(delivered),
-            marks.w_en.eq(i.valid & i.ready & (operation == Operation.COMMIT)),
-            marks.w_data.eq(issued),
-            # In order: a group is finished when no fewer instructions are than had been issued at its commit.
-            marks.r_en.eq(marks.r_rdy & ~(finished - marks.r_data)[_COUNT_BITS - 1]),
-            self.pending.eq(marks.level),
+            commits.issued.eq(taken),
+            commits.multiplied.eq(multiply),
+            commits.last.eq(last),
+            commits.delivered.eq(self.o.valid & self.o.ready),
+            commits.commit.eq(i.valid & i.ready & (operation == Operation.COMMIT)),
+            self.pending.eq(commits.pending),
         ]
-        m.d.sync += [issued.eq(issued + taken), finished.eq(finished + (delivered & ends.r_data[0]))]
         with m.Switch(operation):
             with m.Case(Operation.MULTIPLY):
                 m.d.comb += i.ready.eq(room)
             with m.Case(Operation.COMMIT):
-                m.d.comb += i.ready.eq(marks.w_rdy)
+                m.d.comb += i.ready.eq(commits.room)
             with m.Case(Operation.WAIT):
                 m.d.comb += i.ready.eq(self.pending <= i.payload.pending)
             with m.Default():
                 m.d.comb += i.ready.eq(1)
-
-
-class _Slots:
-    """Two instructions that are held: taken in turns, A brought in turns, B requested in turns, multiplied in turns."""
-
-    def __init__(self, m: Module) -> None:
-        self._m = m
-        kept = {name: field.shape for name, field in warpgroup_layout() if name not in ("a", "operation", "pending")}
-        layout = data.StructLayout(kept)
-        self._names = [*kept]
-        self._held = [Signal(layout, name=f"held_{slot}", reset_less=True) for slot in range(_SLOTS)]
-        fragment = data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
-        self._a = [
-            [Signal(fragment, name=f"a_{slot}_{warp}", reset_less=True) for warp in range(WARPS)]
-            for slot in range(_SLOTS)
-        ]
-        self._occupied, self._wants_b, self._wants_a, self._misses_a = (
-            [Signal(name=f"{name}_{slot}") for slot in range(_SLOTS)]
-            for name in ("occupied", "wants_b", "wants_a", "misses_a")
-        )
-        # Which slot is next to be taken, to have its B and its A requested, and to be multiplied.
-        self._next, self._of_b, self._of_a, self._now = (
-            Signal(range(_SLOTS), name=name) for name in ("next_slot", "slot_of_b", "slot_of_a", "slot_now")
-        )
-        self._multiplied = Signal(wgmma_layout()["last_panel"].shape, name="multiplied")
-        #: Whether an instruction can be taken, one can be multiplied, and what is multiplied is its last panel.
-        self.room = ~Array(self._occupied)[self._next]
-        self.ready = Array(self._occupied)[self._now] & ~Array(self._misses_a)[self._now]
-        self.multiplies_last = self._multiplied == Array(self._held)[self._now].last_panel
-
-    def multiplying(self) -> tuple[data.View, Sequence[Value]]:
-        """Return the instruction that is multiplied, and A of each warp."""
-        held = Signal(self._held[0].shape(), name="held")
-        a = [Signal(_WORD * LANES * REGISTERS, name=f"a_{warp}") for warp in range(WARPS)]
-        self._m.d.comb += held.eq(Array(self._held)[self._now])
-        for warp in range(WARPS):
-            choices = Array(of_slot[warp].as_value() for of_slot in self._a)
-            self._m.d.comb += a[warp].eq(choices[self._now])
-        return held, a
-
-    def accept(self, taken: Value, payload: data.View) -> None:
-        """Take an instruction into the next slot."""
-        m = self._m
-        m.d.sync += self._next.eq(self._next + taken)
-        for slot in range(_SLOTS):
-            with m.If(taken & (self._next == slot)):
-                m.d.sync += [
-                    *(self._held[slot][name].eq(payload[name]) for name in self._names),
-                    *(self._a[slot][warp].eq(payload.a[warp]) for warp in range(WARPS)),
-                    *(flags[slot].eq(1) for flags in (self._occupied, self._wants_b, self._wants_a, self._misses_a)),
-                ]
-
-    def request_b(self, requests: stream.Interface) -> None:
-        """Request the panels of B of one slot after another."""
-        m, held = self._m, Array(self._held)[self._of_b]
-        panel = Signal(self._multiplied.shape(), name="panel_of_b")
-        m.d.comb += [
-            requests.valid.eq(Array(self._wants_b)[self._of_b]),
-            requests.payload.descriptor.eq(held.b_descriptor),
-            requests.payload.panel.eq(panel),
-            requests.payload.mn_major.eq(held.b_transposed),
-            requests.payload.short.eq(~held.control.sparse),
-        ]
-        with m.If(requests.valid & requests.ready):
-            m.d.sync += panel.eq(panel + 1)
-            with m.If(panel == held.last_panel):
-                m.d.sync += [panel.eq(0), self._of_b.eq(self._of_b + 1), Array(self._wants_b)[self._of_b].eq(0)]
-
-    def bring_a(self, fetch: OperandFetch, registers: RegisterCycles) -> None:
-        """Bring A of one slot after another, from shared memory or out of the register file."""
-        m, held, wanted = self._m, Array(self._held)[self._of_a], Array(self._wants_a)[self._of_a]
-        panel = Signal(range(_A_PANELS), name="panel_of_a")
-        cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)), name="register_cycle")
-        is_narrow = (held.control.result == ResultCode.F16) | (held.last_panel == 0)
-        cycles = Mux(held.control.sparse, Mux(is_narrow, registers.narrow, registers.wide), registers.dense)
-        from_registers = wanted & ~held.a_shared
-        complete = Mux(held.a_shared, fetch.a.ready & (panel == _A_PANELS - 1), cycle == cycles - 1)
-        m.d.comb += [
-            fetch.a.valid.eq(wanted & held.a_shared),
-            fetch.a.payload.descriptor.eq(held.a_descriptor),
-            fetch.a.payload.panel.eq(panel),
-            fetch.a.payload.mn_major.eq(held.a_transposed),
-            fetch.a.payload.short.eq(1),
-            fetch.a_tag.eq(self._of_a),
-        ]
-        with m.If(fetch.a.valid & fetch.a.ready):
-            m.d.sync += panel.eq(panel + 1)
-        with m.If(from_registers):
-            m.d.sync += cycle.eq(Mux(complete, 0, cycle + 1))
-        with m.If(wanted & complete):
-            m.d.sync += [self._of_a.eq(self._of_a + 1), Array(self._wants_a)[self._of_a].eq(0)]
-        with m.If(from_registers & complete):
-            m.d.sync += Array(self._misses_a)[self._of_a].eq(0)
-        self._store_a(fetch)
-
-    def _store_a(self, fetch: OperandFetch) -> None:
-        """Store what arrives, as :class:`~sptc.rtl.wgmma.WgmmaWarp` does: a segment h of eight rows."""
-        m, arrived = self._m, fetch.core_matrix
-        words = segment_words(arrived.rows, 0)
-        for slot in range(_SLOTS):
-            of_slot = fetch.arriving & (arrived.tag == slot)
-            with m.If(of_slot & (arrived.panel == _A_PANELS - 1) & arrived.segment):
-                m.d.sync += self._misses_a[slot].eq(0)
-            for panel in range(_A_PANELS):
-                for segment in range(2):
-                    with m.If(of_slot & (arrived.panel == panel) & (arrived.segment == segment)):
-                        fragment, register = self._a[slot][panel // 2], 2 * segment + panel % 2
-                        m.d.sync += [fragment[lane][register].eq(words[lane]) for lane in range(LANES)]
-
-    def follow(self, multiply: Value, last: Value) -> None:
-        """Move on with every panel that is multiplied; the last one frees the slot."""
-        m = self._m
-        with m.If(multiply):
-            m.d.sync += self._multiplied.eq(Mux(last, 0, self._multiplied + 1))
-        with m.If(last):
-            m.d.sync += [self._now.eq(self._now + 1), Array(self._occupied)[self._now].eq(0)]

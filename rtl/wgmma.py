@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..isa.formats import low_bit
 from .config import CoreConfig
 from .fetch import PanelFetcher, descriptor_layout, shared_memory_signature
 from .step import control_layout
@@ -246,6 +247,7 @@ def _signs(config: CoreConfig, control: data.View) -> Value:
     signs: Value = Const(0, _WORD)
     for code, element in enumerate(config.elements):
         if not element.format.is_integer:
-            places = range(element.container_bits - 1, _WORD, element.container_bits)
+            sign = low_bit(element.format, element.container_bits) + element.format.bits - 1
+            places = range(sign, _WORD, element.container_bits)
             signs = Mux(control.a == code, sum(1 << place for place in places), signs)
     return signs

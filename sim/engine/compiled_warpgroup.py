@@ -24,18 +24,17 @@ from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
 from ...rtl.tensor_core import TENSOR_CORE
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import WARPS, mma_layout, warpgroup_layout
+from .array_units import FUNCTIONS, UNIT, unit_drivers, unit_module
 from .fingerprint import fingerprint
 from .libraries import Libraries
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import TOP, UNIT, driver, unit_drivers, unit_module
+from .warpgroup_driver import TOP, driver
 
 __all__ = ["CompiledWarpgroup"]
 
 _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
 _HALF = 1 << ADDRESS_BITS - 1
-#: What the units' library has.
-_FUNCTIONS = ("create", "destroy", "add", "clock")
 _PANEL_OUTPUTS = ROWS * COLUMNS
 _FLAG_WORDS = ROWS * CHUNKS // 32
 _PANEL_WORDS = WARPS * LANES * REGISTERS
@@ -90,7 +89,6 @@ class CompiledWarpgroup:
         self._payload_words = -(-self._layout.size // 32)
         of_mma, operands = mma_layout(), warp_operands_layout()
         text = driver(
-            config,
             payload_words=self._payload_words,
             panel_words=_PANEL_WORDS,
             warp_words=_WARP_WORDS,
@@ -101,8 +99,8 @@ class CompiledWarpgroup:
         library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
-        self._library.group_create.argtypes = [*[ctypes.c_void_p] * len(_FUNCTIONS), ctypes.c_int]
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config))
+        self._library.group_create.argtypes = [*[ctypes.c_void_p] * len(FUNCTIONS), ctypes.c_int]
+        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, WARPS))
         self._library.group_destroy.argtypes = [ctypes.c_void_p]
         self._library.group_run.restype = ctypes.c_int64
         pointer = ctypes.c_void_p
@@ -115,14 +113,14 @@ class CompiledWarpgroup:
     def _build(self, text: str, library: Path) -> None:
         progress(f"building the {self.config.name} warpgroup: elaborating")
         warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warpgroup + unit_module(self.config), TOP, text, library)
+        compile_library(warpgroup + unit_module(self.config, TOP), TOP, text, library)
 
     def _handle(self, steps: Mapping[int, int]) -> int:
         """Return the warpgroup of the units that so many steps of each control word are worth."""
         path = self._units.of(steps)
         if path not in self._handles:
             units = ctypes.CDLL(str(path))
-            functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS)
+            functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in FUNCTIONS)
             self._handles[path] = self._library.group_create(*functions, self._threads)
         return self._handles[path]
 

@@ -1,36 +1,13 @@
-"""The C++ around a compiled warpgroup: what tells it, its shared memory, its registers, and its units.
+"""The C++ around a compiled warpgroup: what tells it, its shared memory, and its registers."""
 
-The units are models of their own, in a library of their own, which the warpgroup's model clocks: one of it all would be
-built of as many copies of a unit as there are, and take gigabytes; and units for one kind of instruction can take their
-place.
-"""
-
-from ...rtl.config import CoreConfig
-from ...rtl.emit import unit_of
 from ...rtl.fetch import PANEL_ROWS
-from ...rtl.step import unit_result_layout, unit_step_layout
 from ...rtl.warpgroup import WARPS
+from .array_units import CALLED
 
-__all__ = ["TOP", "UNIT", "driver", "unit_drivers", "unit_module"]
+__all__ = ["TOP", "driver"]
 
-#: Top modules: the warpgroup, and the unit.
-TOP, UNIT = "warpgroup", "dot"
-#: The unit as the warpgroup's model sees it. Its results come out of registers, so that nothing passes it in a cycle.
-_UNIT_MODULE = """
-module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
-    import "DPI-C" function chandle unit_create();
-    import "DPI-C" function void unit_clock(
-        input chandle unit, input bit [{step}:0] step, output bit [{result}:0] result
-    );
-    chandle unit;
-    bit [{result}:0] following;
-    initial unit = unit_create();
-    always @(posedge clk) if (enable) begin
-        unit_clock(unit, step, following);
-        result <= following;
-    end
-endmodule
-"""
+#: Top module.
+TOP = "warpgroup"
 _DRIVER = """
 namespace {{
 constexpr int payload_words = {payload_words}, panel_words = {panel_words}, warp_words = {warp_words};
@@ -43,13 +20,6 @@ struct Command {{
     uint32_t* results;
     int32_t panels, image_units;
     int64_t taken, done;
-}};
-// A library of units.
-struct Library {{
-    void* (*create)(int);
-    void (*destroy)(void*);
-    void* (*add)(void*);
-    void (*clock)(void*, void*, const uint32_t*, uint32_t*);
 }};
 // Of a warp, an instruction of mma: its operands, of which C may be the result of an earlier one.
 struct Instruction {{
@@ -79,24 +49,20 @@ struct Array {{
     }}
 }};
 struct Group {{
-    Vwarpgroup top;
-    Library library;
-    void* made;
+    UnitsOfModel units_of;
+    Vwarpgroup* top;
     uint32_t memory[units][4];
-    Group(Library of, int threads) : library(of), made(of.create(threads)) {{}}
-    ~Group() {{ library.destroy(made); }}
+    Group(const Library& of, int threads) : units_of(of, threads) {{
+        evaluated = &units_of;
+        top = new Vwarpgroup;
+    }}
+    ~Group() {{ delete top; }}
 }};
-thread_local Group* evaluated;
 int multiplication_from(const Command* commands, int count, int place) {{
     while (place < count && !commands[place].panels) place++;
     return place;
 }}
 }}  // namespace
-
-void* unit_create() {{ return evaluated->library.add(evaluated->made); }}
-void unit_clock(void* unit, const svBitVecVal* step, svBitVecVal* result) {{
-    evaluated->library.clock(evaluated->made, unit, step, result);
-}}
 
 extern "C" void* group_create(
     void* (*create)(int), void (*destroy)(void*), void* (*add)(void*),
@@ -110,8 +76,8 @@ extern "C" int64_t group_run(
     int64_t patience
 ) {{
     Group& group = *static_cast<Group*>(handle);
-    Vwarpgroup& top = group.top;
-    evaluated = &group;
+    Vwarpgroup& top = *group.top;
+    evaluated = &group.units_of;
     // What is told next; of multiplications whose accumulators are read next, the one before, whose results come next.
     int next = 0, reading = multiplication_from(commands, count, 0), before = count, writing = reading;
     int panel_read = 0, panel_written = 0, number = 0;
@@ -210,121 +176,6 @@ extern "C" int64_t group_run(
     return cycle;
 }}
 """
-_CLOCKED = """
-#include <vector>
-
-namespace {{
-struct Units {{
-    std::vector<Vdot*> all;
-    ~Units() {{ for (Vdot* unit : all) delete unit; }}
-}};
-}}  // namespace
-extern "C" void* units_create(int) {{ return new Units; }}
-extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
-extern "C" void* units_add(void* units) {{
-    Vdot* unit = new Vdot;
-    unit->enable = 1;
-    unit->clk = 0;
-    unit->eval();
-    static_cast<Units*>(units)->all.push_back(unit);
-    return unit;
-}}
-extern "C" void units_clock(void*, void* of, const uint32_t* step, uint32_t* result) {{
-    Vdot& unit = *static_cast<Vdot*>(of);
-    std::memcpy(&unit.step, step, {step_words} * 4);
-    // Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there.
-    unit.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
-    unit.clk = 1;
-    unit.eval();
-    std::memcpy(result, &unit.result, {result_words} * 4);
-}}
-"""
-#: A unit without registers: what is in it waits until the first result of it all is to come out, or, with two threads,
-#: until there is as much as all units are given in a cycle and the second thread is free.
-_COMPUTED = """
-#include <atomic>
-#include <chrono>
-#include <deque>
-#include <thread>
-#include <vector>
-
-namespace {{
-constexpr size_t latency = {latency}, batch = {batch};
-struct Entry {{
-    uint32_t step[{step_words}], result[{result_words}];
-    std::atomic<bool> is_computed{{true}};
-}};
-struct Unit {{
-    Entry entries[latency];
-    size_t next = 0;
-}};
-void compute_all(std::vector<Entry*>& waiting) {{
-    for (size_t first = 0; first < waiting.size(); first += lanes) {{
-        const size_t some = waiting.size() - first < lanes ? waiting.size() - first : lanes;
-        const uint32_t* steps[lanes];
-        uint32_t* results[lanes];
-        for (size_t lane = 0; lane < some; lane++) {{
-            steps[lane] = waiting[first + lane]->step;
-            results[lane] = waiting[first + lane]->result;
-        }}
-        compute(some, steps, results);
-        for (size_t lane = 0; lane < some; lane++)
-            waiting[first + lane]->is_computed.store(true, std::memory_order_release);
-    }}
-    waiting.clear();
-}}
-// What is not computed is in one of two lists: of the thread that clocks the units, or, while that is busy, of another.
-class Units {{
-public:
-    explicit Units(int threads) {{ if (threads > 1) other = std::thread([this] {{ serve(); }}); }}
-    ~Units() {{
-        ends = true;
-        if (other.joinable()) other.join();
-    }}
-    void* add() {{ return &all.emplace_back(); }}
-    void clock(Unit& unit, const uint32_t* step, uint32_t* result) {{
-        Entry& entry = unit.entries[unit.next];
-        std::memcpy(entry.step, step, sizeof entry.step);
-        entry.is_computed.store(false, std::memory_order_relaxed);
-        waiting.push_back(&entry);
-        if (other.joinable() && waiting.size() >= batch && !busy.load(std::memory_order_acquire)) {{
-            handed.swap(waiting);
-            busy.store(true, std::memory_order_release);
-        }}
-        unit.next = (unit.next + 1) % latency;
-        const Entry& oldest = unit.entries[unit.next];
-        while (!oldest.is_computed.load(std::memory_order_acquire)) {{
-            if (!busy.load(std::memory_order_acquire)) compute_all(waiting);
-            else std::this_thread::yield();  // the other may be waiting for this core
-        }}
-        std::memcpy(result, oldest.result, sizeof oldest.result);
-    }}
-
-private:
-    std::deque<Unit> all;
-    std::vector<Entry*> waiting, handed;
-    std::atomic<bool> busy{{false}}, ends{{false}};
-    std::thread other;
-    void serve() {{
-        for (int idle = 0; !ends.load(std::memory_order_relaxed); idle++) {{
-            if (busy.load(std::memory_order_acquire)) {{
-                compute_all(handed);
-                busy.store(false, std::memory_order_release);
-                idle = 0;
-            }} else if (idle > 100000) {{
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
-            }}
-        }}
-    }}
-}};
-}}  // namespace
-extern "C" void* units_create(int threads) {{ return new Units(threads); }}
-extern "C" void units_destroy(void* units) {{ delete static_cast<Units*>(units); }}
-extern "C" void* units_add(void* units) {{ return static_cast<Units*>(units)->add(); }}
-extern "C" void units_clock(void* units, void* of, const uint32_t* step, uint32_t* result) {{
-    static_cast<Units*>(units)->clock(*static_cast<Unit*>(of), step, result);
-}}
-"""
 _ANSWER = "std::memcpy(&top.memory___05Fdata___05F{row}, group.memory[addresses[{row}]], 16);"
 _NOISE = "std::memset(&top.memory___05Fdata___05F{row}, int(cycle), 16);"
 _ASK = "addresses[{row}] = top.memory___05Faddress___05F{row};"
@@ -336,19 +187,17 @@ _ANSWER_OF = """if (top.mma_result___05F{core}___05Fvalid && top.mma_result___05
         }}"""
 
 
-def driver(config: CoreConfig, **words: int) -> str:
+def driver(**words: int) -> str:
     """Return the C++, of which numbers of words are to be filled in.
 
     Parameters
     ----------
-    config : CoreConfig
-        The datapath.
     **words : int
         Of a payload, a panel and a warp's results, of an instruction of ``mma`` and before its C; and the lowest bit of
         the number of its array.
     """
     rows, places = range(PANEL_ROWS), range(WARPS)
-    return _DRIVER.format(
+    return CALLED + _DRIVER.format(
         **words,
         answer="\n            ".join(_ANSWER.format(row=row) for row in rows),
         noise="\n            ".join(_NOISE.format(row=row) for row in rows),
@@ -356,18 +205,3 @@ def driver(config: CoreConfig, **words: int) -> str:
         take="\n        ".join(_TAKE.format(core=place) for place in places),
         answers="\n        ".join(_ANSWER_OF.format(core=place) for place in places),
     )
-
-
-def unit_drivers(config: CoreConfig) -> tuple[str, str]:
-    """Return the C++ of a library of units: around Verilator's model, and around a function of a step."""
-    step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
-    words = {"step_words": step, "result_words": result}
-    units = WARPS * config.rows * config.columns
-    return _CLOCKED.format(**words), _COMPUTED.format(**words, latency=config.latency, batch=units)
-
-
-def unit_module(config: CoreConfig) -> str:
-    """Return the Verilog module of the unit of :data:`TOP` that clocks a model of :data:`UNIT`."""
-    assert config.cuts[-1:] == ("round",), "results must come out of registers"
-    step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
-    return _UNIT_MODULE.format(name=unit_of(TOP), step=step, result=result)

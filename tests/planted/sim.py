@@ -407,7 +407,7 @@ def _(simd: Any, change: Change) -> None:
     change(simd._Writer, "_sum", _sum)
 
 
-@fault("sim.warpgroup.computed", "sim.engine.warpgroup_driver")
-def _(warpgroup_driver: Any, change: Change) -> None:
+@fault("sim.warpgroup.computed", "sim.engine.array_units")
+def _(array_units: Any, change: Change) -> None:
     """Units that are computed many at a time answer a cycle early."""
-    change(warpgroup_driver, "_COMPUTED", warpgroup_driver._COMPUTED.replace("= {latency};", "= {latency} - 1;"))
+    change(array_units, "_COMPUTED", array_units._COMPUTED.replace("= {latency};", "= {latency} - 1;"))

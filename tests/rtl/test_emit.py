@@ -43,7 +43,7 @@ def lint(verilog: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory")
+    assert TOPS == ("unit", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory", "tcgen05")
 
 
 @pytest.mark.quick_cases(1)

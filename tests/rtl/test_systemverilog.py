@@ -37,7 +37,7 @@ def lint(config: CoreConfig, top: str, folder: Path) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(
-    "top", [pytest.param(top, marks=pytest.mark.regression if top == "warpgroup" else ()) for top in TOPS]
+    "top", [pytest.param(top, marks=pytest.mark.regression if top in ("warpgroup", "tcgen05") else ()) for top in TOPS]
 )
 def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
     done = lint(TINY, top, tmp_path)

@@ -1,0 +1,146 @@
+"""The tensor cores of a CTA and of a pair compiled: the bits of the golden model, and the cycles of a B200."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.isa.instruction_descriptor import decode_instruction_descriptor
+from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_shaped
+from sptc.isa.tcgen05_timing import tcgen05_timing
+from sptc.sim.engine.compiled_tcgen05 import COMMIT, CompiledTcgen05, CtaCommand, CtaRun, cta_command
+from sptc.tests.api.tcgen05_case import Case, case, fill_tensor
+
+pytestmark = pytest.mark.regression
+CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "tcgen05-b200-2026-03-06.csv"
+OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
+OPERANDS = ("a", "b", "d", "e", "scale_a", "scale_b")
+#: Instructions until the pace is steady, and those that are timed.
+FIRST, TIMED = 3, 6
+
+
+@pytest.fixture(scope="module")
+def hardware() -> CompiledTcgen05:
+    return CompiledTcgen05()
+
+
+def command_of(hardware: CompiledTcgen05, made: Case, **options: Any) -> CtaCommand:
+    opcode = parse_opcode(made.text)
+    operands = {name: made.arguments[name] for name in OPERANDS if name in made.arguments}
+    descriptor = decode_instruction_descriptor(opcode, made.arguments["idesc"])
+    command = cta_command(hardware.config, opcode, descriptor, operands, **options)
+    assert command is not None, made.instruction
+    return command
+
+
+def run(hardware: CompiledTcgen05, made: Case, commands: list[CtaCommand], **options: Any) -> CtaRun:
+    tmem, smem = made.arguments["tmem"], made.arguments["smem"]
+    return hardware.run(commands, tmem.reshape(-1, 128, 512), smem.reshape(made.ctas, -1), **options)
+
+
+def assert_flags(made: Case, of_panels: np.ndarray) -> None:
+    """Every panel has the flags of every row: the chunks whose nibble the rule of the instruction lacks."""
+    i = made.instruction
+    if made.nibbles is None:
+        assert not of_panels.any()
+        return
+    assert i.rule
+    wanted = ~np.isin(made.nibbles, sorted(i.rule.legal)).reshape(made.ctas, -1, i.chunks)
+    assert (of_panels[..., : i.chunks] == wanted[:, None]).all()
+    assert not of_panels[..., i.chunks :].any()
+
+
+@pytest.mark.parametrize("opcode", OPCODES, ids=str)
+def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
+    """Every pair of types and result, random N, places of A, swizzles, transposition and negation, any nibble."""
+    rng = np.random.default_rng(seed)
+    shapes = {(i.d.name, i.a, i.b, i.satfinite, i.scale_format): i for i in instructions_of(opcode)}
+    for i in shapes.values():
+        moves = i.container_bits == 16
+        flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
+        flags |= {name: bool(rng.integers(2)) for name in ("transpose_a", "transpose_b") if moves}
+        in_tensor = rng.integers(2) and not flags.get("transpose_a") and not i.a.bits < i.container_bits == 8
+        made = case(
+            str(opcode), rng, a_in="tensor" if in_tensor else "shared", any_nibble=True, options=flags,
+            swizzles=tuple(rng.choice(["none", "32B", "64B", "128B"], 2)), n=int(rng.choice(opcode.columns)),
+            a=i.a.name, b=i.b.name, d=i.d.name, satfinite=i.satfinite,
+            **({"scale_format": i.scale_format.name} if i.scale_format else {}),
+        )  # fmt: skip
+        add = bool(rng.integers(2))
+        found = run(hardware, made, [command_of(hardware, made, enable_input_d=add), COMMIT])
+        wanted = made.expected(None if add else np.zeros_like(made.c)).reshape(found.tmem.shape)
+        assert (found.tmem == wanted).all(), (made.instruction, flags, in_tensor)
+        assert_flags(made, found.illegal[0])
+        assert found.arrivals.tolist() == [1] * made.ctas
+
+
+@pytest.mark.parametrize("text", ["tcgen05.mma.sp.cta_group::1.kind::f16", "tcgen05.mma.sp.cta_group::2.kind::i8"])
+@pytest.mark.parametrize("n", [32, 64, 256])
+def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: int) -> None:
+    """Instructions of the same accumulators wait for each other, offered now and then, to each CTA by itself."""
+    rng = np.random.default_rng(seed)
+    made = case(text, rng, n=n, distribution="uniform" if "i8" in text else "narrow")
+    count, c = 5, made.c
+    for _ in range(count):
+        c = made.matrix(c).reshape(c.shape)
+    pattern = rng.integers(0, 4, 997, np.uint8)
+    found = run(hardware, made, [command_of(hardware, made), COMMIT] * count, pattern=pattern)
+    tmem = made.arguments["tmem"].copy().reshape(-1, 128, 512)
+    fill_tensor(tmem, made.d, c.reshape(made.ctas, -1, n))
+    assert (found.tmem == tmem).all()
+    assert found.arrivals.tolist() == [count] * made.ctas
+
+
+def rows() -> list[tuple[Opcode, str, str, float]]:
+    """Return what was measured of 128 rows a CTA: opcode, shape and types, where A is, and the interval."""
+    lines = CYCLES.read_text(encoding="utf-8").splitlines()
+    found = []
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        opcode = parse_opcode(row["instruction"])
+        if row["shape_and_types"].startswith(f"m{128 * opcode.cta_group}n"):
+            found.append((opcode, row["shape_and_types"], row["a_from"], float(row["interval"])))
+    return found
+
+
+def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_from: str) -> float:
+    """Return the cycles from one instruction to the next, on the same accumulators."""
+    _, i = parse_shaped(f"{opcode} ({shape_and_types})")
+    made = case(
+        str(opcode), np.random.default_rng(0), a_in="shared" if i.a.bits < i.container_bits else a_from, n=i.n,
+        a=i.a.name, b=i.b.name, d=i.d.name, **({"scale_format": i.scale_format.name} if i.scale_format else {}),
+    )  # fmt: skip
+    command = command_of(hardware, made)
+    command.fields["a_shared"] = a_from == "shared"
+    done = run(hardware, made, [command] * (FIRST + TIMED)).done[:, 0]
+    return float(done[-1] - done[FIRST - 1]) / TIMED
+
+
+def test_the_intervals_of_a_b200(hardware: CompiledTcgen05) -> None:
+    """One CTA: every form within 0.06 of a cycle; a pair: as the law, which some forms of N less than 112 exceed."""
+    compared = 0
+    for opcode, shape_and_types, a_from, measured in rows():
+        if opcode.kind == "i8" and opcode.cta_group == 2 and int(shape_and_types[5:].split("k")[0]) % 32:
+            continue  # no form of PTX
+        _, i = parse_shaped(f"{opcode} ({shape_and_types})")
+        found = interval(hardware, opcode, shape_and_types, a_from)
+        assert found == tcgen05_timing(opcode, i, a_from).interval
+        assert -0.06 < measured - found < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1)
+        compared += 1
+    assert compared == 140
+
+
+@pytest.mark.parametrize("a_from", ["tensor", "shared"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n{}k32.f32.f16.f16)",
+        "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n{}k32.f32.f16.f16)",
+        "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale (m128n{}k128.f32.e2m1.e2m1.ue8m0)",
+    ],
+)
+def test_the_intervals_of_sparse_ones(hardware: CompiledTcgen05, text: str, a_from: str) -> None:
+    for n in (64, 128, 256):
+        opcode, i = parse_shaped(text.format(n))
+        assert interval(hardware, opcode, i.shape_and_types, a_from) == tcgen05_timing(opcode, i, a_from).interval
