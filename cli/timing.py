@@ -24,7 +24,7 @@ _ARCH = "sm_90"
 _LISTED = (8, 32, 64, 128, 256)
 #: Of ``tcgen05``, whose other kinds differ from these in what they multiply a cycle alone.
 _LISTED_TCGEN05 = (64, 128, 256)
-_LISTED_KINDS = (("f16", "f16"), ("i8", "s8"), ("mxf4", "e2m1"))
+_LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def _execute(options: argparse.Namespace) -> int:
         raise InstructionError("--arch is of the list of all kinds; an INSTRUCTION says itself whose it is")
     if options.product:
         return _product(options)
+    if options.svg and options.arch not in (None, _ARCH):
+        raise InstructionError(f"--svg is of wgmma on {_ARCH}")
     if options.svg:
         require_writable(options.svg)
     rows = [*_rows(options.instruction, options.arch)]
@@ -172,9 +174,7 @@ def _is_listed(row: _Row) -> bool:
     i = row.instruction
     plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
     if i.family == "tcgen05":
-        return (
-            plain and (i.kind, i.a.name) in (("f16", "f16"), ("i8", "s8"), ("mxf4", "e2m1")) and i.n in _LISTED_TCGEN05
-        )
+        return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
     return plain and i.sparse != "sp::ordered_metadata" and (i.family == "mma" or i.n in _LISTED)
 
 

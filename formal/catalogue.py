@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from ..errors import Error
+from .accumulators import ACCUMULATORS
 from .alignment import ALIGNMENT
+from .commits import COMMITS
 from .fetch import FETCH
 from .gathering import WARP
 from .metadata import METADATA
@@ -18,6 +20,7 @@ from .selection import SELECTION
 from .stages import UNIT
 from .tensor_core import TENSOR_CORE
 from .tensor_memory import TENSOR_MEMORY
+from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
 from .wgmma import WGMMA
 
@@ -40,6 +43,9 @@ PROPERTIES: tuple[Property, ...] = tuple(
         WGMMA,
         TENSOR_CORE,
         TENSOR_MEMORY,
+        TENSOR_OPERANDS,
+        ACCUMULATORS,
+        COMMITS,
         VALIDITY,
     )
     for item in topic

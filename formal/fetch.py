@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
@@ -21,6 +21,7 @@ from ..rtl.fetch import (
     SwizzleCode,
     panel_request_layout,
 )
+from ..rtl.operand_fetch import OperandFetch
 from .harness import Harness
 from .properties import Parameters, Topic
 from .streams import Flow, constant, offered
@@ -88,6 +89,7 @@ class _Names(CoreMatrixAddress):
     """Stands for the addresses: each unit of each panel has one of its own, whose top bit is the descriptor's."""
 
     def elaborate(self, platform: object) -> Module:
+        """Build the names."""
         m = Module()
         for row in range(PANEL_ROWS):
             m.d.comb += self.address[row].eq(_name(self.request, self.segment, row))
@@ -119,7 +121,7 @@ class _MarkedMemory:
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-def _panel_cycles() -> int:
+def _panel_cycles(*_: object) -> int:
     """Cycles in which two panels are fetched."""
     return 2 * (CORE_MATRICES + 3)
 
@@ -166,3 +168,69 @@ def _panel(h: Harness) -> None:
     flow.drains(h, 2, fetcher.i.valid, fetcher.o.ready)
     h.cover("straight", flow.delivers & ~owner.mn_major & panel[1][2][0])
     h.cover("across", flow.delivers & owner.mn_major & panel[1][2][0])
+
+
+def _lengths(config: CoreConfig) -> Iterator[Parameters]:
+    yield from ((short,) for short in (False, True))
+
+
+@FETCH.property("both", _lengths, cycles=_panel_cycles)
+def _both(h: Harness, short: bool) -> None:
+    """Of two operands through one port: panels of B in the order of their requests, none lost, those of A core by core.
+
+    All words of a panel are of one request, each from the place in its core matrix that is its own, K-major or
+    transposed. B is read while there is room for it, and A in every cycle in which B is not. A core matrix of A is
+    there in the cycle behind its read, with number, segment and tag of its request, and holds what was read.
+    """
+    reset = h.clocked()
+    fetch = h.add("fetch", OperandFetch(_Names))
+    flow = Flow(h, reset, fetch.b, fetch.panels, 2)
+    memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
+    b, b_waits, _ = offered(h, "request_b", fetch.b, reset)
+    a, a_waits, _ = offered(h, "request_a", fetch.a, reset)
+    tag, tag_before = h.free("tag"), Signal(reset_less=True, name="tag_before")
+    h.m.d.sync += tag_before.eq(tag)
+    h.assume(~a_waits | (tag == tag_before))
+    h.m.d.comb += [
+        fetch.b.payload.eq(b),
+        fetch.a.payload.eq(a),
+        fetch.a.valid.eq(h.free("a_valid") & ~reset),
+        fetch.a_tag.eq(tag),
+    ]
+    # Units of A have names of their own: the highest bit of a panel's number says whose it is.
+    h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
+    h.assume(~flow.i_valid | (~b.panel[-1] & (b.short == short)))
+    # The marked panel is the other way round than the others.
+    h.assume(~flow.accepts | ((b.descriptor.start[0] == flow.marks) & (b.mn_major == flow.marks)))
+    panel = fetch.panels.payload
+    token = h.named("token", panel[0][1])
+    of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
+    segment = port.address[0][3:5]
+    h.claim("b_first", ~(of_a & flow.i_valid) | ((flow.inside == 2) & ~flow.delivers))
+    h.claim("a_where_not_b", ~(fetch.a.valid & ~reset) | port.read)
+    h.claim("a_is_taken", (fetch.a.valid & fetch.a.ready) == (of_a & (segment == 1)))
+    read_a, was_segment = Signal(name="read_a"), Signal(2, reset_less=True, name="was_segment")
+    was = Signal(panel_request_layout(), reset_less=True, name="was")
+    h.m.d.sync += [read_a.eq(of_a), was_segment.eq(segment), was.eq(a)]
+    arrived = fetch.core_matrix
+    h.claim("arrives", fetch.arriving == read_a)
+    said = (arrived.segment == was_segment) & (arrived.panel == was.panel[:3]) & (arrived.tag == tag_before)
+    h.claim("said", ~read_a | said)
+    for row, word in product(range(PANEL_ROWS), range(_WORDS)):
+        straight = (_name(was, was_segment, row) == memory.address) & (memory.word == word)
+        across = (_name(was, was_segment, word) == memory.address) & (memory.word == row)
+        wanted = (~was.mn_major & straight) | (was.mn_major & across)
+        h.claim(f"a_{row}_{word}", ~read_a | (arrived.rows[row].word_select(word, _WORD_BITS)[0] == wanted))
+    row_of, segment_of, within = memory.address[:3], memory.address[3:5], memory.word
+    for row in range(PANEL_ROWS):
+        for number in range(CORE_MATRICES * _WORDS // (2 if short else 1)):
+            word = panel[row].word_select(number, _WORD_BITS)
+            straight = (row_of == row) & (within == number % _WORDS)
+            across = (row_of == number % _WORDS) & (within == row)
+            place = (segment_of == number // _WORDS) & Mux(token, across, straight)
+            h.claim(f"one_request_{row}_{number}", ~flow.o_valid | (word[1] == token))
+            h.claim(f"place_{row}_{number}", ~flow.o_valid | ~word[0] | place)
+    h.cover("marked_b", flow.o_valid & panel[1].word_select(_WORDS, _WORD_BITS)[0])
+    flow.claim(h, token, token, reset)
+    flow.drains(h, 2, fetch.b.valid, fetch.panels.ready)
+    h.cover("beside", of_a & (flow.inside != 0) & b_waits)

@@ -29,6 +29,7 @@ class _Echo(Warp):
     """Stands for the array: of each item it shows the lowest bit of A and of B."""
 
     def elaborate(self, platform: object) -> Module:
+        """Build a queue of two items."""
         m = Module()
         shown = Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
         first, second, count = Signal(2), Signal(2), Signal(range(_DEPTH + 1))

@@ -3,7 +3,8 @@
 Others measured 264 dense forms on a B200 (``recordings/cycles/tcgen05-b200-2026-03-06.csv``). Two columns of D, in all
 128 lanes of tensor memory, take a cycle, of every kind; shared memory delivers 128 bytes a cycle; of a pair of CTAs
 each reads half of B and hands it to the other. No sparse form was measured: of those the same law is a model, in which
-B has twice as many bytes and the tensor cores take the columns at the same rate.
+B has twice as many bytes and the tensor cores take the columns at the same rate; and so of other types and other N, of
+which less than 64 may wait for accumulators or tensor memory, too.
 """
 
 from ..errors import InstructionError
@@ -26,8 +27,16 @@ _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
 #: Of integers, and of block scales by whether one CTA has A in shared memory.
 _INTEGER = {1: -1, 2: -3}
 _SCALED = {True: 1, False: 3}
-#: Kinds of which dense forms were measured.
-_MEASURED = ("f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4")
+#: Of what was measured, dense: kind and types, and N.
+_MEASURED = {
+    ("f16", "f32.bf16.bf16"),
+    ("f8f6f4", "f32.e4m3.e4m3"),
+    ("f8f6f4", "f32.e2m1.e2m1"),
+    ("i8", "s32.s8.s8"),
+    ("mxf8f6f4", "f32.e4m3.e4m3.ue8m0"),
+    ("mxf4", "f32.e2m1.e2m1.ue8m0"),
+}
+_MEASURED_COLUMNS = (64, 80, 96, 112, 128, 256)
 
 
 def tcgen05_resource_cycles(opcode: Opcode, i: Instruction, a_from: str) -> dict[Resource, float]:
@@ -89,7 +98,8 @@ def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
     latency += reads if shared else 0
     latency += _INTEGER[ctas] if i.a.is_integer else 0
     latency += _SCALED[shared and ctas == 1] if i.scale_size else 0
-    known = not opcode.sparse and opcode.kind in _MEASURED
+    types = i.shape_and_types.partition(".")[2]
+    known = (opcode.kind, types) in _MEASURED and i.n in _MEASURED_COLUMNS and not (opcode.sparse or opcode.shifts_a)
     kept = i.m * i.n * i.stored_k / ctas
     source = Source.MEASURED_ELSEWHERE if known else Source.MODELLED
     return Timing(interval, latency, bound_by, kept / (TENSOR_CORES * interval), source)

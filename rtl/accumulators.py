@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .tensor_core import IN_FLIGHT
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS
 from .warp import COLUMNS, LANES, REGISTERS, ROWS
 from .wgmma import accumulator_layout
 
-__all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
+__all__ = ["ARRAYS", "Accumulators", "DueColumns", "accumulator_memory_signature", "accumulator_request_layout"]
 
 #: Arrays of 16 rows that take all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Panels that are kept until they are multiplied; and all whose results are to come.
+#: Panels that are kept until they are multiplied.
 _BUFFERS = 2
-_DUE = 16
 _HALF = WORD_BITS // 2
 
 
@@ -65,6 +65,50 @@ def accumulator_request_layout() -> data.StructLayout:
     return data.StructLayout({"column": COLUMN_BITS, "add": 1, "half": 1})
 
 
+class DueColumns(wiring.Component):
+    """The columns whose results are to come, the oldest first.
+
+    Parameters
+    ----------
+    most : int
+        That it has room for.
+
+    Members
+    -------
+    push, pop : In(1)
+        An entry comes; the oldest leaves.
+    entry : In(accumulator_request_layout())
+        The one that comes.
+    entries : Out(accumulator_request_layout()), so many
+        Those that are there, and behind them anything.
+    count : Out(range)
+        How many are.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        layout = accumulator_request_layout()
+        super().__init__(
+            {
+                "push": In(1),
+                "pop": In(1),
+                "entry": In(layout),
+                "entries": Out(layout).array(most),
+                "count": Out(range(most + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the list: what comes goes behind the last that stays."""
+        m = Module()
+        behind = self.count - self.pop
+        m.d.sync += self.count.eq(behind + self.push)
+        for place, one in enumerate(self.entries):
+            following = self.entries[place + 1] if place + 1 < self.most else one
+            m.d.sync += one.eq(Mux(self.push & (behind == place), self.entry, Mux(self.pop, following, one)))
+        return m
+
+
 class Accumulators(wiring.Component):
     """Read accumulators ahead, and write results where they belong, in the order of the requests.
 
@@ -75,6 +119,8 @@ class Accumulators(wiring.Component):
     ----------
     arrays : int
         Arrays of 16 rows, which take 16 lanes each.
+    most : int
+        Panels whose results may be to come.
 
     Members
     -------
@@ -93,8 +139,8 @@ class Accumulators(wiring.Component):
     before it that have the same accumulators is PTX's pipelining of ``tcgen05.mma``. Modelled.
     """
 
-    def __init__(self, arrays: int = ARRAYS) -> None:
-        self.arrays = arrays
+    def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
+        self.arrays, self.most = arrays, most
         registers = stream.Signature(data.ArrayLayout(accumulator_layout(), arrays))
         super().__init__(
             {
@@ -109,56 +155,56 @@ class Accumulators(wiring.Component):
         """Build the list of what is to be written, the two buffers, and the wiring to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
-        due = [Signal(accumulator_request_layout(), name=f"due_{place}") for place in range(_DUE)]
-        count = Signal(range(_DUE + 1))
+        m.submodules.due = due = DueColumns(self.most)
         kept = Signal(range(_BUFFERS + 1))
         asked, written = Signal(), self.o.valid
-        overlaps = [(place < count) & _overlap(one.column, request.column) for place, one in enumerate(due)]
+        overlaps = [(place < due.count) & _overlap(one.column, request.column) for place, one in enumerate(due.entries)]
         given = self.c.valid & self.c.ready
         m.d.comb += [
-            self.i.ready.eq(((kept != _BUFFERS) | given) & (count != _DUE) & ~(request.add & Cat(overlaps).any())),
+            self.i.ready.eq(
+                ((kept != _BUFFERS) | given) & (due.count != self.most) & ~(request.add & Cat(overlaps).any())
+            ),
             asked.eq(self.i.valid & self.i.ready),
             memory.read.eq(asked & request.add),
             memory.read_column.eq(request.column),
+            due.push.eq(asked),
+            due.entry.eq(request),
+            due.pop.eq(written),
         ]
-        # The oldest stands first; what is asked for goes behind the last that stays.
-        behind = count - written
-        m.d.sync += count.eq(behind + asked)
-        for place, one in enumerate(due):
-            following = due[place + 1] if place + 1 < _DUE else one
-            m.d.sync += one.eq(Mux(asked & (behind == place), request, Mux(written, following, one)))
         self._give(m, asked, given, kept)
+        oldest = due.entries[0]
         result = [self.o.payload[array] for array in range(self.arrays)]
         m.d.comb += [
             self.o.ready.eq(1),
             memory.write.eq(written),
-            memory.write_column.eq(due[0].column),
-            memory.write_half.eq(due[0].half),
-            memory.write_data.eq(Mux(due[0].half, Cat(_columns(result, half=True)), Cat(_columns(result, half=False)))),
+            memory.write_column.eq(oldest.column),
+            memory.write_half.eq(oldest.half),
+            memory.write_data.eq(Mux(oldest.half, Cat(_columns(result, half=True)), Cat(_columns(result, half=False)))),
         ]
         return m
 
     def _give(self, m: Module, asked: Value, given: Value, kept: Signal) -> None:
-        """Keep what arrives until it is taken."""
+        """Keep what arrives until it is taken, the oldest first."""
         arriving, half = Signal(), Signal(reset_less=True)
-        filled, offered = Signal(range(_BUFFERS)), Signal(range(_BUFFERS))
-        full = Signal(_BUFFERS)
+        here = Signal(range(_BUFFERS + 1))
+        behind = here - given
         layout = self.c.payload.shape()
         buffers = [Signal(layout, name=f"accumulators_{place}", reset_less=True) for place in range(_BUFFERS)]
         words = self.memory.read_data
         registers = Mux(half, Cat(_registers(words, half=True)), Cat(_registers(words, half=False)))
-        m.d.comb += [self.c.valid.eq(full.bit_select(offered, 1)), self.c.payload.eq(Array(buffers)[offered])]
+        m.d.comb += [self.c.valid.eq(here != 0), self.c.payload.eq(buffers[0])]
         m.d.sync += [
             arriving.eq(asked),
             half.eq(self.i.payload.half),
             kept.eq(kept + asked - given),
-            full.eq(full & ~(given << offered) | (arriving << filled)),
-            filled.eq(filled + arriving),
-            offered.eq(offered + given),
+            here.eq(behind + arriving),
         ]
         for place, buffer in enumerate(buffers):
-            with m.If(arriving & (filled == place)):
+            with m.If(arriving & (behind == place)):
                 m.d.sync += buffer.eq(registers)
+            if place + 1 < _BUFFERS:
+                with m.Elif(given):
+                    m.d.sync += buffer.eq(buffers[place + 1])
 
 
 def _overlap(a: Value, b: Value) -> Value:

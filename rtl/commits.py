@@ -1,18 +1,16 @@
 """Committed groups of instructions: how many are not finished, in order."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from .operand_slots import SLOTS
 from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "Commits"]
 
 #: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
 GROUPS = 8
-#: Of the numbers of instructions, of which two that are compared are less than half of all apart.
-_COUNT_BITS = 5
 
 
 class Commits(wiring.Component):
@@ -32,40 +30,44 @@ class Commits(wiring.Component):
     delivered : In(1)
         A panel of results is delivered.
     commit : In(1)
-        The instructions so far, and of no earlier group, are one; only where there is `room`.
+        The instructions so far, and of no earlier group, are one; only where there is `room`, and nothing is issued.
     room : Out(1)
         Another group can be committed.
     pending : Out(range(9))
         Groups that are not finished.
+    remaining : Out(range), eight
+        Of each of these, the oldest first: instructions that it waits for; behind them anything.
     finished : Out(1)
         The oldest of them is, from the next cycle on.
     """
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self.in_flight = in_flight
+        self.most = SLOTS + in_flight
         inputs = dict.fromkeys(("issued", "multiplied", "last", "delivered", "commit"), In(1))
-        super().__init__(inputs | {"room": Out(1), "pending": Out(range(GROUPS + 1)), "finished": Out(1)})
+        outputs = {"room": Out(1), "pending": Out(range(GROUPS + 1)), "finished": Out(1)}
+        super().__init__(inputs | outputs | {"remaining": Out(range(self.most + 1)).array(GROUPS)})
 
     def elaborate(self, platform: object) -> Module:
-        """Build the queue of panels, that of groups, and the two counts."""
+        """Build the list of panels, the count of instructions, and the list of groups."""
         m = Module()
-        m.submodules.ends = ends = SyncFIFO(width=1, depth=self.in_flight)
-        m.submodules.marks = marks = SyncFIFO(width=_COUNT_BITS, depth=GROUPS)
-        issued, finished = (Signal(_COUNT_BITS, name=name) for name in ("instructions_issued", "instructions_finished"))
+        # Of the panels that are multiplied, the oldest first: is it the last of its instruction?
+        ends, inside = Signal(self.in_flight), Signal(range(self.in_flight + 1))
+        unfinished = Signal(range(self.most + 1))
+        finishes = self.delivered & ends[0]
+        behind = self.pending - self.finished
         m.d.comb += [
-            ends.w_en.eq(self.multiplied),
-            ends.w_data.eq(self.last),
-            ends.r_en.eq(self.delivered),
-            marks.w_en.eq(self.commit),
-            marks.w_data.eq(issued),
-            # In order: a group is finished when no fewer instructions are than had been issued at its commit.
-            self.finished.eq(marks.r_rdy & ~(finished - marks.r_data)[_COUNT_BITS - 1]),
-            marks.r_en.eq(self.finished),
-            self.pending.eq(marks.level),
-            self.room.eq(marks.w_rdy),
+            self.finished.eq((self.pending != 0) & (self.remaining[0] == 0)),
+            self.room.eq(self.pending != GROUPS),
         ]
         m.d.sync += [
-            issued.eq(issued + self.issued),
-            finished.eq(finished + (self.delivered & ends.r_data[0])),
+            inside.eq(inside + self.multiplied - self.delivered),
+            ends.eq((ends | ((self.multiplied & self.last) << inside)) >> self.delivered),
+            unfinished.eq(unfinished + self.issued - finishes),
+            self.pending.eq(behind + self.commit),
         ]
+        left = [count - (finishes & (count != 0)) for count in self.remaining]
+        for place, count in enumerate(self.remaining):
+            moved = Mux(self.finished, left[min(place + 1, GROUPS - 1)], left[place])
+            m.d.sync += count.eq(Mux(self.commit & (behind == place), unfinished - finishes, moved))
         return m

@@ -23,6 +23,7 @@ __all__ = [
     "descriptor_layout",
     "panel_layout",
     "panel_request_layout",
+    "sets_reserved",
     "shared_memory_signature",
     "transposed",
 ]
@@ -46,7 +47,7 @@ class SwizzleCode(enum.Enum, shape=2):
 
 
 def descriptor_layout() -> data.StructLayout:
-    """Return the layout of a ``wgmma`` matrix descriptor (PTX ISA 9.7.15.5.1).
+    """Return the layout of a matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
 
     Fields
     ------
@@ -57,7 +58,7 @@ def descriptor_layout() -> data.StructLayout:
     swizzle : SwizzleCode
         Permutation of the units.
     reserved0, reserved1, reserved2, reserved3 : 2, 2, 3, 10
-        Zero.
+        Zero, but for reserved2 of ``tcgen05``, which is 1.
     """
     return data.StructLayout(
         {
@@ -72,6 +73,12 @@ def descriptor_layout() -> data.StructLayout:
             "swizzle": SwizzleCode,
         }
     )
+
+
+def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
+    """Return whether a descriptor sets a reserved bit, or its third reserved field does not hold `fixed`."""
+    others = Cat(descriptor[f"reserved{number}"] for number in (0, 1, 3))
+    return others.any() | (descriptor.reserved2 != fixed)
 
 
 def panel_request_layout() -> data.StructLayout:

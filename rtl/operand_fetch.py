@@ -1,4 +1,4 @@
-"""Operands of a warpgroup through one port to shared memory: a core matrix a cycle, without a gap."""
+"""Operands of a warpgroup or a CTA through one port to shared memory: a core matrix a cycle, without a gap."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def core_matrix_layout(a_panels: int) -> data.StructLayout:
     ------
     rows : 8 of 128 bits
         16 bytes of each row of its panel, K ascending.
-    panel : 3
+    panel : range(a_panels)
         Which eight of the rows.
     segment : 1
         Which 16 bytes of each.

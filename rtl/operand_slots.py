@@ -87,8 +87,6 @@ class OperandSlots:
         A of each array, by slot.
     turns : dict of str to Turn
         Of what is brought.
-    now : Signal
-        Which slot is multiplied.
     multiplied : Signal
         Panels of its instruction that have been.
     room, ready, multiplies_last : Value
@@ -106,27 +104,27 @@ class OperandSlots:
         ]
         self._occupied = [Signal(name=f"occupied_{slot}") for slot in range(SLOTS)]
         # Which slot is next to be taken, and to be multiplied.
-        self._next, self.now = (Signal(range(SLOTS), name=name) for name in ("next_slot", "slot_now"))
+        self._next, self._now = (Signal(range(SLOTS), name=name) for name in ("next_slot", "slot_now"))
         self.turns = {name: Turn(m, name, self.held, awaited=awaited) for name, awaited in brought.items()}
         self.multiplied = Signal(layout["last_panel"].shape, name="multiplied")
         self.room = ~Array(self._occupied)[self._next]
-        self.ready = Array(self._occupied)[self.now]
+        self.ready = Array(self._occupied)[self._now]
         for turn in self.turns.values():
             if turn.missing:
-                self.ready &= ~Array(turn.missing)[self.now]
-        self.multiplies_last = self.multiplied == Array(self.held)[self.now].last_panel
+                self.ready &= ~Array(turn.missing)[self._now]
+        self.multiplies_last = self.multiplied == Array(self.held)[self._now].last_panel
 
     def multiplying(self) -> tuple[data.View, Sequence[Value]]:
         """Return the instruction that is multiplied, and A of each array."""
         held = Signal(self.held[0].shape(), name="held")
-        self._m.d.comb += held.eq(Array(self.held)[self.now])
+        self._m.d.comb += held.eq(Array(self.held)[self._now])
         arrays = range(len(self.a[0]))
         return held, [self.of_slot(f"a_{array}", [of[array] for of in self.a]) for array in arrays]
 
     def of_slot(self, name: str, stored: Sequence[Value]) -> Signal:
         """Return what the instruction that is multiplied has of something that is stored by slot."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
-        self._m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self.now])
+        self._m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self._now])
         return chosen
 
     def accept(self, taken: Value, payload: data.View, a: Sequence[Value] = ()) -> None:
@@ -205,7 +203,7 @@ class OperandSlots:
         with m.If(multiply):
             m.d.sync += self.multiplied.eq(Mux(last, 0, self.multiplied + 1))
         with m.If(last):
-            m.d.sync += [self.now.eq(self.now + 1), Array(self._occupied)[self.now].eq(0)]
+            m.d.sync += [self._now.eq(self._now + 1), Array(self._occupied)[self._now].eq(0)]
 
     @property
     def _a_panels(self) -> int:

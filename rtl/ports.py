@@ -21,6 +21,8 @@ from .config import CoreConfig
 from .core import tile_layout, tile_result_layout
 from .emit import COMPONENTS
 from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
+from .life_cycle import life_cycle_layout
+from .placement import placement_layout
 from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from .tcgen05 import tcgen05_layout
 from .tensor_memory import (
@@ -174,6 +176,8 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     tensor_registers_layout,
     accumulator_layout,
     tcgen05_layout,
+    life_cycle_layout,
+    placement_layout,
 )
 #: Signatures of the memory ports of what has some.
 _MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
@@ -223,7 +227,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         meaning = meanings.get(first, "")
         if first in streams and rest[-1] in _STREAM:
             meaning = _STREAM[rest[-1]]
-        elif rest and (signature := _MEMORIES[top].get(first)):
+        elif rest and (signature := _MEMORIES.get(top, {}).get(first)):
             meaning = described(signature.__doc__ or "", "Members").get(rest[0], meaning)
         kind = _type(member.shape, elements)
         found.append(Port("__".join((first, *rest)), member.flow is wiring.In, kind, meaning))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -21,6 +22,7 @@ from .fetch import (
 )
 from .operand_fetch import OperandFetch
 from .operand_slots import A_PANELS_OF_ARRAY, SLOTS, OperandSlots
+from .placement import Placement, placement_layout
 from .round import ResultCode
 from .scale import ScaleCode
 from .step import control_layout
@@ -78,7 +80,7 @@ def tcgen05_layout() -> data.StructLayout:
     byte_a, byte_b : 2
         Byte of a word where the block scales start.
     pair : 1
-        cta_group::2: columns of B are this CTA's and the other's in turn, eight at a time.
+        cta_group::2: columns of B are this CTA's and the other's in turn, eight at a time; N is a multiple of 16.
     odd : 1
         This is the CTA of the pair whose columns of B come second.
     """
@@ -105,6 +107,9 @@ class Tcgen05(wiring.Component):
 
         max(blocks * N / 8, bytes from shared memory / 128, columns from tensor memory)
 
+    One on the accumulators of the one before waits, too, until these are written, 13 cycles from where they are read:
+    so less than 32 columns take longer.
+
     Parameters
     ----------
     config : CoreConfig
@@ -120,6 +125,8 @@ class Tcgen05(wiring.Component):
         Commits that have not arrived.
     arrive : Out(1)
         The oldest does, at its mbarrier.
+    undefined : Out(placement_layout())
+        What is undefined of the instruction that is taken.
     illegal : Out(128 rows of 16)
         Beside every panel of D that is written: chunks of each row whose nibble the instruction does not define.
     tensor : Out(tensor_memory_signature())
@@ -137,7 +144,7 @@ class Tcgen05(wiring.Component):
     -----
     Source: PTX ISA; the rate, the port to shared memory and what a pair reads as measured by others on a B200, dense.
     Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes, MN-major elements of less or more
-    than 16 bits.
+    than 16 bits, elements of less than 8 bits of A in tensor memory but for those of 4-bit kinds.
     """
 
     def __init__(
@@ -156,6 +163,7 @@ class Tcgen05(wiring.Component):
                 "i": In(stream.Signature(tcgen05_layout())),
                 "pending": Out(range(GROUPS + 1)),
                 "arrive": Out(1),
+                "undefined": Out(placement_layout()),
                 "illegal": Out(data.ArrayLayout(CHUNKS, TENSOR_LANES)),
                 "tensor": Out(tensor_memory_signature()),
                 "accumulators": Out(accumulator_memory_signature()),
@@ -221,6 +229,7 @@ class Tcgen05(wiring.Component):
             )
         self._give(m, warps, store)
         self._commit(m, taken, multiply, last, store.memory.write, slots.room)
+        self._flag(m, taken)
         return m
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
@@ -240,14 +249,9 @@ class Tcgen05(wiring.Component):
     def _bring_words(self, m: Module, slots: OperandSlots, operands: TensorOperands) -> "_Words":
         """Bring what one slot after another has in tensor memory."""
         turn, request = slots.turns["words"], operands.i.payload
-        held = turn.held
-        names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
         m.d.comb += [
             operands.i.valid.eq(turn.wants),
-            *(request[name].eq(held[name]) for name in (*names, "last_panel")),
-            request.sparse.eq(held.control.sparse),
-            request.wide.eq(is_wide(self.config, held.control.a)),
-            request.scaled.eq(held.control.scale != ScaleCode.NONE),
+            *self._ask(request, turn.held),
             request.tag.eq(turn.slot),
         ]
         with m.If(operands.i.valid & operands.i.ready):
@@ -256,6 +260,29 @@ class Tcgen05(wiring.Component):
             turn.arrived(operands.column.tag)
         wide = [is_wide(self.config, of_slot.control.a) for of_slot in slots.held]
         return _Words(m, slots, operands, wide)
+
+    def _ask(self, request: data.View, told: data.View) -> list[Any]:
+        """Return the assignments of what an instruction has in tensor memory."""
+        names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
+        return [
+            *(request[name].eq(told[name]) for name in (*names, "last_panel")),
+            request.sparse.eq(told.control.sparse),
+            request.wide.eq(is_wide(self.config, told.control.a)),
+            request.scaled.eq(told.control.scale != ScaleCode.NONE),
+        ]
+
+    def _flag(self, m: Module, taken: Value) -> None:
+        """Say what is undefined of an instruction."""
+        m.submodules.placement = placement = Placement()
+        m.d.comb += [
+            placement.taken.eq(taken),
+            *self._ask(placement.request, self.i.payload),
+            *(
+                getattr(placement, name).eq(self.i.payload[name])
+                for name in ("d_column", "a_descriptor", "b_descriptor")
+            ),
+            self.undefined.eq(placement.undefined),
+        ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
         """Request the accumulators of one slot after another, in the order in which they are multiplied."""

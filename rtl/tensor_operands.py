@@ -1,18 +1,18 @@
 """Tensor memory to an instruction's operands: metadata, block scales and A, one column of all lanes a cycle."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
 
-__all__ = ["Operand", "TensorOperands", "operand_request_layout", "tensor_column_layout"]
+__all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
-#: Columns of A, 32 stored bytes a row; of metadata, at most; of block scales of 128 rows.
-_A_COLUMNS, _METADATA_COLUMNS, _SCALE_COLUMNS = 8, 2, 4
+#: Columns of A, 32 stored bytes a row; and of block scales of 128 rows.
+_A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: Panels of eight columns of B whose block scales share a column.
-_PANELS_OF_SCALES = 4
+#: Of panels of B, 2**2 of eight columns whose block scales share a column.
+_SCALE_SHIFT = 2
 
 
 class Operand(enum.Enum, shape=2):
@@ -66,6 +66,30 @@ def tensor_column_layout() -> data.StructLayout:
     return data.StructLayout({"operand": Operand, "number": _NUMBER_BITS, "tag": 1})
 
 
+def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
+    """Return what a request has of an operand.
+
+    Parameters
+    ----------
+    request : view of operand_request_layout()
+        Of an instruction.
+    operand : Operand
+        Which.
+
+    Returns
+    -------
+    tuple of Value
+        Whether it is there, its first column, and how many are read.
+    """
+    selected = request.wide & request.sparsity_selector
+    return {
+        Operand.METADATA: (request.sparse, request.metadata_column + selected, Mux(request.wide, 1, 2)),
+        Operand.SCALE_A: (request.scaled, request.scale_a_column, Const(_SCALE_COLUMNS)),
+        Operand.SCALE_B: (request.scaled, request.scale_b_column, (request.last_panel >> _SCALE_SHIFT) + 1),
+        Operand.A: (~request.a_shared, request.a_column, Const(_A_COLUMNS)),
+    }[operand]
+
+
 class TensorOperands(wiring.Component):
     """Read what an instruction has in tensor memory, a column a cycle without a gap.
 
@@ -111,27 +135,14 @@ class TensorOperands(wiring.Component):
         number = Signal(_NUMBER_BITS)
         left = Signal(len(Operand))
         operand = Signal(Operand)
-        present = Cat(request.sparse, request.scaled, request.scaled, ~request.a_shared)
+        of_operand = [columns_of(request, one) for one in Operand]
+        present = Cat(there for there, _, _ in of_operand)
         m.d.comb += left.eq(present & (((1 << len(Operand)) - 1) << first)[: len(Operand)])
         for later in reversed(Operand):
             with m.If(left[later.value]):
                 m.d.comb += operand.eq(later)
-        last_number = Array(
-            [
-                Mux(request.wide, 0, _METADATA_COLUMNS - 1),
-                Const(_SCALE_COLUMNS - 1),
-                request.last_panel[_PANELS_OF_SCALES.bit_length() - 1 :],
-                Const(_A_COLUMNS - 1),
-            ]
-        )[operand.as_value()]
-        starts = Array(
-            [
-                request.metadata_column + (request.wide & request.sparsity_selector),
-                request.scale_a_column,
-                request.scale_b_column,
-                request.a_column,
-            ]
-        )
+        last_number = Array(count - 1 for *_, count in of_operand)[operand.as_value()]
+        starts = Array(start for _, start, _ in of_operand)
         ends_operand = number == last_number
         ends = ends_operand & ~(left & ~(1 << operand.as_value())[: len(Operand)]).any()
         m.d.comb += [

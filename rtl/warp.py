@@ -15,6 +15,7 @@ from .step import control_layout
 from .unit import Unit
 
 __all__ = [
+    "CHUNKS",
     "COLUMNS",
     "LANES",
     "REGISTERS",

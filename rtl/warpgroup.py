@@ -1,13 +1,14 @@
 """The four tensor cores of an SM as a warpgroup sees them: ``wgmma``, operands fetched while others multiply."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
 from .commits import GROUPS, Commits
 from .config import CoreConfig
 from .fetch import CoreMatrixAddress, shared_memory_signature
+from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_fetch import OperandFetch
 from .operand_slots import A_PANELS_OF_ARRAY, OperandSlots
 from .round import ResultCode
@@ -16,7 +17,7 @@ from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
-__all__ = ["WARPS", "Operation", "Warpgroup", "mma_layout", "ready_cycles", "warpgroup_layout"]
+__all__ = ["WARPS", "Warpgroup", "mma_layout", "ready_cycles", "warpgroup_layout"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
@@ -24,14 +25,6 @@ WARPS = 4
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
 #: Reads of each; and panels of B that come before them, as many as :class:`~sptc.rtl.operand_fetch.OperandFetch` keeps.
 _A_READS, _PANELS_FIRST = 2, 2
-
-
-class Operation(enum.Enum, shape=2):
-    """What a warpgroup is told to do."""
-
-    MULTIPLY = 0
-    COMMIT = 1
-    WAIT = 2
 
 
 def warpgroup_layout() -> data.StructLayout:
@@ -42,7 +35,7 @@ def warpgroup_layout() -> data.StructLayout:
     a, e : 4 arrays of 32 lanes
         A, unless it is in shared memory, and metadata, of each warp as in :func:`~sptc.rtl.wgmma.wgmma_layout`.
     operation : Operation
-        ``wgmma.mma_async``, ``wgmma.commit_group`` or ``wgmma.wait_group``.
+        ``wgmma.mma_async``, ``wgmma.commit_group``, ``wgmma.wait_group`` or ``wgmma.fence``.
     pending : 3
         Of a wait: for how many committed groups it does not wait.
     control, a_descriptor, b_descriptor, a_shared, a_transposed, b_transposed
@@ -115,6 +108,10 @@ class Warpgroup(wiring.Component):
         Results, in the same order.
     pending : Out(range(9))
         Committed groups that are not finished.
+    accessed : In(1)
+        Threads read or write registers of accumulators or of A, which decides nothing but what is flagged.
+    undefined : Out(life_cycle_layout())
+        What PTX leaves undefined in this cycle.
     mma : In(stream of mma_layout())
         Instructions of ``mma`` of other warps; of four arrays that each take four cycles at least, one begins a cycle.
     mma_room : Out(4)
@@ -144,6 +141,8 @@ class Warpgroup(wiring.Component):
                 "c": In(stream.Signature(data.ArrayLayout(accumulator_layout(), WARPS))),
                 "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
                 "pending": Out(range(GROUPS + 1)),
+                "accessed": In(1),
+                "undefined": Out(life_cycle_layout()),
                 "mma": In(stream.Signature(mma_layout())),
                 "mma_room": Out(WARPS),
                 "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
@@ -198,7 +197,19 @@ class Warpgroup(wiring.Component):
                 core.panel.payload,
             )  # fmt: skip
         self._groups(m, taken, multiply, last, slots.room)
+        self._flag(m)
         return m
+
+    def _flag(self, m: Module) -> None:
+        """Say what is undefined."""
+        m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
+        fields = ("operation", "control", "last_panel", "a_shared", "a_descriptor", "b_descriptor", "pending")
+        m.d.comb += [
+            life_cycle.taken.eq(self.i.valid & self.i.ready),
+            *(getattr(life_cycle, name).eq(self.i.payload[name]) for name in fields),
+            life_cycle.accessed.eq(self.accessed),
+            self.undefined.eq(life_cycle.undefined),
+        ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
         """Bring A of one slot after another, from shared memory or out of the register file."""

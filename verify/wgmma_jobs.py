@@ -12,8 +12,9 @@ from ..isa.instructions import every_instruction
 from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
+from ..rtl.life_cycle import Operation
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
-from ..rtl.warpgroup import Operation, warpgroup_layout
+from ..rtl.warpgroup import warpgroup_layout
 from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
 from ..sim.benches.random_operands import distributions

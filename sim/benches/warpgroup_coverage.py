@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ...rtl.warpgroup import WARPS, Operation
+from ...rtl.life_cycle import Operation
+from ...rtl.warpgroup import WARPS
 from ..coverage.groups import Axis, Coverage, Group
 from .scoreboard import Cycle
 
@@ -64,6 +65,10 @@ class WarpgroupCoverage:
         count, of_c, _ = np.ix_(range(_SLOTS + 1), range(3), range(3))
         self._accumulators.declare_unreachable(
             (count == 0) & (of_c > 0), "Accumulators are offered for instructions that were taken."
+        )
+        of_operation, waited = np.ix_(range(len(Operation)), range(len(_LABELS)))
+        self._operations.declare_unreachable(
+            (of_operation == Operation.FENCE.value) & (waited > 0), "A fence is taken at once."
         )
         _, of_mma, of_c = np.ix_(range(WARPS), range(3), range(3))
         self._beside.declare_unreachable(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...rtl.warpgroup import Operation, warpgroup_layout
+from ...rtl.life_cycle import Operation
+from ...rtl.warpgroup import warpgroup_layout
 from .wgmma_items import Job
 
 __all__ = ["Command", "commands"]
@@ -41,7 +42,7 @@ class Command:
 
 
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
-    """Yield jobs with commits and waits between, some of them many in a row; at the end a wait for everything."""
+    """Yield jobs with fences, commits and waits between, some of them many in a row; at the end a wait for all."""
 
     def of_layout(**fields: Any) -> int:
         return int(warpgroup_layout().const(fields).as_value().value)
@@ -53,6 +54,8 @@ def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]
         return Command(Operation.WAIT, of_layout(operation=Operation.WAIT, pending=pending), pending=pending)
 
     for job in jobs:
+        if rng.random() < 0.3:
+            yield Command(Operation.FENCE, of_layout(operation=Operation.FENCE))
         yield Command(Operation.MULTIPLY, job.instruction, job)
         if rng.random() < 0.6:
             commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1

@@ -32,8 +32,12 @@ from .tcgen05_driver import TOP, driver
 __all__ = ["COMMIT", "CompiledTcgen05", "CtaCommand", "CtaRun", "cta_command"]
 
 _FLAG_WORDS = LANES * CHUNKS // 32
-#: Of a word of a descriptor of shared memory, the bit that asks for atoms of 32 bytes.
-_ATOMS_OF_32 = 61
+#: Bits of a descriptor of shared memory that ask for atoms of 32 bytes and for an absolute leading address.
+_NOT_BUILT = 1 << 61 | 1 << 52
+#: Selectors of the metadata that are built; of more nobody says what they pick.
+_SELECTORS = 2
+#: What lies in tensor memory whatever the instruction, by the names of the fields.
+_COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: The smallest descriptor of shared memory; addresses of tensor memory are less.
 _SMALLEST_DESCRIPTOR = 1 << 46
 #: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
@@ -70,6 +74,8 @@ class CtaRun:
         Flags of undefined nibbles beside every panel of results, in their order; nothing of a commit.
     arrivals : ndarray of int32, shape (CTAs,)
         Commits that arrived.
+    undefined : ndarray of int64, shape (commands, CTAs)
+        Bits of :func:`~sptc.rtl.placement.placement_layout` beside each command.
     """
 
     tmem: NDArray[np.uint32]
@@ -77,6 +83,7 @@ class CtaRun:
     done: NDArray[np.int64]
     illegal: list[NDArray[np.bool_]]
     arrivals: NDArray[np.int32]
+    undefined: NDArray[np.int64]
 
 
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})
@@ -107,8 +114,10 @@ def cta_command(
     i, shared = descriptor.instruction, operands["a"] >= _SMALLEST_DESCRIPTOR
     in_shared = [("b", descriptor.transpose_b), *([("a", descriptor.transpose_a)] if shared else [])]
     moved = any(transposed and i.container_bits != 16 for _, transposed in in_shared)
-    atoms = any(operands[name] >> _ATOMS_OF_32 & 1 for name, _ in in_shared)
-    if opcode.weight_stationary or opcode.shifts_a or i.m != LANES * opcode.cta_group or moved or atoms:
+    other = any(operands[name] & _NOT_BUILT for name, _ in in_shared)
+    narrow = not shared and i.a.bits < i.container_bits == 8
+    lacks = opcode.weight_stationary or opcode.shifts_a or i.m != LANES * opcode.cta_group
+    if lacks or moved or other or narrow or descriptor.sparsity_selector >= _SELECTORS:
         return None
     layout = descriptor_layout()
     columns = {f"{name}_column": operands.get(key, 0) % COLUMNS for name, key in _COLUMN_OPERANDS.items()}
@@ -136,16 +145,13 @@ def cta_command(
     )
 
 
-#: What lies in tensor memory whatever the instruction, by the names of the fields.
-_COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-
-
 class _CCommand(ctypes.Structure):
     _fields_ = (
         ("payload", ctypes.c_void_p * 2),
         ("flags", ctypes.c_void_p * 2),
         ("panels", ctypes.c_int32),
         ("written", ctypes.c_int32 * 2),
+        ("undefined", ctypes.c_int32 * 2),
         ("taken", ctypes.c_int64 * 2),
         ("done", ctypes.c_int64 * 2),
     )
@@ -253,6 +259,7 @@ class CompiledTcgen05:
             np.array([list(of.done)[:ctas] for of in given]),
             [_flags(flags) for flags, _ in kept],
             arrivals,
+            np.array([list(of.undefined)[:ctas] for of in given]),
         )
 
     def _payload(self, command: CtaCommand, cta: int) -> NDArray[np.uint32]:

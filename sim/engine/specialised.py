@@ -39,7 +39,7 @@ endmodule
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v
 hierarchy -top {_NAME}
-proc
+proc -norom
 flatten
 setattr -unset init w:*
 opt -full

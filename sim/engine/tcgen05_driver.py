@@ -15,15 +15,15 @@ constexpr uint32_t units = 1u << 14;
 struct Command {{
     const uint32_t* payload[2];  // of each CTA
     uint32_t* flags[2];          // of each panel, as it is written
-    int32_t panels, written[2];
+    int32_t panels, written[2], undefined[2];
     int64_t taken[2], done[2];
 }};
 struct Cta {{
     UnitsOfModel units_of;
     Vtcgen05* top;
     uint32_t memory[units][4], tensor[lanes][width];
-    // What was asked for in the cycle before.
-    uint32_t addresses[8] = {{}}, column = 0, read_column = 0;
+    // What was read in the cycle before, ahead of what was written in it.
+    uint32_t addresses[8] = {{}}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_tensor = false, reads_accumulators = false;
     int next = 0, writing = 0, arrived = 0;
     explicit Cta(const Library& of) : units_of(of, 1) {{
@@ -42,9 +42,8 @@ struct Cta {{
         const int noise = int(cycle);
         {answer}
         {answer_tensor}
-        for (int lane = 0; lane < lanes; lane++) for (int place = 0; place < panel; place++)
-            top->accumulators___05Fread_data[lane * panel + place] =
-                reads_accumulators ? tensor[lane][(read_column + place) % width] : 0x7fc00000u + noise;
+        for (int word = 0; word < lanes * panel; word++)
+            top->accumulators___05Fread_data[word] = reads_accumulators ? accumulators[word] : 0x7fc00000u + noise;
         top->i___05Fvalid = offers && next < count;
         if (top->i___05Fvalid) std::memcpy(&top->i___05Fpayload, commands[next].payload[which], payload_words * 4);
         top->clk = 0;
@@ -54,11 +53,15 @@ struct Cta {{
         reads = top->memory___05Fread;
         {ask}
         reads_tensor = top->tensor___05Fread;
-        column = top->tensor___05Fcolumn;
+        for (int lane = 0; lane < lanes; lane++) operands[lane] = tensor[lane][top->tensor___05Fcolumn];
         reads_accumulators = top->accumulators___05Fread;
-        read_column = top->accumulators___05Fread_column;
+        if (reads_accumulators) for (int lane = 0; lane < lanes; lane++) for (int place = 0; place < panel; place++)
+            accumulators[lane * panel + place] = tensor[lane][(top->accumulators___05Fread_column + place) % width];
         bool moved = top->i___05Fvalid && top->i___05Fready;
-        if (moved) commands[next++].taken[which] = cycle;
+        if (moved) {{
+            commands[next].undefined[which] = top->undefined;
+            commands[next++].taken[which] = cycle;
+        }}
         arrived += top->arrive;
         return moved;
     }}
@@ -137,12 +140,18 @@ extern "C" int64_t cta_run(
             of[which]->evaluate();
         }}
     }}
-    // A commit arrives a cycle behind the last result.
     for (int which = 0; which < ctas; which++) {{
+        // Commits arrive behind the last result, one a cycle.
         of[which]->top->i___05Fvalid = 0;
-        of[which]->top->clk = 0;
-        of[which]->evaluate();
-        arrivals[which] = of[which]->arrived + of[which]->top->arrive;
+        for (bool all = false; !all;) {{
+            of[which]->top->clk = 0;
+            of[which]->evaluate();
+            all = !of[which]->top->arrive;
+            of[which]->arrived += !all;
+            of[which]->top->clk = 1;
+            of[which]->evaluate();
+        }}
+        arrivals[which] = of[which]->arrived;
         std::memcpy(tensors[which], of[which]->tensor, sizeof of[which]->tensor);
     }}
     return cycle;
@@ -152,7 +161,7 @@ _ANSWER = (
     "if (reads) std::memcpy(&top->memory___05Fdata___05F{row}, memory[addresses[{row}]], 16); "
     "else std::memset(&top->memory___05Fdata___05F{row}, noise, 16);"
 )
-_ANSWER_TENSOR = "top->tensor___05Fdata___05F{lane} = reads_tensor ? tensor[{lane}][column] : 0x5a5a5a5au + noise;"
+_ANSWER_TENSOR = "top->tensor___05Fdata___05F{lane} = reads_tensor ? operands[{lane}] : 0x5a5a5a5au + noise;"
 _ASK = "addresses[{row}] = top->memory___05Faddress___05F{row};"
 
 

@@ -11,9 +11,10 @@ from ...isa.operands import HeldOperands
 from ...isa.timing import ARCHITECTURE, is_sequence, timing
 from ...rtl.config import CoreConfig
 from ...rtl.fetch import descriptor_layout
+from ...rtl.life_cycle import Operation
 from ...rtl.step import control_layout
 from ...rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout
-from ...rtl.warpgroup import Operation, mma_layout
+from ...rtl.warpgroup import mma_layout
 from .steps import control_word, wgmma_fields
 
 __all__ = [

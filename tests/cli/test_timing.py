@@ -9,7 +9,7 @@ from sptc.cli import main
 TEXT = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 KEYS = {"instruction", "sparse", "element", "n", "a_from", "interval", "latency", "bound_by", "kept_mac_per_cycle"}
 KEYS |= {"source"}
-TCGEN05 = "tcgen05.mma.{}cta_group::1.kind::f16 (m128n64k{}.f32.f16.f16)"
+TCGEN05 = "tcgen05.mma.{}cta_group::1.kind::f16 (m128n64k{}.f32.bf16.bf16)"
 
 
 def test_an_instruction(capsys: pytest.CaptureFixture[str]) -> None:

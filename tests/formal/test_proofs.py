@@ -12,6 +12,8 @@ from sptc.rtl.config import PRESETS, CoreConfig
 ALL = cases(PROPERTIES, PRESETS.values())
 #: Each takes most of a minute; what they prove, tests of the same part sample.
 LONG = (
+    "accumulators.order",
+    "fetch.both",
     "fetch.panel",
     "tensor_memory.registers",
     "unit.floats",

@@ -65,7 +65,7 @@ def test_latencies() -> None:
         ),
         ("tcgen05.mma.sp.cta_group::2.kind::f16 (m256n256k32.f32.f16.f16)", "shared", 128, Resource.TENSOR_CORE, 1024),
         ("tcgen05.mma.sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
-        ("tcgen05.mma.cta_group::2.kind::f16 (m128n256k16.f32.f16.f16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
+        ("tcgen05.mma.cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
         ("tcgen05.mma.cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
     ],
 )
@@ -75,5 +75,5 @@ def test_what_decides(text: str, a_from: str, interval: float, bound_by: Resourc
     found = tcgen05_timing(opcode, instruction, a_from)
     assert (found.interval, found.bound_by) == (interval, bound_by)
     assert found.kept_mac_per_cycle == pytest.approx(rate)
-    is_measured = not opcode.sparse and opcode.kind != "tf32"
+    is_measured = not opcode.sparse and instruction.a.name == "bf16"
     assert found.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED)

@@ -62,3 +62,16 @@ def _(memory: Any, change: Change) -> None:
     """The base offset of a swizzle is not looked at."""
     right = memory.Swizzle.apply
     change(memory.Swizzle, "apply", lambda self, address, base_offset=0: right(self, address))
+
+
+@fault("isa.tcgen05_timing.pair", "isa.tcgen05_timing")
+def _(tcgen05_timing: Any, change: Change) -> None:
+    """Each CTA of a pair reads all of B."""
+    right = tcgen05_timing.tcgen05_resource_cycles
+
+    def alone(opcode: Any, i: Any, a_from: str) -> Any:
+        needed, shared = right(opcode, i, a_from), tcgen05_timing.Resource.SHARED_MEMORY
+        twice = right(opcode, replace(i, n=2 * i.n), a_from)
+        return needed | {shared: twice[shared] if opcode.cta_group == 2 else needed[shared]}
+
+    change(tcgen05_timing, "tcgen05_resource_cycles", alone)

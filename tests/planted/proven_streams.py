@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Value
 
 from . import Change, fault
-from .circuits import amend, exchanged, named
+from .circuits import amend, exchanged, named, read_otherwise
 
 
 @fault("core.operands", "rtl.core")
@@ -178,3 +178,42 @@ def _(warp: Any, change: Change) -> None:
 def _(wgmma: Any, change: Change) -> None:
     """The metadata of the lanes of row 0 is dropped."""
     amend(change, wgmma.WgmmaWarp, lambda self, m: [m.submodules["warp"].i.payload.e[lane].eq(0) for lane in range(4)])
+
+
+@fault("fetch.both", "rtl.operand_fetch")
+def _(operand_fetch: Any, change: Change) -> None:
+    """What is offered is the panel that is filled, not the one that is full."""
+
+    def other(self: Any, m: Module) -> Iterator[Any]:
+        yield self.panels.payload.eq(named(m, "buffers")[named(m, "filled")])
+
+    amend(change, operand_fetch.OperandFetch, other)
+
+
+@fault("tensor_operands.columns", "rtl.tensor_operands")
+def _(tensor_operands: Any, change: Change) -> None:
+    """Block scales of B are read where those of A are."""
+
+    def elsewhere(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(named(m, "operand") == tensor_operands.Operand.SCALE_B):
+            yield self.memory.column.eq(self.i.payload.scale_a_column + named(m, "number"))
+
+    amend(change, tensor_operands.TensorOperands, elsewhere)
+
+
+@fault("accumulators.order", "rtl.accumulators")
+def _(accumulators: Any, change: Change) -> None:
+    """Only the very columns that are due are waited for, not those that overlap them."""
+    change(accumulators, "_overlap", lambda a, b: a == b)
+
+
+@fault("accumulators.contents", "rtl.accumulators")
+def _(accumulators: Any, change: Change) -> None:
+    """Contents are offered once they are asked for, not once they are there."""
+    amend(change, accumulators.Accumulators, lambda self, m: [self.c.valid.eq(named(m, "kept") != 0)])
+
+
+@fault("commits.order", "rtl.commits")
+def _(commits: Any, change: Change) -> None:
+    """A group is finished when its last panel is multiplied, not when that is delivered."""
+    read_otherwise(change, commits.Commits, lambda self: {"delivered": self.multiplied})

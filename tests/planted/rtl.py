@@ -283,3 +283,33 @@ def _(warpgroup: Any, change: Change) -> None:
     """The register file is a cycle faster than it was measured."""
     right = warpgroup.RegisterCycles
     change(warpgroup, "RegisterCycles", lambda: right(wide=17))
+
+
+@fault("rtl.life_cycle.wait", "rtl.life_cycle")
+def _(life_cycle: Any, change: Change) -> None:
+    """After a wait one group more is taken to be finished than it says."""
+    read_otherwise(change, life_cycle.LifeCycle, lambda self: {"pending": (self.pending - (self.pending != 0))[:3]})
+
+
+@fault("rtl.life_cycle.shape", "rtl.life_cycle")
+def _(life_cycle: Any, change: Change) -> None:
+    """Multiplications of another N count as of the same shape."""
+    read_otherwise(change, life_cycle.LifeCycle, lambda self: {"last_panel": Const(0, 5)})
+
+
+@fault("rtl.placement.end", "rtl.placement")
+def _(placement: Any, change: Change) -> None:
+    """A panel of D is taken to have seven columns."""
+    change(placement, "COLUMNS", 7)
+
+
+@fault("rtl.tcgen05.port", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """Panels of B of a dense instruction are read as long as those of a sparse one."""
+    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)])
+
+
+@fault("rtl.tcgen05.tensor_memory", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """A is read from tensor memory even where it is in shared memory, and kept for what it is not."""
+    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)])

@@ -3,14 +3,14 @@
 import sys
 
 import pytest
-from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.timing import timing
+from sptc.rtl.life_cycle import Operation
 from sptc.rtl.round import ResultCode
 from sptc.rtl.tensor_core import TENSOR_CORE
-from sptc.rtl.warpgroup import Operation, Warpgroup
-from sptc.tests.rtl.busy_warp import BusyWarp
+from sptc.rtl.warpgroup import Warpgroup
+from sptc.tests.rtl.busy_warp import AnsweringWarp, BusyWarp
 
 sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 SPARSE = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
@@ -66,19 +66,10 @@ def test_the_interval_is_the_laws(text: str, d: str, n: int, a_from: str) -> Non
     assert (panels[FIRST + TIMED - 1] - panels[FIRST - 1]) / TIMED == law.interval
 
 
-class Answering(Tensor):
-    """Gives a result for every operand, some cycles later."""
+class Answering(AnsweringWarp):
+    """Takes eight columns as an array of 32 units does."""
 
-    def elaborate(self, platform: object) -> Module:
-        m = super().elaborate(platform)
-        taken = self.i.valid & self.i.ready
-        later = Signal(range(20))
-        m.d.comb += self.o.valid.eq(later == 1)
-        with m.If(later != 0):
-            m.d.sync += later.eq(later - 1)
-        with m.If(taken):
-            m.d.sync += later.eq(self.cycles)
-        return m
+    cycles = TENSOR_CORE.warp_blocks
 
 
 @pytest.mark.parametrize("pending", [0, 1])
@@ -111,3 +102,32 @@ def test_a_wait(pending: int) -> None:
     simulator.run()
     assert len(results) == 6
     assert taken[-1] == results[5 - 2 * pending] + 2
+
+
+def test_what_is_undefined_is_flagged() -> None:
+    """No fence; a fence; an access before the commit, and before the wait; and a descriptor with a reserved bit."""
+    dut = Warpgroup(TENSOR_CORE, warp_class=Answering)
+    multiply, commit, fence = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE
+    told = [multiply, fence, multiply, "access", commit, "access", fence, "reserved"]
+    found: list[set[str]] = []
+
+    async def bench(ctx) -> None:
+        payload = dut.i.payload
+        ctx.set(dut.c.valid, 1)
+        ctx.set(dut.o.ready, 1)
+        for word in told:
+            ctx.set(dut.accessed, word == "access")
+            ctx.set(dut.i.valid, word != "access")
+            ctx.set(payload.b_descriptor.reserved1, word == "reserved")
+            ctx.set(payload.operation, word if isinstance(word, Operation) else multiply)
+            while word != "access" and not ctx.get(dut.i.ready):
+                await ctx.tick()
+            found.append({name for name, _ in dut.undefined.shape() if ctx.get(dut.undefined[name])})
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    none: set[str] = set()
+    assert found == [{"unfenced"}, none, none, {"uncommitted"}, none, {"unwaited"}, none, {"reserved"}]

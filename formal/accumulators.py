@@ -1,0 +1,111 @@
+"""Accumulators in tensor memory: which are read when, and where results are written.
+
+One request is marked, any one, and one column, any one; arithmetic and what memory holds are cut away.
+"""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Cat, Mux, Signal, Value
+
+from ..rtl.accumulators import Accumulators
+from ..rtl.config import CoreConfig
+from ..rtl.tensor_memory import COLUMN_BITS
+from ..rtl.warp import COLUMNS
+from .harness import Harness, Opened
+from .properties import Parameters, Topic
+from .streams import Flow, constant, offered
+
+__all__ = ["ACCUMULATORS"]
+
+ACCUMULATORS = Topic("accumulators")
+#: Panels that wait to be multiplied, and all whose results may be to come: fewer than there are.
+_KEPT, _DUE = 2, 3
+
+
+class _Store(Opened, Accumulators):
+    """The list of what is due can be spoken of."""
+
+
+def _once(config: CoreConfig) -> Iterator[Parameters]:
+    """Of 16 lanes; more lanes are more of the same wires."""
+    yield ()
+
+
+def _cycles(*_: object) -> int:
+    """Cycles in which two panels are read and written."""
+    return 12
+
+
+@ACCUMULATORS.property("contents", _once, cycles=_cycles)
+def _contents(h: Harness) -> None:
+    """Contents are given in the order of their requests, none is lost or given twice, and each is what was read.
+
+    What requests without contents get is anything, and no part of this.
+    """
+    reset = h.clocked()
+    store = h.add("store", Accumulators(1, _DUE))
+    memory = store.memory
+    flow = Flow(h, reset, store.i, store.c, _KEPT)
+    request, _, _ = offered(h, "request", store.i, reset)
+    h.m.d.comb += [store.i.payload.eq(request), store.o.valid.eq(h.free("o_valid"))]
+    # Of the columns' two halves one holds ones: the marked request reads there, the others read elsewhere.
+    hit = Signal(reset_less=True, name="hit")
+    h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
+    h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
+    h.m.d.comb += memory.read_data[0][0].eq(hit)
+    token = h.named("token", store.c.payload[0][0][0][0])
+    flow.claim(h, token, token, reset)
+    flow.drains(h, 2, store.i.valid, store.c.ready)
+
+
+@ACCUMULATORS.property("order", _once, cycles=_cycles)
+def _order(h: Harness) -> None:
+    """Every result is written to the columns of its request, and none is read while a result of it is to come.
+
+    Results are always taken, and a request is where nothing is due.
+    """
+    reset = h.clocked()
+    store = h.add("store", _Store(1, _DUE))
+    memory, entries = store.memory, store.parts.due
+    request, _, _ = offered(h, "request", store.i, reset)
+    h.m.d.comb += [
+        store.i.payload.eq(request),
+        store.i.valid.eq(h.free("i_valid") & ~reset),
+        store.c.ready.eq(h.free("c_ready") & ~reset),
+    ]
+    accepts = h.named("accepts", store.i.valid & store.i.ready)
+    marked = Signal(name="marked")
+    marks = h.named("marks", h.free("mark") & accepts & ~marked)
+    column = constant(h, "marked_column", COLUMN_BITS)
+    h.assume(~marks | (request.column == column))
+    # Results come of what is due.
+    due = Signal(range(_DUE + 2), name="due")
+    writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
+    h.m.d.comb += store.o.valid.eq(writes)
+    h.m.d.sync += [due.eq(due + accepts - writes), marked.eq(marked | marks)]
+    ahead, is_due, half = Signal(range(_DUE + 1), name="ahead"), Signal(name="is_due"), Signal(name="half")
+    with h.m.If(marks):
+        h.m.d.sync += [is_due.eq(1), ahead.eq(due - writes), half.eq(request.half)]
+    with h.m.Elif(is_due & writes):
+        h.m.d.sync += [is_due.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
+    h.claim("listed", (entries.count == due) & (due <= _DUE))
+    for place, entry in enumerate(entries.entries):
+        its = is_due & (ahead == place)
+        h.claim(f"its_{place}", ~its | ((entry.column == column) & (entry.half == half)))
+    h.claim("among_them", ~is_due | (ahead < due))
+    h.claim("takes_results", store.o.ready)
+    h.claim("written", memory.write == writes)
+    its_write = is_due & writes & (ahead == 0)
+    h.claim("place", ~its_write | ((memory.write_column == column) & (memory.write_half == half)))
+    h.claim("read_column", ~memory.read | (accepts & request.add & (memory.read_column == request.column)))
+    h.claim("not_while_due", ~(memory.read & is_due & _overlap(memory.read_column, column)))
+    h.cover("reads_again", memory.read & marked & ~is_due & (request.column == column))
+    h.cover("waits_for_its_own", store.i.valid & ~store.i.ready & is_due & (request.column == column) & request.add)
+    h.cover("reads_beside", memory.read & is_due)
+    h.cover("waits_for_a_write", store.i.valid & ~store.i.ready & (due == 1) & request.add)
+    h.cover("written", its_write)
+
+
+def _overlap(a: Value, b: Value) -> Value:
+    """Return whether eight columns from `a` and eight from `b` have one in common, counted one by one."""
+    return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

@@ -1,0 +1,85 @@
+"""Committed groups: none is finished before its last result, none is late, and the count of them is right."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Mux, Signal
+
+from ..rtl.commits import GROUPS, Commits
+from ..rtl.config import CoreConfig
+from .harness import Harness
+from .properties import Parameters, Topic
+
+__all__ = ["COMMITS"]
+
+COMMITS = Topic("commits")
+#: Instructions that are issued and not yet multiplied: as many as are held.
+_HELD = 2
+_IN_FLIGHT = 2
+
+
+def _once(config: CoreConfig) -> Iterator[Parameters]:
+    yield ()
+
+
+def _cycles(*_: object) -> int:
+    """Cycles in which two instructions are issued, multiplied and delivered, with a commit behind each."""
+    return 12
+
+
+@COMMITS.property("order", _once, cycles=_cycles)
+def _order(h: Harness) -> None:
+    """A marked group, any one, is not finished before all instructions before its commit are.
+
+    It is in the next cycle, once it is the oldest. Instructions are issued, their panels multiplied and delivered in
+    order, with any gaps.
+    """
+    reset = h.clocked()
+    commits = h.add("commits", Commits(_IN_FLIGHT))
+    bits = 3
+    held, inside = Signal(range(_HELD + 1), name="held"), Signal(range(_IN_FLIGHT + 1), name="inside")
+    issued = h.named("issued", h.free("issues") & (held != _HELD) & ~reset)
+    multiplied = h.named("multiplied", h.free("multiplies") & (held != 0) & (inside != _IN_FLIGHT) & ~reset)
+    last = h.named("last", h.free("is_last") & multiplied)
+    delivered = h.named("delivered", h.free("delivers") & (inside != 0) & ~reset)
+    commit = h.named("commit", h.free("commits") & commits.room & ~issued & ~reset)
+    h.m.d.comb += [
+        commits.issued.eq(issued),
+        commits.multiplied.eq(multiplied),
+        commits.last.eq(last),
+        commits.delivered.eq(delivered),
+        commits.commit.eq(commit),
+    ]
+    ends = Signal(_IN_FLIGHT, name="ends")
+    h.m.d.sync += [
+        held.eq(held + issued - last),
+        inside.eq(inside + multiplied - delivered),
+        ends.eq((ends | (last << inside)) >> delivered),
+    ]
+    inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
+    # Instructions that are issued and not finished; of the marked group, those that it waits for.
+    finishes = h.named("finishes", delivered & ends[0])
+    open_ones, wanted = Signal(bits, name="open"), Signal(bits, name="wanted")
+    groups, ahead = Signal(range(GROUPS + 1), name="groups"), Signal(range(GROUPS + 1), name="ahead")
+    marked, passed = Signal(name="marked"), Signal(name="passed")
+    marks = h.named("marks", h.free("mark") & commit & ~marked)
+    finished = h.named("finished", commits.finished)
+    h.m.d.sync += [open_ones.eq(open_ones + issued - finishes), groups.eq(groups + commit - finished)]
+    with h.m.If(marks):
+        h.m.d.sync += [marked.eq(1), wanted.eq(open_ones - finishes), ahead.eq(groups - finished)]
+    with h.m.Elif(marked & ~passed):
+        h.m.d.sync += [wanted.eq(Mux(wanted == 0, 0, wanted - finishes)), ahead.eq(Mux(finished, ahead - 1, ahead))]
+        with h.m.If(finished & (ahead == 0)):
+            h.m.d.sync += passed.eq(1)
+    its = marked & ~passed & (ahead == 0)
+    h.claim("pending", commits.pending == groups)
+    h.claim("room", commits.room == (groups != GROUPS))
+    for place, count in enumerate(commits.remaining):
+        h.claim(f"remaining_{place}", ~(marked & ~passed & (ahead == place)) | (count == wanted))
+    h.claim("not_before", ~(its & finished) | (wanted == 0))
+    h.claim("not_later", ~(its & (wanted == 0)) | finished)
+    h.claim("of_a_group", ~finished | (groups != 0))
+    h.claim("is_pending", ~(marked & ~passed) | ((ahead < groups) & (wanted <= open_ones)))
+    h.claim("open", open_ones == held + inside_ends)
+    h.cover("finished", its & finished)
+    h.cover("waits", its & (wanted == 2))
+    h.cover("full", groups == GROUPS)

@@ -1,0 +1,84 @@
+"""Operands in tensor memory: which columns are read for an instruction, in which order, and when they are complete."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Cat, Mux, Signal
+
+from ..rtl.config import CoreConfig
+from ..rtl.tensor_memory import COLUMN_BITS
+from ..rtl.tensor_operands import Operand, TensorOperands
+from .harness import Harness
+from .properties import Parameters, Topic
+from .streams import offered
+
+__all__ = ["TENSOR_OPERANDS"]
+
+TENSOR_OPERANDS = Topic("tensor_operands")
+
+
+def _once(config: CoreConfig) -> Iterator[Parameters]:
+    yield ()
+
+
+def _cycles(*_: object) -> int:
+    """Cycles of the longest instruction, of 22 columns, and the begin of another."""
+    return 26
+
+
+@TENSOR_OPERANDS.property("columns", _once, cycles=_cycles)
+def _columns(h: Harness) -> None:
+    """Of every instruction all columns are read, each once, in order and without a gap, and are said as what they are.
+
+    Metadata of elements of 16 bits and more is one column, which the selector picks, otherwise two; block scales of A
+    are four, of B one for each 32 of N; A is eight, unless it is in shared memory (PTX ISA 9.7.16.10). An instruction
+    that has none takes one cycle. It is complete in the cycle in which its last column arrives.
+    """
+    reset = h.clocked()
+    operands = h.add("operands", TensorOperands())
+    request, _, _ = offered(h, "request", operands.i, reset)
+    h.m.d.comb += [operands.i.payload.eq(request), operands.i.valid.eq(h.free("i_valid") & ~reset)]
+    memory = operands.memory
+    accepts = h.named("accepts", operands.i.valid & operands.i.ready)
+    # Place in a list of all columns, written once more: those of an operand that is not there have no place in it.
+    counts = {
+        Operand.METADATA: Mux(request.sparse, Mux(request.wide, 1, 2), 0),
+        Operand.SCALE_A: Mux(request.scaled, 4, 0),
+        Operand.SCALE_B: Mux(request.scaled, (request.last_panel >> 2) + 1, 0),
+        Operand.A: Mux(request.a_shared, 0, 8),
+    }
+    first = {
+        Operand.METADATA: request.metadata_column + Mux(request.wide & request.sparsity_selector, 1, 0),
+        Operand.SCALE_A: request.scale_a_column,
+        Operand.SCALE_B: request.scale_b_column,
+        Operand.A: request.a_column,
+    }
+    total = h.named("total", sum(counts.values()), 6)
+    place = Signal(6, name="place")
+    h.m.d.sync += place.eq(Mux(accepts | reset, 0, place + memory.read))
+    h.claim("reads", memory.read == (operands.i.valid & (total != 0)))
+    h.claim("accepts", accepts == (operands.i.valid & ((place + 1 == total) | (total == 0))))
+    h.claim("in_range", (place == 0) | reset | (place < total))
+    begin, said = 0, Signal(operands.column.shape(), reset_less=True, name="said")
+    read, done = Signal(name="was_read"), Signal(name="was_accepted")
+    h.m.d.sync += [read.eq(memory.read), done.eq(accepts)]
+    for operand, count in counts.items():
+        number = place - begin
+        mine = (place >= begin) & (place < begin + count)
+        h.claim(
+            f"column_{operand.name}", ~(memory.read & mine) | (memory.column == (first[operand] + number)[:COLUMN_BITS])
+        )
+        with h.m.If(mine):
+            h.m.d.sync += [said.operand.eq(operand), said.number.eq(number)]
+        h.cover(
+            f"reads_{operand.name}", memory.read & mine & (number != 0) if operand is not Operand.METADATA else mine
+        )
+        begin = begin + count
+    h.m.d.sync += said.tag.eq(request.tag)
+    column = operands.column
+    h.claim("arrives", operands.arriving == read)
+    h.claim("complete", operands.complete == done)
+    h.claim("tag", ~(read | done) | (column.tag == said.tag))
+    h.claim("said", ~read | ((column.operand == said.operand) & (column.number == said.number)))
+    h.claim("words", Cat(mine == given for mine, given in zip(operands.words, memory.data, strict=True)).all())
+    h.cover("nothing", accepts & (total == 0))
+    h.cover("all", accepts & (total == 22))
