@@ -19,7 +19,7 @@ SEED = 5
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("preset", "top", "items"), [("tiny", "core", 1500), ("hopper", "core", 2500), ("tiny", "warp", 600)]
+    ("preset", "top", "items"), [("tiny", "core", 1500), ("hopper", "core", 2500), ("tiny", "warp", 300)]
 )
 def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, top: str, items: int) -> None:
     path = tmp_path / "coverage.json"
