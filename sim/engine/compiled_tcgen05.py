@@ -36,6 +36,7 @@ _FLAG_WORDS = LANES * CHUNKS // 32
 _NOT_BUILT = 1 << 61 | 1 << 52
 #: Selectors of the metadata that are built; of more nobody says what they pick.
 _SELECTORS = 2
+_SCALE_SIZES = {1: ScaleSizeCode.X1, 2: ScaleSizeCode.X2, 4: ScaleSizeCode.X4}
 #: What lies in tensor memory whatever the instruction, by the names of the fields.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: The smallest descriptor of shared memory; addresses of tensor memory are less.
@@ -136,7 +137,7 @@ def cta_command(
             "last_panel": i.n // WARP_COLUMNS - 1,
             "sparsity_selector": descriptor.sparsity_selector,
             **columns,
-            "scale_size": ScaleSizeCode[f"X{i.scale_size or 1}"],
+            "scale_size": _SCALE_SIZES[i.scale_size or 1],
             "byte_a": descriptor.scale_id_a,
             "byte_b": descriptor.scale_id_b,
             "pair": opcode.cta_group == 2,
@@ -244,7 +245,7 @@ class CompiledTcgen05:
             for cta in range(ctas):
                 of.payload[cta], of.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
             of.taken[:], of.done[:] = [-1, -1], [-1, -1]
-        tensors, images = (np.array(memory, order="C") for memory in (tmem, smem))
+        tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
         arrivals = np.zeros(ctas, np.int32)
         sizes = np.full(ctas, images.shape[1], np.int64)
         cycles = self._library.cta_run(
