@@ -182,12 +182,12 @@ def _(wgmma: Any, change: Change) -> None:
 
 @fault("fetch.both", "rtl.operand_fetch")
 def _(operand_fetch: Any, change: Change) -> None:
-    """What is offered is the panel that is filled, not the one that is full."""
-
-    def other(self: Any, m: Module) -> Iterator[Any]:
-        yield self.panels.payload.eq(named(m, "buffers")[named(m, "filled")])
-
-    amend(change, operand_fetch.OperandFetch, other)
+    """Core matrices of A are handed on as they lie, MN-major ones too."""
+    amend(
+        change,
+        operand_fetch.OperandFetch,
+        lambda self, m: [self.core_matrix.rows.eq(Cat(self.memory.data))],
+    )
 
 
 @fault("tensor_operands.columns", "rtl.tensor_operands")
