@@ -26,7 +26,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait=4 * (cycles + config.latency))
     coverage = StreamCoverage(config, SETTINGS.top)
     pattern = Pattern(rng, pace=cycles, resets=resets)
-    driver = StreamDriver(top, items, pattern, rare_meetings(rng, resets=resets))
+    driver = StreamDriver(top, items, pattern, rare_meetings(rng, resets=resets, stalls_end=0.05 if is_core else 0.01))
     monitor = StreamMonitor(top)
     start_clock(top)
     draining = False

@@ -24,11 +24,23 @@ def start_clock(top: Any) -> None:
     Clock(top.clk, _PERIOD_NS, unit="ns").start()
 
 
-def rare_meetings(rng: np.random.Generator, *, resets: bool) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return what patterns meet too rarely: both transfers after a stall, and resets at either end of an item."""
+def rare_meetings(
+    rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
+) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
+    """Return what patterns meet too rarely: both transfers after a stall, and resets at either end of an item.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        What the choices are drawn from.
+    resets : bool
+        Whether there are resets.
+    stalls_end : float
+        How likely a stall ends in each of its cycles, whatever the pattern says: small where long ones are to be met.
+    """
 
     def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
-        if cycle.o_valid and not cycle.o_ready and rng.random() < 0.05:
+        if cycle.o_valid and not cycle.o_ready and rng.random() < stalls_end:
             return True, True, False
         if resets and (cycle.accepts or cycle.o_valid) and rng.random() < 0.02:
             return False, False, True

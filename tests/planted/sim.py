@@ -51,7 +51,7 @@ def _(streams: Any, change: Change) -> None:
 @fault("sim.streams.rare", "sim.benches.streams")
 def _(streams: Any, change: Change) -> None:
     """Patterns are followed blindly: rare meetings are left to luck."""
-    change(streams, "rare_meetings", lambda rng, *, resets: lambda cycle: None)
+    change(streams, "rare_meetings", lambda rng, **how: lambda cycle: None)
 
 
 @fault("sim.streams.monitor", "sim.benches.streams")
