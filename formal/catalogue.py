@@ -22,7 +22,7 @@ from .tensor_core import TENSOR_CORE
 from .tensor_memory import TENSOR_MEMORY
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .wgmma import WGMMA
+from .warpgroup import WGMMA  # the whole topic: what one warp of it does is stated in wgmma.py
 
 __all__ = ["PROPERTIES", "chosen"]
 

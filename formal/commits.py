@@ -30,8 +30,9 @@ def _cycles(*_: object) -> int:
 def _order(h: Harness) -> None:
     """A marked group, any one, is not finished before all instructions before its commit are.
 
-    It is in the next cycle, once it is the oldest. Instructions are issued, their panels multiplied and delivered in
-    order, with any gaps.
+    It is in the next cycle, once it is the oldest; with nothing left to be delivered all groups are, one a cycle, so
+    that whatever waits for groups or for room is let go. Instructions are issued, their panels multiplied and delivered
+    in order, with any gaps.
     """
     reset = h.clocked()
     commits = h.add("commits", Commits(_IN_FLIGHT))
@@ -80,6 +81,7 @@ def _order(h: Harness) -> None:
     h.claim("of_a_group", ~finished | (groups != 0))
     h.claim("is_pending", ~(marked & ~passed) | ((ahead < groups) & (wanted <= open_ones)))
     h.claim("open", open_ones == held + inside_ends)
+    h.claim("drains", (open_ones != 0) | (groups == 0) | finished)
     h.cover("finished", its & finished)
     h.cover("waits", its & (wanted == 2))
     h.cover("full", groups == GROUPS)

@@ -78,6 +78,7 @@ COSTS: dict[str, Cost] = {
     "fetch.both": Cost(80.0, 80.0, 80.0),
     "wgmma.order": Cost(91.7, 70.7, 391.8),
     "wgmma.negation": Cost(24.3, 15.4, 102.3),
+    "wgmma.progress": Cost(113.5, 113.5, 113.5),
     "tensor_core.order": Cost(15.0, 16.0, 46.9),
     "tensor_memory.registers": Cost(47.0, 47.0, 47.0),
     "tensor_memory.order": Cost(5.0, 5.0, 5.0),

@@ -26,7 +26,7 @@ from .harness import Harness
 from .properties import Parameters, Topic
 from .streams import Flow, constant, offered
 
-__all__ = ["FETCH"]
+__all__ = ["FETCH", "Names"]
 
 FETCH = Topic("fetch")
 #: Swizzle modes, and how many units of 16 bytes are in a row of their pattern.
@@ -85,7 +85,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     h.cover("moved" if units > 1 else "plain", moved if units > 1 else ~moved)
 
 
-class _Names(CoreMatrixAddress):
+class Names(CoreMatrixAddress):
     """Stands for the addresses: each unit of each panel has one of its own, whose top bit is the descriptor's."""
 
     def elaborate(self, platform: object) -> Module:
@@ -133,7 +133,7 @@ def _panel(h: Harness) -> None:
     Panels come in the order of their requests, none is lost, and one once offered stays until it is taken.
     """
     reset = h.clocked()
-    fetcher = h.add("fetcher", PanelFetcher(_Names))
+    fetcher = h.add("fetcher", PanelFetcher(Names))
     flow = Flow(h, reset, fetcher.i, fetcher.o, 1)
     memory = _MarkedMemory(h, fetcher.memory)
     request, waits, before = offered(h, "request", fetcher.i, reset)
@@ -183,7 +183,7 @@ def _both(h: Harness, short: bool) -> None:
     there in the cycle behind its read, with number, segment and tag of its request, and holds what was read.
     """
     reset = h.clocked()
-    fetch = h.add("fetch", OperandFetch(_Names))
+    fetch = h.add("fetch", OperandFetch(Names))
     flow = Flow(h, reset, fetch.b, fetch.panels, 2)
     memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
     b, b_waits, _ = offered(h, "request_b", fetch.b, reset)

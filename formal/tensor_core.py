@@ -15,26 +15,26 @@ from .harness import Harness
 from .properties import Parameters, Topic
 from .streams import Flow, bare
 
-__all__ = ["TENSOR_CORE"]
+__all__ = ["DEPTH", "TENSOR_CORE", "Echo"]
 
 TENSOR_CORE = Topic("tensor_core")
 #: Items in the stand-in for the array.
-_DEPTH = 2
+DEPTH = 2
 #: Cycles from the begin of an instruction to the next, by sparsity and by whether A takes four registers: measured on
 #: an H200, and written here once more.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
-class _Echo(Warp):
+class Echo(Warp):
     """Stands for the array: of each item it shows the lowest bit of A and of B."""
 
     def elaborate(self, platform: object) -> Module:
         """Build a queue of two items."""
         m = Module()
         shown = Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
-        first, second, count = Signal(2), Signal(2), Signal(range(_DEPTH + 1))
+        first, second, count = Signal(2), Signal(2), Signal(range(DEPTH + 1))
         taken, given = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        m.d.comb += [self.i.ready.eq(count != _DEPTH), self.o.valid.eq(count != 0), self.o.payload.d[0][0].eq(first)]
+        m.d.comb += [self.i.ready.eq(count != DEPTH), self.o.valid.eq(count != 0), self.o.payload.d[0][0].eq(first)]
         m.d.sync += count.eq(count + taken - given)
         with m.If(given):
             m.d.sync += first.eq(second)
@@ -66,10 +66,10 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     begins as soon as no panel waits, its operands are there and the array takes it.
     """
     reset = h.clocked()
-    core = h.add("core", TensorCore(config, warp_class=_Echo))
+    core = h.add("core", TensorCore(config, warp_class=Echo))
     own, other = (core.panel, core.i) if of_panels else (core.i, core.panel)
     own_result, other_result = (core.panel_result, core.o) if of_panels else (core.o, core.panel_result)
-    flow = Flow(h, reset, own, own_result, _DEPTH)
+    flow = Flow(h, reset, own, own_result, DEPTH)
     waits = h.free("panel_waits")
     h.m.d.comb += [
         other.valid.eq(h.free("other_valid") & ~reset),
@@ -99,11 +99,11 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
     # Of both streams together, as many as the stand-in holds.
-    held = Signal(range(_DEPTH + 1), name="held")
+    held = Signal(range(DEPTH + 1), name="held")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     given = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()
     h.m.d.sync += held.eq(held + taken - given)
-    h.claim("begins_at_once", ~(core.i.valid & ~waits & (left == 0) & (held != _DEPTH)) | begins)
-    h.claim("takes_panels", ~(core.panel.valid & (held != _DEPTH)) | core.panel.ready)
+    h.claim("begins_at_once", ~(core.i.valid & ~waits & (left == 0) & (held != DEPTH)) | begins)
+    h.claim("takes_panels", ~(core.panel.valid & (held != DEPTH)) | core.panel.ready)
     h.claim("offers", (held == 0) | core.o.valid | core.panel_result.valid)
-    h.cover("beside", own_result.valid & (held == _DEPTH) & (flow.inside == 1))
+    h.cover("beside", own_result.valid & (held == DEPTH) & (flow.inside == 1))

@@ -45,6 +45,7 @@ _MODULES = {
     "wgmma": "wgmma_tests",
     "warpgroup": "warpgroup_tests",
     "tensor_memory": "tensor_memory_tests",
+    "tcgen05": "tcgen05_tests",
 }
 
 

@@ -14,7 +14,7 @@ from .blocks import ARCHITECTURE_OF_PRESET
 __all__ = ["TOPS", "Settings"]
 
 #: What can be benched: all combinational components of a configuration at once, or one clocked top.
-TOPS = ("components", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory")
+TOPS = ("components", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
 
@@ -34,7 +34,8 @@ class Settings:
         File that functional coverage is merged into; none is kept if empty.
     jobs : str
         Of a bench of ``wgmma`` or of a warpgroup: the file of its work, as
-        :func:`~sptc.sim.benches.wgmma_items.write_jobs` writes it.
+        :func:`~sptc.sim.benches.wgmma_items.write_jobs` writes it; of the tensor cores of a CTA, as
+        :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write` does.
     back_to_back : bool
         Of a bench of ``wgmma``: run it without gaps, stalls and resets.
     array : (int, int)

@@ -7,7 +7,12 @@ from ...rtl.config import CoreConfig
 from ..coverage.groups import Axis, Coverage, Group
 from .scoreboard import Cycle
 
-__all__ = ["StreamCoverage"]
+__all__ = ["LENGTHS", "LENGTH_LABELS", "STATES", "StreamCoverage", "state"]
+
+#: What a stream does in a cycle: see :func:`state`.
+STATES = ("nothing", "taken", "waits")
+#: From how many cycles on a wait is a longer one, where an item takes many.
+LENGTHS, LENGTH_LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
 
 _INPUT = Axis("input", ("nothing offered", "taken", "waits"))
 _OUTPUT = Axis("output", ("no result", "taken", "waits"))
@@ -128,7 +133,7 @@ class StreamCoverage:
             return
         taken, delivered = cycle.i_valid and cycle.i_ready, cycle.o_valid and cycle.o_ready
         self._handshakes.count(
-            self._under_way, _state(cycle.i_valid, cycle.i_ready), _state(cycle.o_valid, cycle.o_ready)
+            self._under_way, state(cycle.i_valid, cycle.i_ready), state(cycle.o_valid, cycle.o_ready)
         )
         for what, (valid, ready) in enumerate(((cycle.i_valid, cycle.i_ready), (cycle.o_valid, cycle.o_ready))):
             if valid and ready and self._waiting[what]:
@@ -153,5 +158,6 @@ class StreamCoverage:
             self._stages.count(held, event)
 
 
-def _state(valid: bool, ready: bool) -> int:
+def state(valid: bool, ready: bool) -> int:
+    """Return which of :data:`STATES` a stream's handshake is."""
     return 0 if not valid else 1 if ready else 2

@@ -5,6 +5,7 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.handle import HierarchyObject
+from numpy.typing import NDArray
 
 from ...rtl.tensor_memory import TENSOR_LANES
 from .scoreboard import Pattern
@@ -12,15 +13,15 @@ from .settings import Settings
 from .streams import StreamDriver, StreamMonitor, rare_meetings, start_clock
 from .tensor_memory_items import RegisterScoreboard, Tile, random_tiles
 
-__all__ = ["every_result_once"]
+__all__ = ["ColumnMemory", "every_result_once"]
 
 SETTINGS = Settings.of_environment()
 #: Columns of a tile at most.
 _READS = 4
 
 
-class _Memory:
-    """Answers the read of one cycle in the next, from the memory of the tile at the input.
+class ColumnMemory:
+    """Answers the read of a column in one cycle in the next.
 
     Parameters
     ----------
@@ -28,21 +29,21 @@ class _Memory:
         With the memory's ports.
     rng : Generator
         Draws what the port shows when nothing was asked for.
+    port : str
+        Name of the memory's port.
     """
 
-    def __init__(self, top: Any, rng: np.random.Generator) -> None:
-        self._data = [getattr(top, f"memory__data__{lane}") for lane in range(TENSOR_LANES)]
-        self._column, self._read = top.memory__column, top.memory__read
+    def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
+        self._data = [getattr(top, f"{port}__data__{lane}") for lane in range(TENSOR_LANES)]
+        self._column, self._read = getattr(top, f"{port}__column"), getattr(top, f"{port}__read")
         self._rng = rng
         self._answer: list[int] | None = None
-        self.reads = 0
 
-    def sample(self, tile: Tile | None, reset: bool) -> None:
-        """Note what is read in a settled cycle."""
-        asked = not reset and bool(int(self._read.value))
-        assert tile or not asked, "a column is read that nothing asked for"
-        self._answer = tile.memory[:, int(self._column.value)].tolist() if tile and asked else None
-        self.reads += asked
+    def sample(self, memory: NDArray[np.uint32] | None) -> bool:
+        """Note what is read in a settled cycle, of a memory if there is one; return whether anything is."""
+        reads = memory is not None and bool(int(self._read.value))
+        self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
+        return reads
 
     def drive(self) -> None:
         """Answer; without a read one lane in eight changes, to noise."""
@@ -62,9 +63,9 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = RegisterScoreboard(longest_wait=4 * _READS)
     tiles = random_tiles(rng)
     driver = StreamDriver(top, tiles, Pattern(rng, pace=_READS, resets=resets), rare_meetings(rng, resets=resets))
-    memory, monitor = _Memory(top, rng), StreamMonitor(top)
+    memory, monitor = ColumnMemory(top, rng, "memory"), StreamMonitor(top)
     start_clock(top)
-    draining, wanted = False, 0
+    draining, wanted, reads = False, 0, 0
     while not draining or scoreboard.under_way or driver.offered:
         await monitor.following()
         draining = scoreboard.delivered >= SETTINGS.items
@@ -73,9 +74,10 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         cycle = await monitor.settle()
         tile = driver.offered
         assert tile is None or isinstance(tile, Tile)
-        memory.sample(tile, cycle.reset)
+        assert tile or cycle.reset or not int(top.memory__read.value), "a column is read that nothing asked for"
+        reads += memory.sample(None if tile is None or cycle.reset else tile.memory)
         scoreboard.observe(cycle, tile)
         if tile and cycle.accepts:
             wanted += tile.reads
         driver.update(cycle)
-    assert resets or memory.reads == wanted, f"{memory.reads} columns were read, not {wanted}"
+    assert resets or reads == wanted, f"{reads} columns were read, not {wanted}"

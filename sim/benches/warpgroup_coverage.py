@@ -6,12 +6,10 @@ from ...rtl.life_cycle import Operation
 from ...rtl.warpgroup import WARPS
 from ..coverage.groups import Axis, Coverage, Group
 from .scoreboard import Cycle
+from .stream_coverage import LENGTH_LABELS, LENGTHS, STATES, state
 
 __all__ = ["WarpgroupCoverage"]
 
-_STATES = ("nothing", "taken", "waits")
-#: From how many cycles on a wait is a longer one.
-_LENGTHS, _LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
 _SLOTS = 2
 
 
@@ -36,7 +34,7 @@ class WarpgroupCoverage:
     def __init__(self, name: str) -> None:
         held = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
         instructions, accumulators, results, warps = (
-            Axis(stream, _STATES) for stream in ("instructions", "accumulators", "results", "mma")
+            Axis(stream, STATES) for stream in ("instructions", "accumulators", "results", "mma")
         )
         cores = Axis("array", tuple(map(str, range(WARPS))))
         meaning = "A cycle in which so many instructions were held and both streams did this."
@@ -46,7 +44,10 @@ class WarpgroupCoverage:
             name,
             "warpgroup operations",
             "An operation waited for so many cycles before it was taken.",
-            (Axis("operation", tuple(operation.name.lower() for operation in Operation)), Axis("cycles", _LABELS)),
+            (
+                Axis("operation", tuple(one.name.lower() for one in Operation)),
+                Axis("cycles", LENGTH_LABELS),
+            ),
         )
         self._beside = Group(
             name,
@@ -66,7 +67,7 @@ class WarpgroupCoverage:
         self._accumulators.declare_unreachable(
             (count == 0) & (of_c > 0), "Accumulators are offered for instructions that were taken."
         )
-        of_operation, waited = np.ix_(range(len(Operation)), range(len(_LABELS)))
+        of_operation, waited = np.ix_(range(len(Operation)), range(len(LENGTH_LABELS)))
         self._operations.declare_unreachable(
             (of_operation == Operation.FENCE.value) & (waited > 0), "A fence is taken at once."
         )
@@ -93,19 +94,15 @@ class WarpgroupCoverage:
             self._resets.count(held, int(results.o_valid))
             self._waited = 0
             return
-        of_result = _state(results.o_valid, results.o_ready)
-        self._instructions.count(held, _state(cycle.i_valid, cycle.i_ready), of_result)
-        self._accumulators.count(held, _state(results.i_valid, results.i_ready), of_result)
+        of_result = state(results.o_valid, results.o_ready)
+        self._instructions.count(held, state(cycle.i_valid, cycle.i_ready), of_result)
+        self._accumulators.count(held, state(results.i_valid, results.i_ready), of_result)
         if cycle.i_valid and cycle.i_ready:
-            self._operations.count(operation, int(np.searchsorted(_LENGTHS, self._waited, "right")) - 1)
+            self._operations.count(operation, int(np.searchsorted(LENGTHS, self._waited, "right")) - 1)
         self._waited = self._waited + 1 if cycle.i_valid and not cycle.i_ready else 0
 
     def observe_beside(self, cycle: Cycle, results: Cycle, core: int) -> None:
         """Count one cycle of the array that an ``mma`` is offered to."""
         if not cycle.reset:
-            states = _state(cycle.i_valid, cycle.i_ready), _state(results.i_valid, results.i_ready)
+            states = state(cycle.i_valid, cycle.i_ready), state(results.i_valid, results.i_ready)
             self._beside.count(core, *states)
-
-
-def _state(valid: bool, ready: bool) -> int:
-    return 0 if not valid else 1 if ready else 2

@@ -217,3 +217,9 @@ def _(accumulators: Any, change: Change) -> None:
 def _(commits: Any, change: Change) -> None:
     """A group is finished when its last panel is multiplied, not when that is delivered."""
     read_otherwise(change, commits.Commits, lambda self: {"delivered": self.multiplied})
+
+
+@fault("wgmma.progress", "rtl.operand_slots")
+def _(operand_slots: Any, change: Change) -> None:
+    """What has arrived goes on to be awaited."""
+    change(operand_slots.Turn, "arrived", lambda self, slot: None)

@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.isa.instruction_descriptor import (
-    InstructionDescriptor,
-    decode_instruction_descriptor,
-    encode_instruction_descriptor,
-)
-from sptc.isa.memory import encode_descriptor
+from sptc.isa.instruction_descriptor import decode_instruction_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_shaped
 from sptc.isa.tcgen05_timing import tcgen05_timing
 from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.compiled_tcgen05 import COMMIT, CompiledTcgen05, CtaCommand, CtaRun, cta_command
 from sptc.tests.api.tcgen05_case import Case, case, fill_tensor
+from sptc.verify.tcgen05_jobs import random_instruction, random_memories
 
 pytestmark = pytest.mark.regression
 CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "tcgen05-b200-2026-03-06.csv"
@@ -99,61 +95,19 @@ def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: i
     assert found.arrivals.tolist() == [count] * made.ctas
 
 
-#: Of a memory that many instructions share: D in the lower columns, everything else above, in all partitions alike.
-D_COLUMNS, OPERAND_COLUMNS = 256, 256
-
-
-def random_instruction(opcode: Opcode, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the arguments of an instruction of any types, with operands anywhere."""
-    i = rng.choice([i for i in instructions_of(opcode) if i.m == 128 * opcode.cta_group and i.n <= 128])
-    flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
-    ids = {f"scale_id_{name}": int(rng.choice(range(0, 4, i.scale_size))) for name in "ab" if i.scale_size}
-    selector = int(rng.integers(i.sparsity_selectors)) if opcode.sparse else 0
-    descriptor = InstructionDescriptor(instruction=i, sparsity_selector=selector, **flags, **ids)
-    in_tensor = rng.integers(2) and not i.a.bits < i.container_bits == 8
-
-    def shared() -> int:
-        start, leading, stride = (16 * int(value) for value in rng.integers(0, 512, 3))
-        return encode_descriptor(
-            start, leading, stride, str(rng.choice(["none", "32B", "64B", "128B"])), family="tcgen05"
-        )
-
-    columns = OPERAND_COLUMNS + 2 * rng.integers(0, 120, 4)
-    found = {
-        "instruction": str(opcode),
-        "idesc": encode_instruction_descriptor(opcode, descriptor),
-        "d": 8 * int(rng.integers(0, (D_COLUMNS - i.n) // 8 + 1)),
-        "a": int(columns[0]) if in_tensor else shared(),
-        "b": shared(),
-        "enable_input_d": bool(rng.integers(4)),
-    }
-    found |= {"e": int(columns[1])} if opcode.sparse else {}
-    return found | ({"scale_a": int(columns[2]), "scale_b": int(columns[3])} if i.scale_size else {})
-
-
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
     """Sparse behind dense, scaled behind not, A in either place, results of 16 and 32 bits: on any bits."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):
-        tmem = rng.integers(0, 1 << 32, (ctas, 128, 512), dtype=np.uint32)
-        tmem[:, :, OPERAND_COLUMNS:] = np.tile(tmem[:, :32, OPERAND_COLUMNS:], (1, 4, 1))
-        smem = rng.integers(0, 256, (ctas, 1 << 18), dtype=np.uint8)
+        tmem, smem = random_memories(ctas, rng)
         wanted, commands = tmem, []
         for _ in range(20):
-            arguments = random_instruction(opcodes[int(rng.integers(len(opcodes)))], rng)
+            told = random_instruction(hardware.config, opcodes[int(rng.integers(len(opcodes)))], rng)
             memories = (wanted, smem) if ctas == 2 else (wanted[0], smem[0])
-            done = sptc.tcgen05_mma(**arguments, tmem=memories[0], smem=memories[1], metadata="silicon")
-            wanted = done.reshape(tmem.shape)
-            opcode = parse_opcode(arguments["instruction"])
-            command = cta_command(
-                hardware.config, opcode, decode_instruction_descriptor(opcode, arguments["idesc"]),
-                {name: arguments[name] for name in OPERANDS if name in arguments},
-                enable_input_d=arguments["enable_input_d"],
-            )  # fmt: skip
-            assert command is not None
-            commands += [command, *([COMMIT] * int(rng.integers(3)))]
+            wanted = told.run(*memories).reshape(tmem.shape)
+            commands += [told.command, *([COMMIT] * int(rng.integers(3)))]
         pattern = rng.integers(0, 4, 997, np.uint8) if rng.integers(2) else None
         found = hardware.run(commands, tmem, smem, pattern)
         assert (found.tmem == wanted).all()

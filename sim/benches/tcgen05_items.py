@@ -1,0 +1,152 @@
+"""The work of the tensor cores of a CTA in hardware: what they are told, its memories, and what must be written.
+
+Free of any simulator. :mod:`sptc.verify.tcgen05_jobs` draws such work.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...rtl.fetch import ADDRESS_BITS
+from ...rtl.tensor_memory import COLUMN_BITS, TENSOR_LANES
+from ...rtl.warp import COLUMNS
+
+__all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "joined_words", "units_of", "write_panel"]
+
+_UNIT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class CtaPanel:
+    """Eight columns of D.
+
+    Attributes
+    ----------
+    column : int
+        First column of tensor memory.
+    half : bool
+        Only the lower halves of words are written.
+    words : int
+        What must be written, bits of the port; of halves, with the upper ones zero.
+    illegal : int
+        Chunks of each row whose nibble is undefined, bits of the port.
+    of_pair : bool
+        Another CTA multiplies them, too.
+    other : int or None
+        The panel of B of the other CTA, if it is the other's.
+    """
+
+    column: int
+    half: bool
+    words: int
+    illegal: int
+    of_pair: bool
+    other: int | None
+
+
+@dataclass(frozen=True)
+class CtaTask:
+    """An instruction, or a commit.
+
+    Attributes
+    ----------
+    name : str
+        What failures call it.
+    payload : int
+        Bits of what the tensor cores are told.
+    panels : list of CtaPanel
+        In the order in which they are multiplied; none of a commit.
+    reads, columns : int
+        Cycles in which it reads shared memory, and columns that it reads from tensor memory beside D.
+    """
+
+    name: str
+    payload: int
+    panels: list[CtaPanel]
+    reads: int = 0
+    columns: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CtaWork:
+    """Instructions behind each other, and the memories of the CTA before them.
+
+    Attributes
+    ----------
+    tensor : ndarray of uint32, shape (128, 512)
+        Tensor memory.
+    shared : list of int
+        Shared memory, units of 16 bytes.
+    tasks : list of CtaTask
+        In order.
+    """
+
+    tensor: NDArray[np.uint32]
+    shared: list[int]
+    tasks: list[CtaTask]
+
+    def tensor_after(self, tasks: int) -> NDArray[np.uint32]:
+        """Return tensor memory as so many tasks leave it."""
+        found = self.tensor.copy()
+        for task in self.tasks[:tasks]:
+            for panel in task.panels:
+                write_panel(found, panel)
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write it for a bench to run: memories, then a task a line."""
+        with path.open("w", encoding="utf-8") as file:
+            shared = b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in self.shared)
+            file.write(json.dumps({"tensor": self.tensor.tobytes().hex(), "shared": shared.hex()}) + "\n")
+            for task in self.tasks:
+                panels = [_with(hex, asdict(panel)) for panel in task.panels]
+                file.write(json.dumps(asdict(task) | {"payload": hex(task.payload), "panels": panels}) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "CtaWork":
+        """Read what :meth:`write` wrote."""
+        with path.open(encoding="utf-8") as file:
+            memories = json.loads(next(file))
+            lines = [json.loads(line) for line in file]
+        tensor = np.frombuffer(bytes.fromhex(memories["tensor"]), np.uint32).reshape(TENSOR_LANES, -1)
+        tasks = []
+        for fields in lines:
+            panels = [CtaPanel(**_with(lambda text: int(text, 16), panel)) for panel in fields.pop("panels")]
+            tasks.append(CtaTask(payload=int(fields.pop("payload"), 16), panels=panels, **fields))
+        return cls(tensor, units_of(bytes.fromhex(memories["shared"])), tasks)
+
+
+def _with(change: Callable[[Any], Any], panel: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a panel, those of many bits changed."""
+    of_many_bits = {name: panel[name] for name in ("words", "illegal", "other") if panel[name] is not None}
+    return panel | {name: change(value) for name, value in of_many_bits.items()}
+
+
+def units_of(shared: bytes) -> list[int]:
+    """Return a shared memory as units of 16 bytes."""
+    size = _UNIT_BYTES << ADDRESS_BITS
+    assert len(shared) == size, f"a shared memory has {size} bytes"
+    return [int.from_bytes(shared[place : place + _UNIT_BYTES], "little") for place in range(0, size, _UNIT_BYTES)]
+
+
+def columns_from(column: int) -> NDArray[np.intp]:
+    """Return eight columns from one on; they wrap."""
+    return (column + np.arange(COLUMNS)) % (1 << COLUMN_BITS)
+
+
+def write_panel(tensor: NDArray[np.uint32], panel: CtaPanel) -> None:
+    """Write eight columns of D into tensor memory."""
+    size = 4 * TENSOR_LANES * COLUMNS
+    words = np.frombuffer(panel.words.to_bytes(size, "little"), np.uint32).reshape(TENSOR_LANES, COLUMNS)
+    where = columns_from(panel.column)
+    tensor[:, where] = (tensor[:, where] & 0xFFFF0000 if panel.half else 0) | words
+
+
+def joined_words(words: NDArray[np.uint32]) -> int:
+    """Return words of 32 bits side by side, the first lowest."""
+    return int.from_bytes(np.ascontiguousarray(words, np.uint32).tobytes(), "little")

@@ -1,0 +1,253 @@
+"""cocotb tests of the tensor cores of a CTA: instructions and commits, both memories, and the other CTA of a pair."""
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.handle import HierarchyObject
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from ...rtl.fetch import CORE_MATRICES, PANEL_ROWS, UNIT_BITS
+from ...rtl.tcgen05 import CtaOperation
+from ...rtl.tensor_memory import TENSOR_LANES
+from ...rtl.warp import COLUMNS
+from .scoreboard import Cycle, Pattern, ViolationError
+from .settings import Settings
+from .streams import start_clock
+from .tcgen05_coverage import CtaCoverage
+from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, write_panel
+from .tensor_memory_tests import ColumnMemory
+from .wgmma_tests import Memory
+
+__all__ = ["every_panel_once"]
+
+SETTINGS = Settings.of_environment()
+_PANEL_BITS = PANEL_ROWS * CORE_MATRICES * UNIT_BITS
+_LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
+
+
+class _Instructions:
+    """Offers tasks, and follows those that were taken to the last panel that is written.
+
+    Attributes
+    ----------
+    tensor : ndarray of uint32, shape (128, 512)
+        Tensor memory.
+    offered : CtaTask or None
+        What stands at the stream.
+    due : deque of CtaPanel
+        What must be written, in order, of what was taken.
+    pairs : deque of CtaPanel
+        What must be multiplied together with another CTA.
+    reads, columns : int
+        Cycles in which shared memory must be read for what was taken, and columns of tensor memory beside D.
+    """
+
+    def __init__(self, top: Any, work: CtaWork) -> None:
+        self._top, self._work = top, work
+        self._finished = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew with the first instruction whose results are not all written, as they were before it."""
+        self.offered: CtaTask | None = None
+        self._next = self._finished
+        self.tensor = self._work.tensor_after(self._next)
+        self.due: deque[CtaPanel] = deque()
+        self.pairs: deque[CtaPanel] = deque()
+        self._taken: deque[tuple[int, int]] = deque()  # number of a task and panels that are not written
+        self._issued = self._done = 0
+        self._marks: deque[int] = deque()
+        self.reads = self.columns = 0
+
+    def drive(self, offer: bool, reset: bool) -> None:
+        """Set the inputs of the coming cycle."""
+        if self.offered is None and offer and not reset and self._next < len(self._work.tasks):
+            self.offered = self._work.tasks[self._next]
+            self._next += 1
+            self._top.i__payload.value = self.offered.payload
+        self._top.i__valid.value = int(self.offered is not None and not reset)
+
+    def take(self) -> None:
+        """Follow what is taken in this cycle."""
+        task = self.offered
+        assert task
+        self.offered = None
+        if not task.panels:
+            self._marks.append(self._issued)
+            return
+        if int(self._top.undefined.value):
+            raise ViolationError(f"{task.name}: something is said to be undefined")
+        self._taken.append((self._next, len(task.panels)))
+        self._issued += 1
+        self.due.extend(task.panels)
+        self.pairs.extend(panel for panel in task.panels if panel.of_pair)
+        self.reads += task.reads
+        self.columns += task.columns
+
+    def arrive(self) -> None:
+        """Follow the arrival of a commit.
+
+        Raises
+        ------
+        ViolationError
+            It is too early, or nobody asked for it.
+        """
+        if not self._marks or self._marks[0] > self._done:
+            raise ViolationError("a commit arrives before what was committed is written")
+        self._marks.popleft()
+
+    def write(self) -> None:
+        """Follow what is written in this cycle.
+
+        Raises
+        ------
+        ViolationError
+            It is not what is due.
+        """
+        top = self._top
+        if not self.due:
+            raise ViolationError("columns are written that nothing asked for")
+        panel, name = self.due.popleft(), self._work.tasks[self._taken[0][0] - 1].name
+        half, column = bool(int(top.accumulators__write_half.value)), int(top.accumulators__write_column.value)
+        if (half, column) != (panel.half, panel.column):
+            raise ViolationError(f"{name}: column {column} is written, not {panel.column}, or not of so many bits")
+        written = int(top.accumulators__write_data.value) & (_LOWER_HALVES if half else -1)
+        if wrong := written ^ panel.words:
+            lane, place = divmod((wrong & -wrong).bit_length() - 1 >> 5, COLUMNS)
+            raise ViolationError(f"{name}: lane {lane}, column {column + place} differ from the golden model")
+        if int(top.illegal.value) != panel.illegal:
+            raise ViolationError(f"{name}: flags of undefined nibbles differ from the golden model")
+        write_panel(self.tensor, panel)
+        number, left = self._taken.popleft()
+        if left > 1:
+            self._taken.appendleft((number, left - 1))
+        else:
+            self._done += 1
+            self._finished = number
+
+    @property
+    def held(self) -> int:
+        """Instructions that were taken and whose results are not all written."""
+        return len(self._taken)
+
+    @property
+    def commits(self) -> int:
+        """Commits that have not arrived."""
+        return len(self._marks)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all is done."""
+        return self.offered is None and self._next == len(self._work.tasks) and not self.due and not self._marks
+
+
+class _Accumulators:
+    """Answers reads of accumulators in the next cycle, as tensor memory was before what is written in theirs."""
+
+    def __init__(self, top: Any, rng: np.random.Generator) -> None:
+        self._top, self._rng = top, rng
+        self._answer: int | None = None
+
+    def sample(self, tensor: np.ndarray | None) -> bool:
+        """Note what is read in a settled cycle, of a memory if there is one; return whether anything is."""
+        reads = tensor is not None and bool(int(self._top.accumulators__read.value))
+        self._answer = None
+        if tensor is not None and reads:
+            self._answer = joined_words(tensor[:, columns_from(int(self._top.accumulators__read_column.value))])
+        return reads
+
+    def drive(self) -> None:
+        """Answer, or show noise now and then."""
+        if self._answer is not None:
+            self._top.accumulators__read_data.value = self._answer
+        elif not self._rng.integers(16):
+            noise = self._rng.bytes(4 * TENSOR_LANES * COLUMNS)
+            self._top.accumulators__read_data.value = int.from_bytes(noise, "little")
+
+
+class _OtherCta:
+    """The other CTA of a pair: waits for this one with the panel that both multiply next."""
+
+    def __init__(self, top: Any, rng: np.random.Generator) -> None:
+        self._top, self._rng = top, rng
+        self.waits = False
+
+    def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
+        """Set the inputs of the coming cycle; once it waits, it waits until both have multiplied."""
+        before, self.waits = self.waits, bool(pairs) and (self.waits or may)
+        self._top.other_waits.value = int(self.waits)
+        if self.waits and not before and pairs[0].other is not None:
+            self._top.other_panel.value = pairs[0].other
+        elif not self.waits and not self._rng.integers(16):
+            self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
+
+    def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
+        """Move on if both wait."""
+        if waits and not pairs:
+            raise ViolationError("the other CTA is waited for without an instruction of both")
+        if waits and self.waits:
+            pairs.popleft()
+            self.waits = False
+
+
+@cocotb.test()
+@cocotb.parametrize(resets=[False, True])
+async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
+    """Any instructions with gaps, a slow other CTA and resets: every panel once and in order, nothing read in vain."""
+    rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
+    pace = config.warp_blocks
+    work = CtaWork.read(Path(SETTINGS.jobs))
+    instructions, coverage = _Instructions(top, work), CtaCoverage(config.name)
+    shared, operands = Memory(top, rng), ColumnMemory(top, rng, "tensor")
+    accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
+    # A reset between two instructions is rarer than one among the panels of one.
+    of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
+    reads = columns = silent = 0
+    start_clock(top)
+    while not instructions.idle:
+        await FallingEdge(top.clk)
+        offer, _, reset = next(of_tasks)
+        may_multiply, _, _ = next(of_other)
+        for memory in (shared, operands, accumulators):
+            memory.drive()
+        top.rst.value = int(reset)
+        instructions.drive(offer, reset)
+        other.drive(instructions.pairs, may_multiply and not reset)
+        await ReadOnly()
+        valid, ready = (bool(int(port.value)) for port in (top.i__valid, top.i__ready))
+        cycle = Cycle(reset, valid, ready, o_valid=False, o_ready=False, result=0)
+        asked = (
+            shared.sample(None if reset else work.shared.__getitem__),
+            operands.sample(None if reset else instructions.tensor),
+            accumulators.sample(None if reset else instructions.tensor),
+        )
+        writes, waits = (not reset and bool(int(port.value)) for port in (top.accumulators__write, top.waits))
+        task = instructions.offered
+        operation = None if task is None else (CtaOperation.MULTIPLY if task.panels else CtaOperation.COMMIT).value
+        coverage.observe(cycle, instructions.held, operation, (*map(int, asked), int(writes)))
+        if reset:
+            instructions.forget()
+            reads = columns = silent = 0
+            continue
+        if instructions.pairs:
+            coverage.observe_pair(waits, other.waits, instructions.pairs[0].other is None)
+        other.follow(instructions.pairs, waits)
+        reads, columns = reads + asked[0], columns + asked[1]
+        if int(top.pending.value) != instructions.commits:
+            raise ViolationError(f"{int(top.pending.value)} commits are said to be pending, not {instructions.commits}")
+        if int(top.arrive.value):
+            coverage.observe_arrival(instructions.commits)
+            instructions.arrive()
+        silent = 0 if writes or cycle.accepts or waits or not (instructions.held or cycle.i_valid) else silent + 1
+        if writes:
+            instructions.write()
+        if cycle.accepts:
+            instructions.take()
+        assert silent <= 100 + 20 * pace, f"nothing has moved for {silent} cycles"
+    assert reads == instructions.reads, f"shared memory was read {reads} times, not {instructions.reads}"
+    assert columns == instructions.columns, f"{columns} columns were read, not {instructions.columns}"
+    assert (instructions.tensor == work.tensor_after(len(work.tasks))).all()
+    SETTINGS.record(coverage.coverage)
