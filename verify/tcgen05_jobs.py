@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..golden.registers import gather_shared
 from ..golden.tensor_memory import Placement, gather_tensor
-from ..isa.instruction_descriptor import (
-    InstructionDescriptor,
-    decode_instruction_descriptor,
-    encode_instruction_descriptor,
-)
+from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.memory import encode_descriptor
 from ..isa.tcgen05 import Opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
@@ -32,6 +28,8 @@ _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
 #: Panels of A of all rows, and reads of each; columns of tensor memory that A takes, and block scales of 128 rows.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
+#: Panels of B whose block scales share a column.
+_SCALED_PANELS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +52,6 @@ class Told:
     descriptor: InstructionDescriptor
     arguments: dict[str, Any]
     command: CtaCommand
-
-    @property
-    def ctas(self) -> int:
-        """CTAs that execute it."""
-        return self.opcode.cta_group
 
     @property
     def placement(self) -> Placement:
@@ -125,7 +118,7 @@ def random_instruction(config: CoreConfig, opcode: Opcode, rng: np.random.Genera
     operands = {name: arguments[name] for name in (*_OPERANDS, *_SCALES) if name in arguments}
     command = cta_command(config, opcode, descriptor, operands, enable_input_d=arguments["enable_input_d"])
     assert command is not None, i
-    return Told(opcode, decode_instruction_descriptor(opcode, arguments["idesc"]), arguments, command)
+    return Told(opcode, descriptor, arguments, command)
 
 
 def random_work(
@@ -151,7 +144,7 @@ def random_work(
     for _ in range(instructions):
         told = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
         after = tensor.copy()
-        if told.ctas == 2:
+        if told.opcode.cta_group == 2:
             after[:] = told.run(tensor, shared)
         else:
             after[which] = told.run(tensor[which], shared[which])
@@ -174,7 +167,7 @@ def _task(
     told: Told, which: int, after: NDArray[np.uint32], before: NDArray[np.uint32], others: NDArray[np.uint8]
 ) -> CtaTask:
     """Return an instruction as one CTA of its own or of a pair executes it, which leaves tensor memory so."""
-    i, pair = told.descriptor.instruction, told.ctas == 2
+    i, pair = told.descriptor.instruction, told.opcode.cta_group == 2
     fields = told.command.fields | {"odd": which}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
     illegal = _illegal(told, before)
@@ -187,9 +180,9 @@ def _task(
         other = others_b[place // 2] if pair and place % 2 != which else None
         panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, other))
     in_tensor = not fields["a_shared"]
-    reads = count // told.ctas * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
+    reads = count // told.opcode.cta_group * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
     columns = (2 if i.container_bits < 16 else 1) * bool(i.sparse) + in_tensor * _A_COLUMNS
-    columns += _SCALE_COLUMNS + -(-count // _SCALE_COLUMNS) if i.scale_size else 0
+    columns += _SCALE_COLUMNS + -(-count // _SCALED_PANELS) if i.scale_size else 0
     name = f"{told.opcode} ({i.shape_and_types})"
     return CtaTask(name, _payload(fields), panels, reads + (0 if in_tensor else _A_PANELS * _A_READS), columns)
 

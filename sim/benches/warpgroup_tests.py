@@ -172,6 +172,11 @@ class _Beside:
         """Instructions whose results have not been taken."""
         return sum(board.under_way for board in self.boards)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether an array has given no result yet; resets and panels may keep it from that for long."""
+        return not all(board.delivered for board in self.boards)
+
 
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
@@ -195,7 +200,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     results: Cycle | None = None
     of_i, of_c = StreamMonitor(top), StreamMonitor(top, "c")
     start_clock(top)
-    while not instructions.idle or scoreboard.under_way or beside.under_way:
+    while not instructions.idle or scoreboard.under_way or beside.under_way or beside.wanted:
         await FallingEdge(top.clk)
         offer, take, reset = next(of_instructions)
         offer_panel, _, _ = next(of_panels)
@@ -212,7 +217,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         top.rst.value = int(reset)
         top.o__ready.value = int((take or draining) and not reset)
         instructions.drive(offer, offer_panel, reset)
-        none_beside = draining or next(quiet)
+        none_beside = not beside.wanted if draining else next(quiet)
         beside.drive(offer_warp and not none_beside, take_warp or none_beside, reset)
         await ReadOnly()
         cycle, results = of_i.sample(), of_c.sample()
@@ -233,7 +238,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     assert int(top.pending.value) == 0, "groups are pending after a wait for all of them"
     assert resets or scoreboard.delivered == instructions.accepted
     assert scoreboard.delivered
-    assert all(board.delivered for board in beside.boards), "an array gave no result of an mma"
     SETTINGS.record(coverage.coverage)
 
 
