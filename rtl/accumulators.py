@@ -6,12 +6,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .due import DueList
 from .tensor_core import IN_FLIGHT
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS
 from .warp import COLUMNS, LANES, REGISTERS, ROWS
 from .wgmma import accumulator_layout
 
-__all__ = ["ARRAYS", "Accumulators", "DueColumns", "accumulator_memory_signature", "accumulator_request_layout"]
+__all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
 #: Arrays of 16 rows that take all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
@@ -65,50 +66,6 @@ def accumulator_request_layout() -> data.StructLayout:
     return data.StructLayout({"column": COLUMN_BITS, "add": 1, "half": 1})
 
 
-class DueColumns(wiring.Component):
-    """The columns whose results are to come, the oldest first.
-
-    Parameters
-    ----------
-    most : int
-        That it has room for.
-
-    Members
-    -------
-    push, pop : In(1)
-        An entry comes; the oldest leaves.
-    entry : In(accumulator_request_layout())
-        The one that comes.
-    entries : Out(accumulator_request_layout()), so many
-        Those that are there, and behind them anything.
-    count : Out(range)
-        How many are.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        layout = accumulator_request_layout()
-        super().__init__(
-            {
-                "push": In(1),
-                "pop": In(1),
-                "entry": In(layout),
-                "entries": Out(layout).array(most),
-                "count": Out(range(most + 1)),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        """Build the list: what comes goes behind the last that stays."""
-        m = Module()
-        behind = self.count - self.pop
-        m.d.sync += self.count.eq(behind + self.push)
-        for place, one in enumerate(self.entries):
-            following = self.entries[place + 1] if place + 1 < self.most else one
-            m.d.sync += one.eq(Mux(self.push & (behind == place), self.entry, Mux(self.pop, following, one)))
-        return m
-
-
 class Accumulators(wiring.Component):
     """Read accumulators ahead, and write results where they belong, in the order of the requests.
 
@@ -155,7 +112,7 @@ class Accumulators(wiring.Component):
         """Build the list of what is to be written, the two buffers, and the wiring to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
-        m.submodules.due = due = DueColumns(self.most)
+        m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
         kept = Signal(range(_BUFFERS + 1))
         asked, written = Signal(), self.o.valid
         overlaps = [(place < due.count) & _overlap(one.column, request.column) for place, one in enumerate(due.entries)]

@@ -1,6 +1,8 @@
 """The four tensor cores of an SM as a warpgroup sees them: ``wgmma``, operands fetched while others multiply."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,7 +19,16 @@ from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 from .wgmma import accumulator_layout, drive_operands, segment_words, wgmma_layout
 
-__all__ = ["WARPS", "Warpgroup", "mma_layout", "ready_cycles", "warpgroup_layout"]
+__all__ = [
+    "WARPS",
+    "Warpgroup",
+    "flag",
+    "follow_panels",
+    "mma_layout",
+    "ready_cycles",
+    "take",
+    "warpgroup_layout",
+]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
@@ -196,20 +207,16 @@ class Warpgroup(wiring.Component):
                 m, self.config, held, held.e[number], a[number], fetch.panels.payload, self.c.payload[number],
                 core.panel.payload,
             )  # fmt: skip
-        self._groups(m, taken, multiply, last, slots.room)
-        self._flag(m)
-        return m
-
-    def _flag(self, m: Module) -> None:
-        """Say what is undefined."""
+        m.submodules.commits = commits = Commits()
         m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
-        fields = ("operation", "control", "last_panel", "a_shared", "a_descriptor", "b_descriptor", "pending")
         m.d.comb += [
-            life_cycle.taken.eq(self.i.valid & self.i.ready),
-            *(getattr(life_cycle, name).eq(self.i.payload[name]) for name in fields),
-            life_cycle.accessed.eq(self.accessed),
+            *follow_panels(commits, taken, multiply, last, self.o.valid & self.o.ready),
+            *take(self.i, commits, slots.room),
+            *flag(self.i, life_cycle, self.accessed),
+            self.pending.eq(commits.pending),
             self.undefined.eq(life_cycle.undefined),
         ]
+        return m
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
         """Bring A of one slot after another, from shared memory or out of the register file."""
@@ -228,24 +235,35 @@ class Warpgroup(wiring.Component):
             turn.arrived(turn.slot)
         slots.store_a(fetch, segment_words(fetch.core_matrix.rows, 0))
 
-    def _groups(self, m: Module, taken: Value, multiply: Value, last: Value, room: Value) -> None:
-        """Follow what is committed, and take what can be."""
-        i, operation = self.i, self.i.payload.operation
-        m.submodules.commits = commits = Commits()
-        m.d.comb += [
-            commits.issued.eq(taken),
-            commits.multiplied.eq(multiply),
-            commits.last.eq(last),
-            commits.delivered.eq(self.o.valid & self.o.ready),
-            commits.commit.eq(i.valid & i.ready & (operation == Operation.COMMIT)),
-            self.pending.eq(commits.pending),
-        ]
-        with m.Switch(operation):
-            with m.Case(Operation.MULTIPLY):
-                m.d.comb += i.ready.eq(room)
-            with m.Case(Operation.COMMIT):
-                m.d.comb += i.ready.eq(commits.room)
-            with m.Case(Operation.WAIT):
-                m.d.comb += i.ready.eq(self.pending <= i.payload.pending)
-            with m.Default():
-                m.d.comb += i.ready.eq(1)
+
+def follow_panels(commits: Commits, issued: Value, multiplied: Value, last: Value, delivered: Value) -> list[Any]:
+    """Return what tells commits of instructions and panels: taken, multiplied, the last of one, and delivered."""
+    return [
+        commits.issued.eq(issued),
+        commits.multiplied.eq(multiplied),
+        commits.last.eq(last),
+        commits.delivered.eq(delivered),
+    ]
+
+
+def take(i: stream.Interface, commits: Commits, room: ValueLike) -> list[Any]:
+    """Return what takes a warpgroup's command: a multiplication where there is room, a wait once it is over."""
+    operation = i.payload.operation
+    ready = room
+    for of, when in {
+        Operation.COMMIT: commits.room,
+        Operation.WAIT: commits.pending <= i.payload.pending,
+        Operation.FENCE: 1,
+    }.items():
+        ready = Mux(operation == of, when, ready)
+    return [i.ready.eq(ready), commits.commit.eq(i.valid & i.ready & (operation == Operation.COMMIT))]
+
+
+def flag(i: stream.Interface, life_cycle: LifeCycle, accessed: Value) -> list[Any]:
+    """Return what tells the flags of a warpgroup's commands what they look at."""
+    fields = ("operation", "control", "last_panel", "a_shared", "a_descriptor", "b_descriptor", "pending")
+    return [
+        life_cycle.taken.eq(i.valid & i.ready),
+        *(getattr(life_cycle, name).eq(i.payload[name]) for name in fields),
+        life_cycle.accessed.eq(accessed),
+    ]

@@ -285,6 +285,23 @@ def _(warpgroup: Any, change: Change) -> None:
     change(warpgroup, "RegisterCycles", lambda: right(wide=17))
 
 
+@fault("rtl.warpgroups.results", "rtl.warpgroups")
+def _(warpgroups: Any, change: Change) -> None:
+    """All results go to the first warpgroup."""
+    amend(change, warpgroups.Warpgroups, lambda self, m: [m.submodules["panels"].entry.owner.eq(0)])
+
+
+@fault("rtl.warpgroups.groups", "rtl.warpgroups")
+def _(warpgroups: Any, change: Change) -> None:
+    """A warpgroup's group is finished by results of another."""
+
+    def by_any(self: Any, m: Module) -> Iterator[Any]:
+        o = m.submodules["tensor_cores"].o
+        yield m.submodules["commits_0"].delivered.eq(o.valid & o.ready)
+
+    amend(change, warpgroups.Warpgroups, by_any)
+
+
 @fault("rtl.life_cycle.wait", "rtl.life_cycle")
 def _(life_cycle: Any, change: Change) -> None:
     """After a wait one group more is taken to be finished than it says."""

@@ -1,0 +1,167 @@
+"""Several warpgroups on the same tensor cores: in turns, each with its own accumulators, results, groups and waits."""
+
+import sys
+from collections import deque
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+from sptc.isa.instructions import parse
+from sptc.isa.timing import timing
+from sptc.rtl.life_cycle import Operation
+from sptc.rtl.tensor_core import TENSOR_CORE
+from sptc.rtl.warp import Warp
+from sptc.rtl.warpgroups import Warpgroups
+from sptc.tests.rtl.busy_warp import BusyWarp
+
+sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
+INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
+
+
+class Tensor(BusyWarp):
+    """Takes eight columns as an array of 32 units does."""
+
+    cycles = TENSOR_CORE.warp_blocks
+
+
+class Showing(Warp):
+    """Shows of every item A beside the accumulator, a cycle later."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        d = self.o.payload.d[0]
+        m.d.comb += self.i.ready.eq(~self.o.valid | self.o.ready)
+        with m.If(self.i.ready):
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid),
+                d[0].eq(self.i.payload.c[0][0]),
+                d[1].eq(self.i.payload.a[0][0]),
+            ]
+        return m
+
+
+def simulate(dut: Warpgroups, bench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(("n", "a_shared"), [(16, True), (64, False), (64, True)])
+def test_they_are_as_fast_as_one(n: int, a_shared: bool, count: int) -> None:
+    """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""
+    dut = Warpgroups(TENSOR_CORE, count, warp_class=Tensor)
+    law = timing(parse(INSTRUCTION.format(n)), "sm_90", "shared" if a_shared else "registers")
+    assert law is not None
+    first, timed, panels = 2 * count, 4 * count, n // 8
+    found: list[tuple[int, int]] = []
+
+    async def bench(ctx) -> None:
+        for i, c in zip(dut.i, dut.c, strict=True):
+            ctx.set(i.payload.last_panel, panels - 1)
+            ctx.set(i.payload.a_shared, a_shared)
+            ctx.set(i.payload.control.sparse, 1)
+            ctx.set(i.valid, 1)
+            ctx.set(c.valid, 1)
+        cycle = 0
+        while len(found) < (first + timed) * panels:
+            assert cycle < 100 + 40 * (first + timed) * panels, "nothing is multiplied any more"
+            takes = [number for number, c in enumerate(dut.c) if ctx.get(c.ready)]
+            assert len(takes) <= 1
+            found.extend((cycle, number) for number in takes)
+            await ctx.tick()
+            cycle += 1
+
+    simulate(dut, bench)
+    owners = [number for _, number in found[::panels]]
+    assert owners == [(owners[0] + place) % count for place in range(len(owners))]
+    assert all(number == owners[place // panels] for place, (_, number) in enumerate(found))
+    begun = [cycle for cycle, _ in found[::panels]]
+    assert (begun[first + timed - 1] - begun[first - 1]) / timed == law.interval
+
+
+class _Side:
+    """One warpgroup: what it still has to say, whose panels are to come, and what it has waited for."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        kinds = rng.choice([Operation.MULTIPLY, Operation.COMMIT, Operation.WAIT, Operation.FENCE], 40)
+        self.commands = deque((kind, int(rng.integers(3)), int(rng.integers(1 << 20))) for kind in kinds)
+        self.offered = False
+        self.accumulator = 0  # the one that is offered, if any
+        self.to_multiply: deque[int] = deque()  # A of each panel
+        self.due: deque[tuple[int, int]] = deque()  # accumulator and A
+        self.lengths: deque[int] = deque()
+        self.issued = self.finished = self.delivered = 0
+        self.marks: deque[int] = deque()
+
+    @property
+    def is_done(self) -> bool:
+        return not self.commands and not self.due and not self.to_multiply and not self.marks
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_each_has_its_own(count: int, seed: int) -> None:
+    """Random commands, accumulators and results that wait: nothing goes to another, and no wait is for another's."""
+    rng = np.random.default_rng([seed, count])
+    dut = Warpgroups(TENSOR_CORE, count, warp_class=Showing)
+    sides = [_Side(rng) for _ in range(count)]
+
+    async def bench(ctx) -> None:
+        cycle = 0
+        while not all(side.is_done for side in sides):
+            cycle += 1
+            assert cycle < 5_000, "nothing moves any more"
+            for side, i, c, o in zip(sides, dut.i, dut.c, dut.o, strict=True):
+                side.offered |= bool(side.commands) and bool(rng.integers(2))
+                ctx.set(i.valid, side.offered)
+                if side.offered:
+                    operation, of, a = side.commands[0]
+                    ctx.set(i.payload.operation, operation)
+                    ctx.set(i.payload.pending, of)
+                    ctx.set(i.payload.last_panel, of)
+                    ctx.set(i.payload.add, 1)
+                    ctx.set(i.payload.a[0][0][0], a)
+                if side.to_multiply and not side.accumulator and rng.integers(2):
+                    side.accumulator = int(rng.integers(1, 1 << 32))
+                ctx.set(c.valid, side.accumulator != 0)
+                ctx.set(c.payload[0][0][0], side.accumulator)
+                ctx.set(o.ready, int(rng.integers(2)))
+            for side, pending in zip(sides, dut.pending, strict=True):
+                assert len(side.marks) <= ctx.get(pending)
+            for side, i, c, o in zip(sides, dut.i, dut.c, dut.o, strict=True):
+                _take(ctx, side, i)
+                if ctx.get(o.valid) and ctx.get(o.ready):
+                    d = o.payload[0].d[0]
+                    assert side.due, "a result comes that is another's"
+                    assert (ctx.get(d[0]), ctx.get(d[1])) == side.due.popleft()
+                    side.delivered += 1
+                    if side.delivered == side.lengths[0]:
+                        side.lengths.popleft()
+                        side.finished, side.delivered = side.finished + 1, 0
+                if ctx.get(c.valid) and ctx.get(c.ready):
+                    side.due.append((side.accumulator, side.to_multiply.popleft()))
+                    side.accumulator = 0
+                while side.marks and side.marks[0] <= side.finished:
+                    side.marks.popleft()
+            await ctx.tick()
+
+    simulate(dut, bench)
+    assert all(side.finished == side.issued for side in sides)
+
+
+def _take(ctx, side: _Side, i) -> None:
+    """Follow what a warpgroup says that is taken in this cycle."""
+    if not (ctx.get(i.valid) and ctx.get(i.ready)):
+        return
+    operation, of, a = side.commands.popleft()
+    side.offered = False
+    if operation == Operation.MULTIPLY:
+        side.to_multiply.extend([a] * (of + 1))
+        side.lengths.append(of + 1)
+        side.issued += 1
+    elif operation == Operation.COMMIT:
+        side.marks.append(side.issued)
+    elif operation == Operation.WAIT:
+        assert len(side.marks) <= of, "a wait is over before its groups are"
