@@ -7,6 +7,7 @@ from ..errors import Error
 from .accumulators import ACCUMULATORS
 from .alignment import ALIGNMENT
 from .commits import COMMITS
+from .cta import TENSOR_CORE  # the whole topic: what one of them does is stated in tensor_core.py
 from .fetch import FETCH
 from .gathering import WARP
 from .metadata import METADATA
@@ -18,7 +19,6 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tensor_core import TENSOR_CORE
 from .tensor_memory import TENSOR_MEMORY
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY

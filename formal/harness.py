@@ -140,8 +140,8 @@ class Opened:
         By their names.
     """
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
         self._built: Module = super().elaborate("formal")
         self.parts: Any = self._built.submodules
 

@@ -6,7 +6,7 @@ The array is cut away, since a warp is proved by itself; a stand-in of two items
 from collections.abc import Iterator
 from dataclasses import replace
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 
 from ..rtl.config import CoreConfig
 from ..rtl.tensor_core import TensorCore
@@ -26,12 +26,12 @@ _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stands for the array: of each item it shows the lowest bit of A and of B."""
+    """Stands for the array, as a queue of two items: of each it shows the lowest bit of A and of B."""
 
     def elaborate(self, platform: object) -> Module:
-        """Build a queue of two items."""
+        """Build the queue."""
         m = Module()
-        shown = Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
+        shown = self.shown()
         first, second, count = Signal(2), Signal(2), Signal(range(DEPTH + 1))
         taken, given = self.i.valid & self.i.ready, self.o.valid & self.o.ready
         m.d.comb += [self.i.ready.eq(count != DEPTH), self.o.valid.eq(count != 0), self.o.payload.d[0][0].eq(first)]
@@ -44,6 +44,10 @@ class Echo(Warp):
             with m.Else():
                 m.d.sync += second.eq(shown)
         return m
+
+    def shown(self) -> Value:
+        """Return the two bits that are shown."""
+        return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:

@@ -12,13 +12,14 @@ from amaranth.lib import data
 from ..isa.timing import RegisterCycles
 from ..rtl.config import PRESETS, CoreConfig
 from ..rtl.life_cycle import Operation
-from ..rtl.operand_slots import SLOTS
 from ..rtl.round import ResultCode
 from ..rtl.warpgroup import Warpgroup
+from ..rtl.warpgroups import Warpgroups
 from .fetch import Names
 from .harness import Harness
+from .progress import Held, claim_progress, decided
 from .properties import Parameters
-from .streams import bare
+from .streams import Flow, bare
 from .tensor_core import DEPTH, Echo
 from .wgmma import WGMMA
 
@@ -46,6 +47,14 @@ def _decides() -> data.StructLayout:
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
+class _Shown(Echo):
+    """Shows of each item the lowest bit of C and of the metadata."""
+
+    def shown(self) -> Value:
+        """Return the two bits that are shown."""
+        return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0])
+
+
 @WGMMA.property("progress", _lengths, cycles=_cycles)
 def _progress(h: Harness, panels: int) -> None:
     """While a multiplication is held or offered, something is read, multiplied, delivered or taken.
@@ -56,23 +65,16 @@ def _progress(h: Harness, panels: int) -> None:
     """
     reset = h.clocked()
     group = h.add("group", Warpgroup(_ARRAY, _REGISTERS, warp_class=Echo, address_class=Names))
-    told, asked = group.i.payload, h.free("told", _decides())
+    told, asked = group.i.payload, decided(h, "told", group.i, _decides(), reset)
     fair = h.named("fair", h.free("environment") & ~reset)
-    waits, before = Signal(name="told_waits"), Signal(_decides(), name="told_before", reset_less=True)
     c_waits = Signal(name="c_waits")
-    h.m.d.sync += [
-        waits.eq(group.i.valid & ~group.i.ready),
-        before.eq(asked),
-        c_waits.eq(group.c.valid & ~group.c.ready),
-    ]
-    h.assume(~waits | reset | (group.i.valid & (asked == before)))
+    h.m.d.sync += c_waits.eq(group.c.valid & ~group.c.ready)
     h.m.d.comb += [
         told.operation.eq(Operation.MULTIPLY),
         told.last_panel.eq(panels - 1),
         told.a_shared.eq(asked.a_shared),
         told.control.sparse.eq(asked.sparse),
         told.control.result.eq(Mux(asked.half, ResultCode.F16, ResultCode.F32)),
-        group.i.valid.eq(h.free("i_valid") & ~reset),
         group.c.valid.eq((fair | c_waits) & ~reset),
         group.o.ready.eq(fair),
         *(result.ready.eq(fair) for result in group.mma_result),
@@ -81,36 +83,50 @@ def _progress(h: Harness, panels: int) -> None:
     taken = h.named("taken", group.i.valid & group.i.ready)
     multiplied = h.named("multiplied", group.c.valid & group.c.ready)
     delivered = h.named("delivered", group.o.valid & group.o.ready)
-    owed = _follow(h, taken, multiplied, delivered, panels)
+    inside = Signal(range(DEPTH + 1), name="inside")
+    h.m.d.sync += inside.eq(inside + multiplied - delivered)
+    owed = h.named("owed", (Held(h, taken, multiplied, panels).left != 0) | (inside != 0))
     moves = Cat(taken, multiplied, delivered, group.memory.read).any()
-    quiet = Signal(range(_QUIET + 1), name="quiet")
-    with h.m.If(moves | reset | ~(group.i.valid | owed)):
-        h.m.d.sync += quiet.eq(0)
-    with h.m.Elif(fair):
-        h.m.d.sync += quiet.eq(quiet + 1)
-    h.claim("moves", quiet < _QUIET)
+    claim_progress(h, moves, fair, group.i.valid | owed, reset, _QUIET)
     h.claim("nothing_from_nothing", ~group.o.valid | owed)
     passed = Signal(name="passed")
     h.m.d.sync += passed.eq(passed | delivered)
     h.cover("beside", passed & ~owed & Cat(result.valid for result in group.mma_result).any())
-    h.cover("is_quiet", quiet != 0)
 
 
-def _follow(h: Harness, taken: Value, multiplied: Value, delivered: Value, panels: int) -> Value:
-    """Return whether any panel is still to be delivered.
+@WGMMA.property("shared", _lengths, cycles=_cycles)
+def _shared(h: Harness, panels: int) -> None:
+    """Of two warpgroups that share the tensor cores each gets its own results, once and in order, and its turn.
 
-    The slots are followed as the hardware does: a count of all panels would be beyond the engine.
+    A result is of the accumulators that its warpgroup gave and of its own instruction; while a multiplication of one is
+    offered, at most one of the other is taken. Either has gaps, stalls and results that wait. Both are alike, so that
+    results of the first speak of both.
     """
-    following, now, place = (Signal(name=name) for name in ("following", "now", "place"))
-    held = [Signal(name=f"held_{slot}") for slot in range(SLOTS)]
-    inside = Signal(range(DEPTH + 1), name="inside")
-    last = h.named("last", multiplied & (place == panels - 1))
-    h.m.d.sync += [following.eq(following ^ taken), now.eq(now ^ last), inside.eq(inside + multiplied - delivered)]
-    with h.m.If(multiplied):
-        h.m.d.sync += place.eq(~last)
-    for slot in range(SLOTS):
-        with h.m.If(last & (now == slot)):
-            h.m.d.sync += held[slot].eq(0)
-        with h.m.If(taken & (following == slot)):
-            h.m.d.sync += held[slot].eq(1)
-    return h.named("owed", Cat(held).any() | (inside != 0))
+    reset = h.clocked()
+    shared = h.add("shared", Warpgroups(_ARRAY, 2, _REGISTERS, warp_class=_Shown, address_class=Names))
+    flow = Flow(h, reset, shared.c[0], shared.o[0], DEPTH)
+    for number, i in enumerate(shared.i):
+        told, asked = i.payload, decided(h, f"told_{number}", i, _decides(), reset)
+        h.m.d.comb += [
+            told.operation.eq(Operation.MULTIPLY),
+            told.last_panel.eq(panels - 1),
+            told.a_shared.eq(asked.a_shared),
+            told.e[0][0][0].eq(number),
+            told.add.eq(1),
+            told.control.sparse.eq(asked.sparse),
+            told.control.result.eq(Mux(asked.half, ResultCode.F16, ResultCode.F32)),
+        ]
+    h.m.d.comb += [
+        shared.c[0].payload[0][0][0].eq(flow.marks),
+        shared.c[1].valid.eq(h.free("other_c_valid") & ~reset),
+        shared.c[1].payload[0][0][0].eq(h.free("noise")),
+        shared.o[1].ready.eq(h.free("other_o_ready") & ~reset),
+    ]
+    shown = shared.o[0].payload[0].d[0][0]
+    flow.claim(h, shown[0], shown[:1], reset)
+    h.claim("own", ~shared.o[0].valid | (shown[1] == 0))
+    taken = [i.valid & i.ready for i in shared.i]
+    for number, i in enumerate(shared.i):
+        passed_by = Signal(2, name=f"passed_by_{number}")
+        h.m.d.sync += passed_by.eq(Mux(reset | taken[number] | ~i.valid, 0, passed_by + taken[1 - number]))
+        h.claim(f"turn_{number}", passed_by < 2)

@@ -223,3 +223,15 @@ def _(commits: Any, change: Change) -> None:
 def _(operand_slots: Any, change: Change) -> None:
     """What has arrived goes on to be awaited."""
     change(operand_slots.Turn, "arrived", lambda self, slot: None)
+
+
+@fault("wgmma.shared", "rtl.warpgroups")
+def _(warpgroups: Any, change: Change) -> None:
+    """Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is."""
+    amend(change, warpgroups.Warpgroups, lambda self, m: [m.submodules["panels"].entry.owner.eq(named(m, "chosen"))])
+
+
+@fault("tensor_core.cta_progress", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """Of B only the first panel is read."""
+    change(tcgen05, "_last_own_panel", lambda held: Const(0, 5))

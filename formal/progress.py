@@ -1,0 +1,77 @@
+"""How it is said that something is done until all is done."""
+
+from amaranth.hdl import Signal, Value
+from amaranth.lib import data, stream
+
+from ..rtl.operand_slots import SLOTS
+from .harness import Harness
+
+__all__ = ["Held", "claim_progress", "decided"]
+
+
+def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
+    """Offer something at a stream, and return what decides of it, which stays while it waits."""
+    asked = h.free(name, layout)
+    waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
+    h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
+    h.m.d.sync += [waits.eq(source.valid & ~source.ready), before.eq(asked)]
+    h.assume(~waits | reset | (source.valid & (asked == before)))
+    return asked
+
+
+class Held:
+    """The instructions that are held, of one panel or of two, followed as the hardware does with its slots.
+
+    A count of all panels would be beyond the engine.
+
+    Parameters
+    ----------
+    h : Harness
+        Where.
+    taken, multiplied : Value
+        An instruction is taken, and a panel is multiplied.
+    panels : int
+        Of each instruction.
+
+    Attributes
+    ----------
+    left : Value
+        Panels that are still to be multiplied, of all that are held.
+    """
+
+    def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
+        self._h, self._taken, self._panels = h, taken, panels
+        self._following = Signal(name="following")
+        h.m.d.sync += self._following.eq(self._following ^ taken)
+        self.left = self.wanted("held", multiplied)
+
+    def wanted(self, name: str, moved: Value, panels: int = 0) -> Value:
+        """Return with how many panels of all that are held something is still to be done, which is where `moved`.
+
+        It is done with so many panels of each instruction, by default with all.
+        """
+        m, panels = self._h.m, panels or self._panels
+        slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")
+        wants = [Signal(name=f"{name}_{of}") for of in range(SLOTS)]
+        last = self._h.named(f"{name}_last", moved & (place == panels - 1))
+        m.d.sync += slot.eq(slot ^ last)
+        with m.If(moved):
+            m.d.sync += place.eq(~last)
+        for of in range(SLOTS):
+            with m.If(last & (slot == of)):
+                m.d.sync += wants[of].eq(0)
+            with m.If(self._taken & (self._following == of)):
+                m.d.sync += wants[of].eq(1)
+        left = panels * sum(wants) - place
+        return self._h.named(f"{name}_left", left, range(SLOTS * panels + 1))
+
+
+def claim_progress(h: Harness, moves: Value, fair: Value, wanted: Value, reset: Value, cycles: int) -> None:
+    """State that something moves while anything is wanted, in less than so many cycles of a fair environment."""
+    quiet = Signal(range(cycles + 1), name="quiet")
+    with h.m.If(moves | reset | ~wanted):
+        h.m.d.sync += quiet.eq(0)
+    with h.m.Elif(fair):
+        h.m.d.sync += quiet.eq(quiet + 1)
+    h.claim("moves", quiet < cycles)
+    h.cover("is_quiet", quiet != 0)
