@@ -25,6 +25,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "fusesoc-path": ("sptc fusesoc-path",),
     "prove": ("sptc prove metadata.legal rounding.integers --preset tiny",),
     "area": ("sptc area --formats s8 --products 4 --unit-only",),
+    "energy": (
+        "sptc energy mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 --formats s8 --liberty cells.lib --cycles 1000",
+    ),
     "sweep": ("sptc sweep --formats s8 --step-bytes 4 --cuts none multiply",),
     "gemm": (
         "sptc gemm --random 64 32 128 --format f16 --seed 1",

@@ -18,6 +18,7 @@ from . import (
     compress,
     coverage,
     draw,
+    energy,
     explain,
     fusesoc,
     gemm,
@@ -88,6 +89,7 @@ def command_parser() -> argparse.ArgumentParser:
     explain.add_parser(commands)
     hardware.add_parsers(commands)
     draw.add_parser(commands)
+    energy.add_parser(commands)
     fusesoc.add_parser(commands)
     coverage.add_parser(commands)
     html_report.add_parser(commands)

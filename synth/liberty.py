@@ -2,20 +2,25 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
+from operator import and_, or_, xor
 from pathlib import Path
+from typing import Any
 
 from ..errors import Error, FileError
 from ..infra.reading import read_bytes
 
-__all__ = ["Cell", "Library", "evaluate"]
+__all__ = ["COMMENT", "Cell", "Computing", "Library", "computing", "evaluate"]
+
+#: Of pins' values, and of one with every bit one.
+Computing = Callable[[Mapping[str, Any], Any], Any]
 
 # Not a parser from PyPI: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad input,
 # and eda-liberty-parser takes twice as long and accepts an empty file; all there is to parse are these few words.
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
 _CELL = re.compile(r'\bcell\s*\(\s*"?(\w+)"?\s*\)\s*\{')
 _PIN = re.compile(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{')
@@ -85,7 +90,7 @@ class Library:
         """
         text = read_bytes(path).decode(errors="surrogateescape")
         library = cls(path.name, text)
-        if not _LIBRARY.match(_COMMENT.sub(" ", text)) or not library.cells:
+        if not _LIBRARY.match(COMMENT.sub(" ", text)) or not library.cells:
             raise FileError(f"{path} is not a liberty file that holds cells")
         return library
 
@@ -103,7 +108,7 @@ class Library:
     def cells(self) -> tuple[Cell, ...]:
         """Cells that have an area, in the file's order."""
         cells = []
-        for name, body in _groups(_CELL, _COMMENT.sub(" ", self.text)):
+        for name, body in _groups(_CELL, COMMENT.sub(" ", self.text)):
             inputs, outputs = [], []
             for pin, attributes in _groups(_PIN, body):
                 direction, function = _DIRECTION.search(attributes), _FUNCTION.search(attributes)
@@ -163,19 +168,29 @@ def _groups(opening: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
 
 
 def evaluate(function: str, values: Mapping[str, bool]) -> bool:
-    """Return what a liberty function computes.
+    """Return what a liberty function computes, as :func:`computing` says, of the values of pins."""
+    return computing(function)(values, True)
+
+
+@cache
+def computing(function: str) -> Computing:
+    """Return a callable that computes a liberty function of bits, or of many at once.
 
     Parameters
     ----------
     function : str
         With ``!`` and ``'`` (not), ``^``, ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), binding in that order.
-    values : mapping of str to bool
-        Of the pins.
+
+    Returns
+    -------
+    callable
+        Of a mapping from pins to values, which have ``&``, ``|`` and ``^``, and of such a value with every bit one. It
+        raises KeyError for a pin that has no value.
 
     Raises
     ------
-    KeyError, ValueError
-        It names what has no value, or is no such expression.
+    ValueError
+        It is no such expression.
     """
     tokens, place = [], 0
     function = function.strip()
@@ -185,50 +200,63 @@ def evaluate(function: str, values: Mapping[str, bool]) -> bool:
             raise ValueError(function)
         tokens.append(match[1])
         place = match.end()
-    result, rest = _disjunction(tokens, values)
+    result, rest = _disjunction(tokens)
     if rest:
         raise ValueError(function)
     return result
 
 
-def _disjunction(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
-    result, tokens = _conjunction(tokens, values)
+def _both(operation: Callable[[Any, Any], Any], a: Computing, b: Computing) -> Computing:
+    return lambda values, one: operation(a(values, one), b(values, one))
+
+
+def _inverse(a: Computing) -> Computing:
+    return lambda values, one: a(values, one) ^ one
+
+
+def _leaf(word: str) -> Computing:
+    constants: dict[str, Computing] = {"0": lambda values, one: one ^ one, "1": lambda values, one: one}
+    return constants.get(word, lambda values, one: values[word])
+
+
+def _disjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
+    result, tokens = _conjunction(tokens)
     while tokens and tokens[0] in "+|":
-        other, tokens = _conjunction(tokens[1:], values)
-        result |= other
+        other, tokens = _conjunction(tokens[1:])
+        result = _both(or_, result, other)
     return result, tokens
 
 
-def _conjunction(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
-    result, tokens = _difference(tokens, values)
+def _conjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
+    result, tokens = _difference(tokens)
     while tokens and tokens[0] not in "+|)":
-        other, tokens = _difference(tokens[1:] if tokens[0] in "&*" else tokens, values)
-        result &= other
+        other, tokens = _difference(tokens[1:] if tokens[0] in "&*" else tokens)
+        result = _both(and_, result, other)
     return result, tokens
 
 
-def _difference(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
-    result, tokens = _factor(tokens, values)
+def _difference(tokens: list[str]) -> tuple[Computing, list[str]]:
+    result, tokens = _factor(tokens)
     while tokens and tokens[0] == "^":
-        other, tokens = _factor(tokens[1:], values)
-        result ^= other
+        other, tokens = _factor(tokens[1:])
+        result = _both(xor, result, other)
     return result, tokens
 
 
-def _factor(tokens: list[str], values: Mapping[str, bool]) -> tuple[bool, list[str]]:
+def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
     if not tokens:
         raise ValueError("an operand is missing")
     first, tokens = tokens[0], tokens[1:]
     if first == "!":
-        result, tokens = _factor(tokens, values)
-        return not result, tokens
+        result, tokens = _factor(tokens)
+        return _inverse(result), tokens
     if first == "(":
-        result, tokens = _disjunction(tokens, values)
+        result, tokens = _disjunction(tokens)
         if not tokens or tokens[0] != ")":
             raise ValueError("a parenthesis is open")
         tokens = tokens[1:]
     else:
-        result = first == "1" if first in ("0", "1") else values[first]
+        result = _leaf(first)
     while tokens and tokens[0] == "'":
-        result, tokens = not result, tokens[1:]
+        result, tokens = _inverse(result), tokens[1:]
     return result, tokens

@@ -51,18 +51,18 @@ read_rtlil netlist.il
 attrmap -remove init
 hierarchy -top {top}
 proc
-flatten
-opt -full
+{flatten}opt -full
 async2sync
-synth -flatten -top {top} -run begin:check
+synth {flat}-top {top} -run begin:check
 {transparent}opt -fast
 dfflegalize -cell $_DFF_P_ x
 opt_clean
 dfflibmap -liberty library.lib
 {adders}abc -liberty library.lib -script {abc}
-opt_clean
+{joined}opt_clean
 tee -q -o statistics.json stat -liberty library.lib -json
 """
+_FLAT = {"flatten": "flatten\n", "flat": "-flatten ", "joined": ""}
 _FPGA = """\
 read_rtlil netlist.il
 {synthesis} -top {top}
@@ -118,12 +118,15 @@ class Recipe:
         Take registers for wires. A netlist that has one in a loop is not measured right; nothing is done for an FPGA.
     full_adders : bool
         Use the library's full adder, whose delay is unknown here.
+    by_module : bool
+        With a library: map every module by itself, so that each cell's name begins with the places it is in.
     """
 
     library: Library | None = None
     fpga: str | None = None
     combinational: bool = False
     full_adders: bool = False
+    by_module: bool = False
 
     @property
     def amounts(self) -> tuple[str, ...]:
@@ -162,7 +165,8 @@ class Recipe:
         if not self.library:
             return _GATES.format(top=netlist.top, transparent=transparent)
         adders = _ADDERS if self.full_adders else ""
-        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC)
+        flat = {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
+        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC, **flat)
 
     def read(self, printed: str, statistics: str) -> tuple[dict[str, float], float | None, dict[str, int]]:
         """Read what a run of the script left.

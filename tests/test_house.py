@@ -30,10 +30,11 @@ MAY_IMPORT = {
     "verify": "api sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy __version__",
     "formal": "rtl/cells rtl isa infra errors numpy amaranth vcd",
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
+    "energy": "synth sim/engine gpu golden rtl isa infra errors numpy amaranth",
     "gemm": "api golden isa tensors infra errors numpy",
     "show": "verify api tensors golden rtl isa infra errors numpy",
-    "cli": "show verify formal synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl isa "
-    "infra errors numpy tqdm matplotlib shtab __version__",
+    "cli": "show verify formal energy synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl "
+    "isa infra errors numpy tqdm matplotlib shtab __version__",
     "": "api isa errors cli gemm tensors",  # the last two when they are first asked for
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)

@@ -8,12 +8,13 @@ import pytest
 from sptc.cli import main
 from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
+from sptc.tests.energy.power_library import TEXT as POWER
 
 #: What takes a GPU, and what takes more than seconds.
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
 #: Few shards do not cover everything, which is a status of 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
-LONG = ("campaign", "coverage", "prove", "area", "sweep")
+LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
@@ -37,6 +38,7 @@ def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
     monkeypatch.chdir(folder)
     rng = np.random.default_rng(0)
     np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
+    Path("cells.lib").write_text(POWER, encoding="utf-8")
     np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))
     for line in (line for name in names for line in EXAMPLES[name]):
         assert main(shlex.split(line)[1:]) == STATUS.get(line, 0), line

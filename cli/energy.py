@@ -1,0 +1,118 @@
+"""``sptc energy``: what a kept product costs in switching energy, by stage and by what is multiplied."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Error
+from ..gpu.distributions import DISTRIBUTIONS
+from ..infra.files import require_writable
+from ..isa.instructions import Instruction, parse
+from ..rtl.config import PRESET_OF_ARCHITECTURE, CoreConfig
+from .arguments import integer
+from .configuration import add_datapath, datapath, words
+from .progress import progress_bar
+
+__all__ = ["add_parser"]
+
+#: Sparse and dense, so that one is beside the other.
+_INSTRUCTIONS = (
+    "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+)
+_DISTRIBUTIONS = ("zeros", "half", "positive", "normal")
+_CYCLES = 100_000
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "energy",
+        help="estimate the switching energy of a kept product from toggles of the mapped netlist",
+        description="Map a decoder and a unit to the cells of a liberty file, run chains of an instruction through the "
+        "mapped netlist in the order in which a unit of an array takes them, hold every result against the golden "
+        "model, and report what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by "
+        "the distribution of operands. Gates have no delay and wires no capacitance.",
+    )
+    parser.add_argument(
+        "instructions",
+        nargs="*",
+        metavar="INSTRUCTION",
+        help="of mma or wgmma, without block scales (default: f16 with f32, sparse and dense)",
+    )
+    add_datapath(parser, default="hopper")
+    parser.add_argument(
+        "--arch", choices=PRESET_OF_ARCHITECTURE, default="sm_90", help="whose results the unit has (default: sm_90)"
+    )
+    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument(
+        "--operands",
+        type=_distributions,
+        default=_DISTRIBUTIONS,
+        metavar="LIST",
+        help=f"distributions of A and B, of {', '.join(DISTRIBUTIONS)} (default: {','.join(_DISTRIBUTIONS)})",
+    )
+    parser.add_argument(
+        "--cycles", type=integer(1), default=_CYCLES, metavar="N", help=f"at least (default: {_CYCLES})"
+    )
+    parser.add_argument("--seed", type=integer(0), default=0, help="of the operands (default: 0)")
+    parser.add_argument(
+        "--flat",
+        action="store_true",
+        help="map all at once, as `sptc area` does, which has no stages; otherwise each module by itself",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _distributions(text: str) -> tuple[str, ...]:
+    for word in words(text):
+        if word not in DISTRIBUTIONS:
+            raise argparse.ArgumentTypeError(f"must be among {', '.join(DISTRIBUTIONS)}, not {word!r}")
+    return words(text)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    config = datapath(options)
+    wanted = [_multiplied(text, config) for text in options.instructions or _INSTRUCTIONS]
+    if options.csv:
+        require_writable(options.csv)
+    from ..energy.measure import MappedUnit
+    from ..energy.report import as_dict, table, write_csv
+    from ..synth.liberty import Library
+
+    library = Library.read(options.liberty)
+    found = []
+    cases = [(instruction, distribution) for instruction in wanted for distribution in options.operands]
+    with progress_bar("instruction") as progress:
+        progress(0, len(cases) + 1)
+        unit = MappedUnit(config, library, by_module=not options.flat)
+        for done, (instruction, distribution) in enumerate(cases, 1):
+            progress(done, len(cases) + 1)
+            rng = np.random.default_rng(options.seed)
+            found.append(unit.measure(instruction, options.arch, distribution, options.cycles, rng))
+        progress(len(cases) + 1, len(cases) + 1)
+    print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
+    if options.csv:
+        write_csv(found, options.csv)
+    return 0
+
+
+def _multiplied(text: str, config: CoreConfig) -> Instruction:
+    """Return an instruction that can be measured.
+
+    Raises
+    ------
+    Error
+        It is none of ``mma`` or ``wgmma``, has block scales, or the datapath lacks a format of it.
+    """
+    instruction = parse(text)
+    if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
+        raise Error(f"{text} is no mma or wgmma without block scales; nothing else is measured")
+    for fmt in (instruction.a, instruction.b):
+        config.element_code(fmt, instruction.container_bits)
+    return instruction

@@ -1,0 +1,1 @@
+"""Switching energy of mapped netlists, from the toggles that real operands cause."""

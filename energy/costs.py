@@ -1,0 +1,141 @@
+"""What a toggle of every net of a mapped netlist takes: inside cells, by their tables, and in charging pins."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .activity import Activity, Bit, MappedNetlist
+from .electrical import ElectricalCell, ElectricalLibrary, Table
+from .stages import INPUTS
+
+__all__ = ["Costs", "costs_of"]
+
+#: Of an edge of the clock: it rises and falls in every cycle.
+_CLOCK_TOGGLES = 2
+_EDGES = ("rise", "fall")
+Slews = dict[Bit, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What toggles take.
+
+    Attributes
+    ----------
+    of_net : dict of int to dict of str to float
+        Of every net what a toggle takes in each stage, in pJ.
+    clock : frozenset of int
+        Nets that rise and fall in every cycle.
+    leakage : float
+        Of all cells, in nW.
+    """
+
+    of_net: Mapping[Bit, Mapping[str, float]]
+    clock: frozenset[Bit]
+    leakage: float
+
+    def of(self, activity: Activity) -> dict[str, float]:
+        """Return what each stage takes in a cycle, in pJ."""
+        found: dict[str, float] = defaultdict(float)
+        for net, stages in self.of_net.items():
+            rate = _CLOCK_TOGGLES if net in self.clock else activity.toggles.get(net, 0) / activity.cycles
+            for stage, taken in stages.items():
+                found[stage] += rate * taken
+        return dict(found)
+
+
+def costs_of(
+    netlist: MappedNetlist,
+    electrical: ElectricalLibrary,
+    order: list[str],
+    stage_of: Callable[[str], str],
+    clock: str = "clk",
+) -> Costs:
+    """Return what toggles take.
+
+    A toggle of a net takes half of C V^2, of the pins that it reaches, in the stage of what drives it; wires have no
+    capacitance. A toggle of an output takes inside its cell the mean of a rise and a fall, and of all inputs to which
+    the library relates it, at its load and at their transition times, which are the longest that any way gives them,
+    from ports zero.
+
+    Parameters
+    ----------
+    netlist : MappedNetlist
+        Which.
+    electrical : ElectricalLibrary
+        Of its cells.
+    order : list of str
+        The cells, each behind all that it reads.
+    stage_of : callable
+        Stage of a cell.
+    clock : str
+        The port of the clock, whose nets are of the stage of what they reach.
+    """
+    loads = _loads(netlist, electrical)
+    slews = _slews(netlist, electrical, order, loads)
+    clocks = frozenset(netlist.inputs.get(clock, []))
+    half = electrical.voltage**2 / 2
+    of_net: dict[Bit, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    leakage = 0.0
+    for name, (kind, pins) in netlist.cells.items():
+        cell, stage = electrical.cells[kind], stage_of(name)
+        leakage += cell.leakage * electrical.leakage_nanowatts
+        for pin, net in pins.items():
+            if isinstance(net, str):
+                continue
+            of_net[net][stage] += _of_toggle(cell, pin, pins, loads, slews)
+            if cell.pins[pin].transitions:
+                of_net[net][stage] += half * loads[net]
+            elif net in clocks:
+                of_net[net][stage] += half * cell.pins[pin].capacitance
+    for nets in netlist.inputs.values():
+        for net in {*nets} - clocks:
+            of_net[net][INPUTS] += half * loads.get(net, 0.0)
+    return Costs(of_net, clocks, leakage)
+
+
+def _of_toggle(
+    cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
+) -> float:
+    """Return what a toggle of a pin takes inside its cell, in pJ."""
+    found = []
+    for related, tables in cell.pins[pin].energies:
+        source = pins.get(related or pin, "0")
+        found.append(_mean(tables, loads.get(pins[pin], 0.0), slews.get(source, {})))
+    return sum(found) / len(found) if found else 0.0
+
+
+def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) -> float:
+    values = [table.at(load, slews.get(edge, 0.0)) for edge, table in tables.items()]
+    return sum(values) / len(values)
+
+
+def _loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit, float]:
+    """Return the capacitance of the pins that each net reaches, in pF."""
+    loads: dict[Bit, float] = defaultdict(float)
+    for kind, pins in netlist.cells.values():
+        for pin, net in pins.items():
+            if not isinstance(net, str):
+                loads[net] += electrical.cells[kind].pins[pin].capacitance
+    return loads
+
+
+def _slews(
+    netlist: MappedNetlist, electrical: ElectricalLibrary, order: list[str], loads: Mapping[Bit, float]
+) -> Slews:
+    """Return the longest transition times of each net; those of ports are zero."""
+    slews: Slews = {}
+    for name in order:
+        kind, pins = netlist.cells[name]
+        for pin, net in pins.items():
+            arcs = electrical.cells[kind].pins[pin].transitions
+            if not arcs or isinstance(net, str):
+                continue
+            longest = dict.fromkeys(_EDGES, 0.0)
+            for related, tables in arcs:
+                of_input = slews.get(pins.get(related, "0"), {})
+                for edge, table in tables.items():
+                    for slew in of_input.values() or (0.0,):
+                        longest[edge] = max(longest[edge], table.at(loads[net], slew))
+            slews[net] = longest
+    return slews

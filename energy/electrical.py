@@ -1,0 +1,237 @@
+"""Electrical data of a liberty file: capacitances, energies and transition times of its cells."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error
+from ..synth.liberty import COMMENT, Library
+
+__all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "Table"]
+
+_TOKEN = re.compile(r'"[^"]*"|[(){}:;,]|[^\s(){}:;,"]+')
+_CONTINUED = re.compile(r"\\\s*\n")
+_LOADS = ("total_output_net_capacitance",)
+_SLEWS = ("input_net_transition", "input_transition_time")
+_PICO = {"pf": 1.0, "ff": 1e-3}
+_EDGES = ("rise", "fall")
+
+
+@dataclass
+class _Group:
+    """``kind (words) { ... }`` of a liberty file."""
+
+    kind: str
+    words: list[str]
+    values: dict[str, str] = field(default_factory=dict)
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    groups: list["_Group"] = field(default_factory=list)
+
+    def of(self, kind: str) -> Iterator["_Group"]:
+        """Yield the groups of a kind."""
+        return (group for group in self.groups if group.kind == kind)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A quantity by the load of an output and the transition time of an input.
+
+    Attributes
+    ----------
+    loads, slews : ndarray of float
+        In pF and in the library's unit of time; of one that depends on one of them, the other is a single zero.
+    values : ndarray of float, shape (loads, slews)
+        The quantity.
+    """
+
+    loads: NDArray[np.float64]
+    slews: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def at(self, load: float, slew: float) -> float:
+        """Return the quantity, along straight lines between and beyond what is tabulated."""
+        row, load_share = _place(self.loads, load)
+        column, slew_share = _place(self.slews, slew)
+        low, high = (
+            (1 - slew_share) * values[column] + (slew_share * values[column + 1] if slew_share else 0.0)
+            for values in (self.values[row], self.values[min(row + 1, len(self.loads) - 1)])
+        )
+        return float((1 - load_share) * low + load_share * high)
+
+
+def _place(index: NDArray[np.float64], value: float) -> tuple[int, float]:
+    if len(index) == 1:
+        return 0, 0.0
+    place = int(np.clip(np.searchsorted(index, value) - 1, 0, len(index) - 2))
+    return place, float((value - index[place]) / (index[place + 1] - index[place]))
+
+
+@dataclass(frozen=True)
+class ElectricalPin:
+    """A pin of a cell.
+
+    Attributes
+    ----------
+    capacitance : float
+        In pF.
+    energies : tuple of (str, dict of str to Table)
+        Of each input to which one is related, or an empty word for a pin's own: energy in pJ of a rise and of a fall.
+    transitions : tuple of (str, dict of str to Table)
+        Of each input that an output depends on: transition times.
+    """
+
+    capacitance: float
+    energies: tuple[tuple[str, Mapping[str, Table]], ...]
+    transitions: tuple[tuple[str, Mapping[str, Table]], ...]
+
+
+@dataclass(frozen=True)
+class ElectricalCell:
+    """A cell.
+
+    Attributes
+    ----------
+    pins : dict of str to ElectricalPin
+        By name.
+    leakage : float
+        In the library's unit of leakage.
+    data, clock : str
+        Of a register: the pin that it takes and the one that tells it to; empty without one.
+    states : tuple of str
+        Of a register: what functions call what it holds, and the opposite.
+    """
+
+    pins: Mapping[str, ElectricalPin]
+    leakage: float
+    data: str = ""
+    clock: str = ""
+    states: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ElectricalLibrary:
+    """What a library says of energy.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    voltage : float
+        In V.
+    leakage_nanowatts : float
+        Of the unit of leakage.
+    cells : dict of str to ElectricalCell
+        By name.
+    """
+
+    name: str
+    voltage: float
+    leakage_nanowatts: float
+    cells: Mapping[str, ElectricalCell]
+
+    @classmethod
+    def of(cls, library: Library) -> "ElectricalLibrary":
+        """Read a liberty file's.
+
+        Raises
+        ------
+        Error
+            It has no energies, or its units are unknown here.
+        """
+        root = _parsed(library.text)
+        capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
+        if capacitance not in _PICO:
+            raise Error(f"{library.name} has capacitances in {capacitance}, not in pf or ff")
+        scale = float(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
+        templates = {
+            group.words[0]: group for kind in ("lu_table_template", "power_lut_template") for group in root.of(kind)
+        }
+        cells = {group.words[0]: _cell(group, templates, scale) for group in root.of("cell")}
+        if not any(pin.energies for cell in cells.values() for pin in cell.pins.values()):
+            raise Error(f"{library.name} has no energies, that is no internal_power of any cell")
+        unit = re.fullmatch(r"([\d.]+)([munp]?)W", root.values.get("leakage_power_unit", "1nW"))
+        if not unit:
+            raise Error(f"{library.name} has leakage in {root.values['leakage_power_unit']}, which is no unit of power")
+        if "nom_voltage" not in root.values:
+            raise Error(f"{library.name} does not say its nominal voltage")
+        nanowatts = float(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]
+        return cls(library.name, float(root.values["nom_voltage"]), nanowatts, cells)
+
+
+def _cell(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalCell:
+    pins = {pin.words[0]: _pin(pin, templates, scale) for pin in group.of("pin")}
+    register = next(group.of("ff"), None)
+    data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
+    states = tuple(register.words) if register else ()
+    return ElectricalCell(pins, float(group.values.get("cell_leakage_power", 0)), data, clock, states)
+
+
+def _pin(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalPin:
+    def tables(inside: _Group, name: str) -> dict[str, Table]:
+        found = {edge: next(inside.of(name.format(edge)), None) for edge in _EDGES}
+        return {edge: _table(table, templates, scale) for edge, table in found.items() if table}
+
+    energies = [(of.values.get("related_pin", ""), tables(of, "{}_power")) for of in group.of("internal_power")]
+    transitions = [(of.values.get("related_pin", ""), tables(of, "{}_transition")) for of in group.of("timing")]
+    return ElectricalPin(
+        scale * float(group.values.get("capacitance", 0)),
+        tuple((pin, found) for pin, found in energies if found),
+        tuple((pin, found) for pin, found in transitions if found),
+    )
+
+
+def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Table:
+    template = templates.get(group.words[0])
+    variables = [template.values.get(f"variable_{place}", "") for place in (1, 2)] if template else ["", ""]
+
+    def numbers(name: str) -> NDArray[np.float64]:
+        words = group.lists.get(name) or (template.lists.get(name) if template else None) or ["0"]
+        return np.array([float(word) for part in words for word in part.split(",")])
+
+    values = numbers("values")
+    if not variables[0]:
+        return Table(np.zeros(1), np.zeros(1), values[:1].reshape(1, 1))
+    index = {variable: numbers(f"index_{place}") for place, variable in enumerate(variables, 1) if variable}
+    values = values.reshape([len(numbers) for numbers in index.values()])
+    loads = next((scale * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
+    slews = next((numbers for variable, numbers in index.items() if variable in _SLEWS), np.zeros(1))
+    if len(index) == 2 and variables[0] in _SLEWS:
+        values = values.T
+    return Table(loads, slews, values.reshape(len(loads), len(slews)))
+
+
+def _parsed(text: str) -> _Group:
+    """Return the group of the library itself."""
+    tokens = [token.strip('"') if token[0] == '"' else token for token in _TOKEN.findall(_prepared(text))]
+    root = _Group("", [])
+    open_groups, place = [root], 0
+    while place < len(tokens):
+        token = tokens[place]
+        if token == "}" and len(open_groups) > 1:
+            open_groups.pop()
+        elif token not in (";", "}") and place + 1 < len(tokens):
+            following = tokens[place + 1]
+            if following == ":":
+                end = next((at for at in range(place + 2, len(tokens)) if tokens[at] in (";", "}")), len(tokens))
+                open_groups[-1].values[token] = " ".join(tokens[place + 2 : end])
+                place = end - (end < len(tokens) and tokens[end] == "}")
+            elif following == "(":
+                end = next((at for at in range(place + 2, len(tokens)) if tokens[at] == ")"), len(tokens))
+                words = [word for word in tokens[place + 2 : end] if word != ","]
+                if end + 1 < len(tokens) and tokens[end + 1] == "{":
+                    group = _Group(token, words)
+                    open_groups[-1].groups.append(group)
+                    open_groups.append(group)
+                    end += 1
+                else:
+                    open_groups[-1].lists[token] = words
+                place = end
+        place += 1
+    return next(root.of("library"), root)
+
+
+def _prepared(text: str) -> str:
+    return _CONTINUED.sub(" ", COMMENT.sub(" ", text))

@@ -1,0 +1,72 @@
+"""A row mapped to library cells, whole or module by module, kept by content."""
+
+import hashlib
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from amaranth.hdl import Module, Signal
+
+from ..infra.cache import recall, store
+from ..infra.reading import parse_json
+from ..infra.yosys import run_yosys
+from ..rtl.config import CoreConfig
+from ..rtl.convert import to_rtlil
+from ..rtl.row import Row
+from ..rtl.step import row_result_layout, row_step_layout
+from ..synth.liberty import Library
+from ..synth.netlist import TOP, Netlist
+from ..synth.price import versions
+from ..synth.recipe import Recipe
+from .activity import MappedNetlist
+
+__all__ = ["mapped_row"]
+
+_MAPPED = "mapped.json"
+
+
+def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
+    """Return a row, a decoder and a unit, as library cells.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Which; the registers at its cuts are in it, those in front of it are not.
+    library : Library
+        Whose cells.
+    by_module : bool
+        Each module by itself, so that every cell has a stage; otherwise flat, as ``sptc area`` measures.
+
+    Raises
+    ------
+    BackendError
+        Yosys is not installed or fails.
+    Error
+        The library lacks a cell.
+    """
+    row, recipe = _netlist(config), Recipe(library=library, by_module=by_module)
+    script = f"{recipe.script(row)}write_json {_MAPPED}\n"
+    parts = [repr(versions()).encode(), script.encode(), *(data for _, data in sorted(recipe.files(row).items()))]
+    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
+    entry = f"synth/mapped-{digest.hexdigest()[:40]}.json"
+    data = recall(entry)
+    if data is None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in recipe.files(row).items():
+                (Path(folder) / name).write_bytes(content)
+            run_yosys(Path(folder), script)
+            module = json.loads((Path(folder) / _MAPPED).read_text(encoding="utf-8"))["modules"][TOP]
+        data = json.dumps(module).encode()
+        store(entry, data)
+    return MappedNetlist.of(parse_json(data, entry), library)
+
+
+def _netlist(config: CoreConfig) -> Netlist:
+    """Return a row that is always enabled, so that its registers are in no loop."""
+    m = Module()
+    m.submodules.row = row = Row(replace(config, rows=1, columns=1))
+    step = Signal(row_step_layout(config), name="step")
+    result = Signal(row_result_layout(config), name="result")
+    m.d.comb += [row.step.eq(step), row.enable.eq(1), result.eq(row.result)]
+    return Netlist("row", to_rtlil(m, TOP, ports=[step.as_value(), result.as_value()]))

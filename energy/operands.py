@@ -1,0 +1,116 @@
+"""What streams through a unit: operands of a distribution, multiplied in the order in which an array does."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error
+from ..golden.matrix import multiply
+from ..golden.registers import random_nibbles
+from ..gpu.distributions import numbers
+from ..isa.formats import Format, low_bit
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
+from ..rtl.config import CoreConfig
+from ..sim.engine.steps import step_words, steps_of
+
+__all__ = ["CHAIN", "Compute", "drawn", "streamed"]
+
+#: Steps, shape (cycles, words), to their results of 32 bits and whether a sum left these.
+Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
+#: Instructions that add to the same accumulators before these begin again at zero.
+CHAIN = 8
+
+
+def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
+    """Draw operands of a chain of instructions.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Without block scales.
+    distribution : str
+        As :func:`sptc.gpu.distributions.numbers` has it, of A's stored elements and of B.
+    tiles : int
+        Chains.
+    rng : Generator
+        Source of randomness.
+
+    Returns
+    -------
+    MatrixOperands
+        K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
+    """
+    i, dtype = instruction, f"u{max(1, instruction.container_bits // 8)}"
+
+    def codes(fmt: Format, *shape: int) -> NDArray:
+        return (numbers(fmt, distribution, shape, rng) << low_bit(fmt, i.container_bits)).astype(dtype)
+
+    nibbles = [random_nibbles(i, tiles, rng) for _ in range(CHAIN)] if i.rule else None
+    return MatrixOperands(
+        a=codes(i.a, tiles, i.m, CHAIN * i.stored_k),
+        b=codes(i.b, tiles, CHAIN * i.k, i.n),
+        c=np.zeros((tiles, i.m, i.n), f"u{i.d.bits // 8}"),
+        nibbles=None if nibbles is None else np.concatenate(nibbles, axis=-1),
+    )
+
+
+def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
+    """Return the rows of A and columns of B that the first unit of an array takes: every so many."""
+    nibbles = operands.nibbles
+    return replace(
+        operands,
+        a=operands.a[:, :: config.rows],
+        b=operands.b[:, :, :: config.columns],
+        c=operands.c[:, :: config.rows, :: config.columns],
+        nibbles=None if nibbles is None else nibbles[:, :: config.rows],
+    )
+
+
+def streamed(
+    config: CoreConfig, instruction: Instruction, arch: str, operands: MatrixOperands, compute: Compute
+) -> NDArray[np.uint32]:
+    """Return the steps of the first unit of an array, in the order in which it takes them.
+
+    Of every chain, for every step of K, all outputs that are its own, row by row: the accumulator of an output comes
+    back before its next step. Results are held against the golden model.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array.
+    instruction : Instruction
+        What is multiplied.
+    arch : str
+        Whose numerics the array has.
+    operands : MatrixOperands
+        As :func:`drawn`.
+    compute : callable
+        The unit.
+
+    Returns
+    -------
+    ndarray of uint32, shape (cycles, words)
+        As :func:`~sptc.sim.engine.steps.step_words` says.
+
+    Raises
+    ------
+    Error
+        The unit does not compute what the golden model does.
+    """
+    words, own = step_words(config), of_one_unit(operands, config)
+    steps = steps_of(config, instruction, own)
+    c = own.c.astype(np.uint32)
+    overflow = np.zeros(c.shape, np.bool_)
+    for step in steps:
+        step[..., words.c.start] = c
+        step[..., words.control.start + words.overflow_bit // 32] |= overflow.astype(np.uint32) << np.uint32(
+            words.overflow_bit % 32
+        )
+        d, left = compute(step.reshape(-1, words.total))
+        c, overflow = d.reshape(c.shape), left.reshape(c.shape)
+    if (c.astype(own.c.dtype) != multiply(instruction, arch, own)).any():
+        raise Error(f"the mapped unit differs from the golden model at {instruction}: its energy would mean nothing")
+    return np.stack(steps, axis=1).reshape(-1, words.total)

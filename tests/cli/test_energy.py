@@ -1,0 +1,66 @@
+"""``sptc energy``: its table, its JSON, its CSV, and what it refuses."""
+
+import csv
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sptc.cli import main
+from sptc.tests.energy.power_library import TEXT
+
+pytest.importorskip("pyosys")
+SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    cells = tmp_path / "cells.lib"
+    cells.write_text(TEXT, encoding="utf-8")
+    return ["energy", "--liberty", str(cells), "--formats", "s8", "--cycles", "200", "--operands", "zeros,normal"]
+
+
+def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "energy.csv"
+    assert main([*words, SPARSE, DENSE, "--json", "--csv", str(path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = found["measured"]
+    assert [(row["instruction"], row["distribution"]) for row in rows] == [
+        (instruction, distribution) for instruction in (SPARSE, DENSE) for distribution in ("zeros", "normal")
+    ]
+    assert all(row["total"] == pytest.approx(sum(row["stages"].values())) for row in rows)
+    actions = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    of_first = [float(row["energy_pj"]) for row in actions if (row["action"], row["operands"]) == (SPARSE, "normal")]
+    assert sum(of_first) == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
+    assert main([*words, SPARSE, DENSE]) == 0
+    printed = capsys.readouterr().out
+    assert f"{rows[1]['total']:.0f}" in printed
+    assert "without wires, without glitches" in printed
+    ratio = rows[1]["total"] / rows[3]["total"]
+    assert f"s8, normal: a kept product takes {100 * (ratio - 1):+.1f} % " in printed
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["tcgen05.mma.sp"], "tcgen05"),
+        (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
+        ([SPARSE, "--liberty", "missing.lib"], "missing.lib"),
+        ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
+        ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
+    ],
+)
+def test_what_is_refused(more: list[str], message: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        assert main([*words, *more]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_library_without_power(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cells.lib").write_text(TEXT.replace("internal_power", "no_power"), encoding="utf-8")
+    assert main([*words, SPARSE]) == 2
+    assert "cells.lib has no energies" in capsys.readouterr().err

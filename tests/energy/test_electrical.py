@@ -1,0 +1,44 @@
+"""What a liberty file says of energy, and what it must say."""
+
+import numpy as np
+import pytest
+from sptc.energy.electrical import ElectricalLibrary, Table
+from sptc.errors import Error
+from sptc.synth.liberty import Library
+from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, OF_CLOCK, RISE, TEXT, VOLTAGE
+
+
+def test_what_it_says(electrical: ElectricalLibrary) -> None:
+    assert (electrical.voltage, electrical.leakage_nanowatts) == (VOLTAGE, 1.0)
+    nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
+    assert nand.leakage == LEAKAGE
+    assert nand.pins["A"].capacitance == CAPACITANCE
+    energies = nand.pins["Y"].energies
+    assert [pin for pin, _ in energies] == ["A", "B"]
+    for _, tables in energies:
+        assert (tables["rise"].at(0.0, 0.0), tables["rise"].at(1.0, 0.0)) == RISE
+        assert tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
+    assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
+    assert flop.pins["K"].energies[0][1]["rise"].at(0.3, 0.1) == OF_CLOCK
+
+
+def test_between_and_beyond_what_is_tabulated() -> None:
+    table = Table(np.array([0.0, 2.0]), np.array([0.0, 1.0]), np.array([[0.0, 1.0], [4.0, 5.0]]))
+    assert table.at(1.0, 0.5) == 2.5
+    assert table.at(3.0, 0.0) == 6.0
+    assert table.at(0.0, 2.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("internal_power", "no_power", "power.lib has no energies, that is no internal_power of any cell"),
+        ("(1, pf)", "(1, uf)", "power.lib has capacitances in uf, not in pf or ff"),
+        ('"1nW"', '"1hp"', "power.lib has leakage in 1hp, which is no unit of power"),
+        ("nom_voltage : 2.0;", "", "power.lib does not say its nominal voltage"),
+    ],
+)
+def test_what_it_must_say(old: str, new: str, message: str) -> None:
+    with pytest.raises(Error) as raised:
+        ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
+    assert str(raised.value) == message

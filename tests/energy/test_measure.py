@@ -1,0 +1,104 @@
+"""A small unit, mapped and measured: its results are the golden model's, and its energy follows what is multiplied."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from sptc.energy.mapping import mapped_row
+from sptc.energy.measure import MappedUnit, Measured
+from sptc.energy.operands import CHAIN, drawn, streamed
+from sptc.energy.stages import LOGIC, REGISTERS, stage_of
+from sptc.errors import Error
+from sptc.isa.instructions import parse
+from sptc.rtl.config import CoreConfig
+from sptc.sim.engine.steps import step_words
+from sptc.synth.liberty import Library
+from sptc.tests.energy.power_library import TEXT
+
+pytest.importorskip("pyosys")
+SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+DENSE = parse("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32")
+CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4, cuts=("multiply",))
+CYCLES = 1000
+
+
+@cache
+def unit(*, by_module: bool) -> MappedUnit:
+    return MappedUnit(CONFIG, Library("power.lib", TEXT), by_module=by_module)
+
+
+def measured(instruction: object = SPARSE, distribution: str = "normal", seed: int = 0, **flat: bool) -> Measured:
+    rng = np.random.default_rng(seed)
+    return unit(**{"by_module": True, **flat}).measure(instruction, "sm_90", distribution, CYCLES, rng)
+
+
+def test_a_measurement_repeats_and_a_longer_one_agrees() -> None:
+    assert measured() == measured()
+    totals = [measured(seed=seed).total for seed in range(4)]
+    assert max(totals) < 1.1 * min(totals)
+
+
+def test_energy_follows_what_is_multiplied() -> None:
+    zeros, half, normal = (measured(distribution=of) for of in ("zeros", "half", "normal"))
+    assert zeros.total < half.total < normal.total
+    assert zeros.stages["multiply"] == 0
+    assert zeros.stages[REGISTERS] > 0
+    assert normal.products == 16
+    assert normal.cycles >= CYCLES - 2
+
+
+def test_a_dense_instruction_decodes_nothing() -> None:
+    sparse, dense = measured(), measured(DENSE)
+    assert dense.stages["decode"] == 0 < sparse.stages["decode"]
+    assert dense.total < sparse.total
+
+
+def test_flat_it_has_no_stages() -> None:
+    flat = measured(by_module=False)
+    assert {stage for stage, taken in flat.stages.items() if taken} == {"inputs", LOGIC, REGISTERS}
+    assert 0.7 < flat.total / measured().total < 1.3
+
+
+@pytest.mark.parametrize("distribution", ["bits", "normal", "ones"])
+def test_other_results_than_the_golden_models_are_refused(distribution: str, seed: int) -> None:
+    right = unit(by_module=True).compute
+    operands = drawn(SPARSE, distribution, 3, np.random.default_rng(seed))
+    steps = streamed(CONFIG, SPARSE, "sm_90", operands, right)
+    outputs = SPARSE.m // CONFIG.rows * SPARSE.n // CONFIG.columns
+    assert steps.shape == (3 * CHAIN * outputs, step_words(CONFIG).total)
+
+    def wrong(given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        d, overflow = right(given)
+        d[-1] += 1
+        return d, overflow
+
+    with pytest.raises(Error, match="differs from the golden model"):
+        streamed(CONFIG, SPARSE, "sm_90", operands, wrong)
+
+
+def test_a_mapped_row_is_kept(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
+    library = Library("power.lib", TEXT)
+    first = mapped_row(CONFIG, library, by_module=True)
+
+    def refuse(*_: object) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr("sptc.energy.mapping.run_yosys", refuse)
+    assert mapped_row(CONFIG, library, by_module=True) == first
+
+
+@pytest.mark.parametrize(
+    ("cell", "stage"),
+    [
+        (r"$flatten\row.\unit.\multiply.\multiply0.\multiplier.$abc$1$blif$1$2", "multiply"),
+        (r"$flatten\row.\unit.\multiply.\unpack_a3.$abc$1$blif$1$2", "unpack"),
+        (r"$flatten\row.\unit.\multiply.\largest_of_products.$abc$1$blif$1$2", "align"),
+        (r"$flatten\row.\unit.\round.\leading.$abc$1$blif$1$2", "round"),
+        (r"$flatten\row.\decode.\metadata0.$abc$1$blif$1$2", "decode"),
+        (r"$flatten\row.\unit.$abc$1$blif$1$2", LOGIC),
+        ("$abc$1$blif$1$2", LOGIC),
+    ],
+)
+def test_stages_of_cells(cell: str, stage: str) -> None:
+    assert stage_of(cell) == stage
