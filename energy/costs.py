@@ -8,7 +8,7 @@ from .activity import Activity, Bit, MappedNetlist
 from .electrical import ElectricalCell, ElectricalLibrary, Table
 from .stages import INPUTS
 
-__all__ = ["Costs", "costs_of"]
+__all__ = ["Costs", "costs_of", "net_loads", "transition_times"]
 
 #: Of an edge of the clock: it rises and falls in every cycle.
 _CLOCK_TOGGLES = 2
@@ -71,8 +71,8 @@ def costs_of(
     clock : str
         The port of the clock, whose nets are of the stage of what they reach.
     """
-    loads = _loads(netlist, electrical)
-    slews = _slews(netlist, electrical, order, loads)
+    loads = net_loads(netlist, electrical)
+    slews = transition_times(netlist, electrical, order, loads)
     clocks = frozenset(netlist.inputs.get(clock, []))
     half = electrical.voltage**2 / 2
     of_net: dict[Bit, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -110,7 +110,7 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
     return sum(values) / len(values)
 
 
-def _loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit, float]:
+def net_loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit, float]:
     """Return the capacitance of the pins that each net reaches, in pF."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
@@ -120,7 +120,7 @@ def _loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit, f
     return loads
 
 
-def _slews(
+def transition_times(
     netlist: MappedNetlist, electrical: ElectricalLibrary, order: list[str], loads: Mapping[Bit, float]
 ) -> Slews:
     """Return the longest transition times of each net; those of ports are zero."""

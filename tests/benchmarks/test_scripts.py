@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sptc.tests.energy.power_library import TEXT as POWER
 
 pytestmark = pytest.mark.bench
 
@@ -19,6 +20,9 @@ SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"measure", "reco
 def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--json"]
     environment = dict(os.environ)
+    if name in ("energy", "opensta"):
+        (tmp_path / "power.lib").write_text(POWER, encoding="utf-8")
+        words += ["--liberty", "power.lib"]
     if name == "area":
         words += ["--liberty", str(liberty)]
         environment["SPTC_CACHE"] = str(tmp_path)  # what was measured before would not be synthesised

@@ -1,0 +1,106 @@
+"""What a kept product takes beside what an H200 takes, by format, distribution and sparsity.
+
+``python benchmarks/energy.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) measures the unit
+of the preset ``hopper``, mapped, on the instructions and distributions of ``recordings/energy``. Old cells on one side,
+a whole GPU on the other: what can agree is the order, and ratios after one constant for what is not modelled.
+"""
+
+import csv
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from measure import Row, options, show
+from sptc.energy.measure import MappedUnit
+from sptc.errors import Error
+from sptc.isa.instructions import parse
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.liberty import Library
+from tqdm import tqdm
+
+RECORDING = Path(__file__).parents[1] / "recordings" / "energy" / "h200-2026-11-22.csv"
+#: Instructions by the names of the recording.
+INSTRUCTIONS = {
+    "mma.sp.f16.k32": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.f16.k16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "mma.sp.bf16.k32": "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+    "mma.bf16.k16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "mma.sp.tf32.k16": "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    "mma.tf32.k8": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "mma.sp.s8.k64": "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
+    "mma.s8.k32": "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+}
+F16 = ("mma.sp.f16.k32", "mma.f16.k16")
+COMPARED = ("zeros", "half", "positive", "normal")
+#: An array of the rate of an H200; and, for `--small`, one of integers alone.
+CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
+SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
+CYCLES, SMALL_CYCLES = 4_000, 200
+Case = tuple[str, str]
+
+
+def silicon(names: set[str]) -> dict[Case, float]:
+    """Return pJ of a kept product by instruction and distribution of both operands."""
+    lines = [line for line in RECORDING.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {
+        (row["instruction"], row["a"]): float(row["pj_per_kept_mac"])
+        for row in csv.DictReader(lines)
+        if row["instruction"] in names and row["a"] == row["b"] and row["metadata"] == "random"
+    }
+
+
+def ranks(values: list[float]) -> np.ndarray:
+    """Return the rank of each value, of equal ones the mean."""
+    array = np.array(values)
+    return (array[:, None] > array).sum(axis=1) + ((array[:, None] == array).sum(axis=1) - 1) / 2
+
+
+def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
+    """Return all figures beside each other, the correlation of their order, and ratios of f16 after one constant."""
+    rows = []
+    for (name, distribution), measured in cases.items():
+        rows.append(Row(f"{name} {distribution}, H200", "pJ", measured))
+        rows.append(Row(f"{name} {distribution}, mapped unit", "pJ", ours[name, distribution]))
+    order = float(np.corrcoef(ranks(list(cases.values())), ranks([ours[case] for case in cases]))[0, 1])
+    rows.append(Row(f"rank correlation of {len(cases)} cases", "", order, "at least 0.9"))
+    for name in F16:
+        if (name, "normal") in ours:
+            rows += _ratios(name, cases, ours)
+    return rows
+
+
+def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
+    """Return ratios to normal operands, ours without the constant that brings them nearest to silicon's."""
+    theirs = np.array([cases[name, of] for of in COMPARED])
+    mine = np.array([ours[name, of] for of in COMPARED])
+    _, constant = np.polyfit(theirs, mine, 1)
+    fitted = mine - constant
+    rows = [Row(f"{name}, constant that is taken from the unit's", "pJ", float(constant))]
+    for place, of in enumerate(COMPARED[:-1]):
+        rows.append(Row(f"{name}, {of} : normal, H200", "", float(theirs[place] / theirs[-1])))
+        rows.append(Row(f"{name}, {of} : normal, unit", "", float(fitted[place] / fitted[-1]), "within 25 %"))
+    return rows
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = options(__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    chosen = parser.parse_args()
+    config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
+    wanted = {name for name in INSTRUCTIONS if not chosen.small or ".s8." in name}
+    cases = silicon(wanted)
+    try:
+        unit = MappedUnit(config, Library.read(chosen.liberty), by_module=True)
+        ours = {}
+        for name, distribution in tqdm(cases, disable=None):
+            instruction, rng = parse(INSTRUCTIONS[name]), np.random.default_rng(0)
+            ours[name, distribution] = unit.measure(instruction, "sm_90", distribution, cycles, rng).total / 1000
+    except Error as error:
+        sys.exit(str(error))
+    show(rows_of(cases, ours), chosen.json)
+
+
+if __name__ == "__main__":
+    main()

