@@ -78,7 +78,8 @@ def _distributions(text: str) -> tuple[str, ...]:
 
 def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
-    wanted = [_multiplied(text, config) for text in options.instructions or _INSTRUCTIONS]
+    texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
+    wanted = [_multiplied(text, config) for text in texts]
     if options.csv:
         require_writable(options.csv)
     from ..energy.measure import MappedUnit
@@ -108,11 +109,13 @@ def _multiplied(text: str, config: CoreConfig) -> Instruction:
     Raises
     ------
     Error
-        It is none of ``mma`` or ``wgmma``, has block scales, or the datapath lacks a format of it.
+        It is none of ``mma`` or ``wgmma``, has block scales, or the datapath lacks what it needs.
     """
     instruction = parse(text)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text} is no mma or wgmma without block scales; nothing else is measured")
+    if instruction.sparse and not config.sparse:
+        raise Error(f"{text} is sparse, and the datapath does not select")
     for fmt in (instruction.a, instruction.b):
         config.element_code(fmt, instruction.container_bits)
     return instruction

@@ -70,6 +70,8 @@ class MappedUnit:
     ----------
     netlist : MappedNetlist
         The cells.
+    pipeline : Pipeline
+        The same, ready to be run.
     costs : Costs
         What toggles take.
     """
@@ -78,23 +80,24 @@ class MappedUnit:
         self._config = config
         self._electrical = ElectricalLibrary.of(library)
         self.netlist: MappedNetlist = mapped_row(config, library, by_module=by_module)
-        self._pipeline = Pipeline(self.netlist, library, self._electrical)
-        self.costs: Costs = costs_of(self.netlist, self._electrical, self._pipeline.order, self._stage_of)
+        self.pipeline = Pipeline(self.netlist, library, self._electrical)
+        self.costs: Costs = costs_of(self.netlist, self._electrical, self.pipeline.order, self._stage_of)
 
     def _stage_of(self, cell: str) -> str:
         is_register = bool(self._electrical.cells[self.netlist.cells[cell][0]].clock)
         return REGISTERS if is_register else stage_of(cell)
 
-    def _run(self, steps: NDArray[np.uint32]) -> Activity:
+    def run(self, steps: NDArray[np.uint32]) -> Activity:
+        """Run steps, shape (cycles, words), and count what they toggle."""
         bits = np.unpackbits(np.ascontiguousarray(steps).view(np.uint8), axis=1, bitorder="little")
         step = bits[:, : len(self.netlist.inputs["step"])]
-        return self._pipeline.run({"step": step, "rst": np.zeros((len(bits), 1), np.uint8)})
+        return self.pipeline.run({"step": step, "rst": np.zeros((len(bits), 1), np.uint8)})
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
         """Return the results of steps, and whether a sum left 32 bits."""
-        latency = self._pipeline.latency
+        latency = self.pipeline.latency
         behind = np.zeros((latency + 2, steps.shape[1]), np.uint32)
-        results = self._run(np.concatenate([steps, behind])).outputs["result"]
+        results = self.run(np.concatenate([steps, behind])).outputs["result"]
         results = results[latency : latency + len(steps)]
         d = np.packbits(results[:, :_WORD], axis=1, bitorder="little").view("<u4")[:, 0]
         return d, results[:, _WORD].astype(np.bool_)
@@ -130,7 +133,7 @@ class MappedUnit:
         config = self._config
         of_tile = _cycles_of_chain(config, instruction)
         operands = drawn(instruction, distribution, -(-cycles // of_tile), rng)
-        activity = self._run(streamed(config, instruction, arch, operands, self.compute))
+        activity = self.run(streamed(config, instruction, arch, operands, self.compute))
         products = min(config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
         taken = self.costs.of(activity)
         toggles = sum(activity.toggles.values()) / activity.cycles
@@ -141,5 +144,5 @@ class MappedUnit:
 def _cycles_of_chain(config: CoreConfig, instruction: Instruction) -> int:
     """Return the cycles in which one unit executes a chain of instructions."""
     outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
-    stored_bytes = CHAIN * instruction.stored_k * instruction.container_bits // 8
-    return outputs * -(-stored_bytes // config.step_bytes)
+    stored_bytes = instruction.stored_k * instruction.container_bits // 8
+    return CHAIN * outputs * -(-stored_bytes // config.step_bytes)

@@ -101,16 +101,17 @@ def streamed(
         The unit does not compute what the golden model does.
     """
     words, own = step_words(config), of_one_unit(operands, config)
-    steps = steps_of(config, instruction, own)
     c = own.c.astype(np.uint32)
-    overflow = np.zeros(c.shape, np.bool_)
-    for step in steps:
-        step[..., words.c.start] = c
-        step[..., words.control.start + words.overflow_bit // 32] |= overflow.astype(np.uint32) << np.uint32(
-            words.overflow_bit % 32
-        )
-        d, left = compute(step.reshape(-1, words.total))
-        c, overflow = d.reshape(c.shape), left.reshape(c.shape)
+    place, bit = divmod(words.overflow_bit, 32)
+    steps = []
+    for of_instruction in own.steps(instruction):
+        overflow = np.zeros(c.shape, np.bool_)
+        for step in steps_of(config, instruction, of_instruction):
+            step[..., words.c.start] = c
+            step[..., words.control.start + place] |= overflow.astype(np.uint32) << np.uint32(bit)
+            d, left = compute(step.reshape(-1, words.total))
+            c, overflow = d.reshape(c.shape), left.reshape(c.shape)
+            steps.append(step)
     if (c.astype(own.c.dtype) != multiply(instruction, arch, own)).any():
-        raise Error(f"the mapped unit differs from the golden model at {instruction}: its energy would mean nothing")
+        raise Error(f"the mapped unit differs from {arch} at {instruction}: its energy would mean nothing")
     return np.stack(steps, axis=1).reshape(-1, words.total)

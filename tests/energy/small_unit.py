@@ -1,0 +1,18 @@
+"""A small unit of the little library, mapped once for all tests that run in a process."""
+
+from functools import cache
+
+from sptc.energy.measure import MappedUnit
+from sptc.isa.instructions import parse
+from sptc.rtl.config import CoreConfig
+from sptc.synth.liberty import Library
+from sptc.tests.energy.power_library import TEXT
+
+SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+DENSE = parse("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32")
+CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4, cuts=("multiply",))
+
+
+@cache
+def unit(*, by_module: bool) -> MappedUnit:
+    return MappedUnit(CONFIG, Library("power.lib", TEXT), by_module=by_module)
