@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from measure import Row, options, show
 from sptc.energy.measure import MappedUnit
+from sptc.energy.operands import drawn
 from sptc.errors import Error
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, CoreConfig
@@ -96,7 +97,8 @@ def main() -> None:
         ours = {}
         for name, distribution in tqdm(cases, disable=None):
             instruction, rng = parse(INSTRUCTIONS[name]), np.random.default_rng(0)
-            ours[name, distribution] = unit.measure(instruction, "sm_90", distribution, cycles, rng).total / 1000
+            operands = drawn(instruction, distribution, unit.tiles(instruction, cycles), rng)
+            ours[name, distribution] = unit.measure(instruction, "sm_90", operands, distribution).total / 1000
     except Error as error:
         sys.exit(str(error))
     show(rows_of(cases, ours), chosen.json)

@@ -14,10 +14,9 @@ import tempfile
 from pathlib import Path
 
 from measure import Row, options, show
-from sptc.energy.activity import Bit, MappedNetlist, Pipeline
 from sptc.energy.costs import net_loads, transition_times
-from sptc.energy.electrical import ElectricalLibrary
 from sptc.energy.mapping import mapped_row
+from sptc.energy.netlist import Bit, CellLibrary, MappedNetlist
 from sptc.errors import Error
 from sptc.rtl.config import CoreConfig
 from sptc.synth.liberty import Library
@@ -57,11 +56,11 @@ def verilog(netlist: MappedNetlist) -> str:
     return "\n".join([*lines, "endmodule\n"])
 
 
-def by_its_formula(netlist: MappedNetlist, library: Library, electrical: ElectricalLibrary) -> dict[str, list[float]]:
+def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
     """Return internal and switching power of registers and of gates, in mW."""
+    electrical = cells.electrical
     loads = net_loads(netlist, electrical)
-    slews = transition_times(netlist, electrical, Pipeline(netlist, library, electrical).order, loads)
-    outputs = {(cell.name, pin) for cell in library.cells for pin, _ in cell.outputs}
+    slews = transition_times(netlist, cells, loads)
     clock = {*netlist.inputs["clk"]}
     found = {"Sequential": [0.0, 0.0], "Combinational": [0.0, 0.0]}
     for kind, pins in netlist.cells.values():
@@ -75,7 +74,7 @@ def by_its_formula(netlist: MappedNetlist, library: Library, electrical: Electri
             for source, tables in related:
                 times = slews.get(pins.get(source or pin, "0"), {})
                 power[0] += rate * duty * sum(table.at(load, times.get(edge, 0.0)) for edge, table in tables.items())
-            if (kind, pin) in outputs:
+            if (kind, pin) in cells.functions:
                 power[1] += rate * electrical.voltage**2 / 2 * load
     return found
 
@@ -106,7 +105,7 @@ def main() -> None:
         library = Library.read(chosen.liberty)
         netlist = mapped_row(CONFIG, library, by_module=False)
         theirs = reported(netlist, library, chosen.opensta)
-        mine = by_its_formula(netlist, library, ElectricalLibrary.of(library))
+        mine = by_its_formula(netlist, CellLibrary.of(library))
     except Error as error:
         sys.exit(str(error))
     rows = [Row("cells", "", float(len(netlist.cells)))]

@@ -35,7 +35,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Map a decoder and a unit to the cells of a liberty file, run chains of an instruction through the "
         "mapped netlist in the order in which a unit of an array takes them, hold every result against the golden "
         "model, and report what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by "
-        "the distribution of operands. Gates have no delay and wires no capacitance.",
+        "the distribution of operands. Gates have no delay, unless told otherwise, and wires no capacitance.",
     )
     parser.add_argument(
         "instructions",
@@ -64,6 +64,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="map all at once, as `sptc area` does, which has no stages; otherwise each module by itself",
     )
+    parser.add_argument(
+        "--glitches",
+        action="store_true",
+        help="let every gate take a unit of time, count what its output does until all is settled, and say how much "
+        "that adds",
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
@@ -83,6 +89,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.csv:
         require_writable(options.csv)
     from ..energy.measure import MappedUnit
+    from ..energy.operands import drawn
     from ..energy.report import as_dict, table, write_csv
     from ..synth.liberty import Library
 
@@ -91,11 +98,12 @@ def _execute(options: argparse.Namespace) -> int:
     cases = [(instruction, distribution) for instruction in wanted for distribution in options.operands]
     with progress_bar("instruction") as progress:
         progress(0, len(cases) + 1)
-        unit = MappedUnit(config, library, by_module=not options.flat)
+        unit = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
         for done, (instruction, distribution) in enumerate(cases, 1):
             progress(done, len(cases) + 1)
             rng = np.random.default_rng(options.seed)
-            found.append(unit.measure(instruction, options.arch, distribution, options.cycles, rng))
+            operands = drawn(instruction, distribution, unit.tiles(instruction, options.cycles), rng)
+            found.append(unit.measure(instruction, options.arch, operands, distribution))
         progress(len(cases) + 1, len(cases) + 1)
     print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
     if options.csv:

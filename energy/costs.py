@@ -1,19 +1,35 @@
 """What a toggle of every net of a mapped netlist takes: inside cells, by their tables, and in charging pins."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .activity import Activity, Bit, MappedNetlist
 from .electrical import ElectricalCell, ElectricalLibrary, Table
+from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 from .stages import INPUTS
 
-__all__ = ["Costs", "costs_of", "net_loads", "transition_times"]
+__all__ = ["Activity", "Costs", "costs_of", "net_loads", "transition_times"]
 
 #: Of an edge of the clock: it rises and falls in every cycle.
 _CLOCK_TOGGLES = 2
 _EDGES = ("rise", "fall")
 Slews = dict[Bit, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the nets of a netlist did.
+
+    Attributes
+    ----------
+    cycles : int
+        In how many.
+    toggles : dict of int to int
+        Of each net.
+    """
+
+    cycles: int
+    toggles: Mapping[Bit, int]
 
 
 @dataclass(frozen=True)
@@ -44,13 +60,7 @@ class Costs:
         return dict(found)
 
 
-def costs_of(
-    netlist: MappedNetlist,
-    electrical: ElectricalLibrary,
-    order: list[str],
-    stage_of: Callable[[str], str],
-    clock: str = "clk",
-) -> Costs:
+def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, str], clock: str = "clk") -> Costs:
     """Return what toggles take.
 
     A toggle of a net takes half of C V^2, of the pins that it reaches, in the stage of what drives it; wires have no
@@ -62,23 +72,22 @@ def costs_of(
     ----------
     netlist : MappedNetlist
         Which.
-    electrical : ElectricalLibrary
-        Of its cells.
-    order : list of str
-        The cells, each behind all that it reads.
-    stage_of : callable
-        Stage of a cell.
+    cells : CellLibrary
+        Of what.
+    stages : dict of str to str
+        Stage of each cell.
     clock : str
         The port of the clock, whose nets are of the stage of what they reach.
     """
+    electrical = cells.electrical
     loads = net_loads(netlist, electrical)
-    slews = transition_times(netlist, electrical, order, loads)
+    slews = transition_times(netlist, cells, loads)
     clocks = frozenset(netlist.inputs.get(clock, []))
     half = electrical.voltage**2 / 2
     of_net: dict[Bit, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     leakage = 0.0
     for name, (kind, pins) in netlist.cells.items():
-        cell, stage = electrical.cells[kind], stage_of(name)
+        cell, stage = electrical.cells[kind], stages[name]
         leakage += cell.leakage * electrical.leakage_nanowatts
         for pin, net in pins.items():
             if isinstance(net, str):
@@ -120,15 +129,14 @@ def net_loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit
     return loads
 
 
-def transition_times(
-    netlist: MappedNetlist, electrical: ElectricalLibrary, order: list[str], loads: Mapping[Bit, float]
-) -> Slews:
+def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[Bit, float]) -> Slews:
     """Return the longest transition times of each net; those of ports are zero."""
+    registers = [name for name, (kind, _) in netlist.cells.items() if cells.is_register(kind)]
     slews: Slews = {}
-    for name in order:
+    for name in [*registers, *levels_of(netlist, cells)]:
         kind, pins = netlist.cells[name]
         for pin, net in pins.items():
-            arcs = electrical.cells[kind].pins[pin].transitions
+            arcs = cells.electrical.cells[kind].pins[pin].transitions
             if not arcs or isinstance(net, str):
                 continue
             longest = dict.fromkeys(_EDGES, 0.0)

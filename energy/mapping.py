@@ -19,7 +19,7 @@ from ..synth.liberty import Library
 from ..synth.netlist import TOP, Netlist
 from ..synth.price import versions
 from ..synth.recipe import Recipe
-from .activity import MappedNetlist
+from .netlist import MappedNetlist
 
 __all__ = ["mapped_row"]
 

@@ -6,19 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
 from ..rtl.config import CoreConfig
 from ..synth.liberty import Library
-from .activity import Activity, MappedNetlist, Pipeline
-from .costs import Costs, costs_of
-from .electrical import ElectricalLibrary
+from .costs import Activity, Costs, costs_of
 from .mapping import mapped_row
-from .operands import CHAIN, drawn, streamed
-from .stages import REGISTERS, stage_of
+from .netlist import CellLibrary, MappedNetlist
+from .operands import CHAIN, streamed
+from .plan import Plan
+from .simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
+from .stages import stages_of
 
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
 _FEMTO = 1000.0
+#: Streams that are run at once, at most, and the cycles that each of fewer has at least.
+_MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class Measured:
     ----------
     instruction : Instruction
         What it multiplied.
-    distribution : str
-        Of its operands.
+    operands : str
+        Their name.
     cycles : int
         Between which toggles were counted.
     products : int
@@ -39,14 +43,18 @@ class Measured:
         fJ of a kept product, by stage.
     toggles : float
         Of all nets, in a cycle, without the clock.
+    glitches : float or None
+        fJ of a kept product, in the total, that is taken by what is not there any more when the netlist is settled;
+        None where gates have no delay.
     """
 
     instruction: Instruction
-    distribution: str
+    operands: str
     cycles: int
     products: int
     stages: dict[str, float]
     toggles: float
+    glitches: float | None
 
     @property
     def total(self) -> float:
@@ -65,65 +73,79 @@ class MappedUnit:
         Its cells.
     by_module : bool
         As for :func:`~sptc.energy.mapping.mapped_row`.
+    glitches : bool
+        Measure glitches, too, with a unit of time for every gate.
 
     Attributes
     ----------
     netlist : MappedNetlist
         The cells.
-    pipeline : Pipeline
-        The same, ready to be run.
     costs : Costs
         What toggles take.
     """
 
-    def __init__(self, config: CoreConfig, library: Library, *, by_module: bool) -> None:
+    def __init__(self, config: CoreConfig, library: Library, *, by_module: bool, glitches: bool = False) -> None:
+        cells = CellLibrary.of(library)
         self._config = config
-        self._electrical = ElectricalLibrary.of(library)
         self.netlist: MappedNetlist = mapped_row(config, library, by_module=by_module)
-        self.pipeline = Pipeline(self.netlist, library, self._electrical)
-        self.costs: Costs = costs_of(self.netlist, self._electrical, self.pipeline.order, self._stage_of)
+        self.costs: Costs = costs_of(self.netlist, cells, stages_of(self.netlist, cells))
+        self._plan = Plan.of(self.netlist, cells)
+        self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
-    def _stage_of(self, cell: str) -> str:
-        is_register = bool(self._electrical.cells[self.netlist.cells[cell][0]].clock)
-        return REGISTERS if is_register else stage_of(cell)
+    def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
+        """Run streams of steps, and count what they toggle once the pipeline is full of them.
 
-    def run(self, steps: NDArray[np.uint32]) -> Activity:
-        """Run steps, shape (cycles, words), and count what they toggle."""
-        bits = np.unpackbits(np.ascontiguousarray(steps).view(np.uint8), axis=1, bitorder="little")
-        step = bits[:, : len(self.netlist.inputs["step"])]
-        return self.pipeline.run({"step": step, "rst": np.zeros((len(bits), 1), np.uint8)})
+        Parameters
+        ----------
+        steps : ndarray of uint32, shape (streams, cycles, words)
+            One a cycle; the streams fill whole words of 64.
+        glitches : bool
+            Count glitches too, which must be what the unit was made for.
+
+        Returns
+        -------
+        activity : Activity
+            Of all streams together.
+        results : ndarray of uint8, shape (streams, cycles, bits)
+            What came out.
+        """
+        plan = self._plan_in_time if glitches else self._plan
+        assert plan is not None
+        streams, cycles, _ = steps.shape
+        simulator = Simulator(plan, streams // STREAMS_OF_A_WORD)
+        nets = self.netlist.inputs["step"]
+        step, result = simulator.rows_of(nets), simulator.rows_of(self.netlist.outputs["result"])
+        results = np.empty((streams, cycles, len(result)), np.uint8)
+        for cycle in range(cycles):
+            simulator.begin()
+            bits = np.unpackbits(np.ascontiguousarray(steps[:, cycle]).view(np.uint8), axis=1, bitorder="little")
+            simulator.put(step, packed(bits[:, : len(nets)]))
+            simulator.settle(counted=cycle > self._config.latency)
+            results[:, cycle] = unpacked(simulator.get(result))
+        return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return the results of steps, and whether a sum left 32 bits."""
-        latency = self.pipeline.latency
-        behind = np.zeros((latency + 2, steps.shape[1]), np.uint32)
-        results = self.run(np.concatenate([steps, behind])).outputs["result"]
-        results = results[latency : latency + len(steps)]
+        """Return the results of steps, shape (steps, words), and whether a sum left 32 bits."""
+        latency, given = self._config.latency, _in_streams(steps)
+        behind = np.zeros((len(given), latency, steps.shape[1]), np.uint32)
+        _, results = self.run(np.concatenate([given, behind], axis=1))
+        results = results[:, latency:].reshape(-1, results.shape[-1])[: len(steps)]
         d = np.packbits(results[:, :_WORD], axis=1, bitorder="little").view("<u4")[:, 0]
         return d, results[:, _WORD].astype(np.bool_)
 
-    def measure(
-        self,
-        instruction: Instruction,
-        arch: str,
-        distribution: str,
-        cycles: int,
-        rng: np.random.Generator,
-    ) -> Measured:
+    def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
         """Measure an instruction.
 
         Parameters
         ----------
         instruction : Instruction
-            What is multiplied, chained; one of ``mma`` whose formats the unit has.
+            What is multiplied, chained; one of ``mma`` or ``wgmma`` whose formats the unit has.
         arch : str
             Whose numerics the configuration has.
-        distribution : str
-            Of A and B.
-        cycles : int
-            At least so many.
-        rng : Generator
-            Draws operands.
+        operands : MatrixOperands
+            Tiles with a chain along K, as :func:`~sptc.energy.operands.drawn` has them.
+        name : str
+            Of the operands.
 
         Raises
         ------
@@ -131,18 +153,38 @@ class MappedUnit:
             As :func:`~sptc.energy.operands.streamed`.
         """
         config = self._config
-        of_tile = _cycles_of_chain(config, instruction)
-        operands = drawn(instruction, distribution, -(-cycles // of_tile), rng)
-        activity = self.run(streamed(config, instruction, arch, operands, self.compute))
+        steps = _in_streams(streamed(config, instruction, arch, operands, self.compute))
         products = min(config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
-        taken = self.costs.of(activity)
+
+        def of_product(activity: Activity) -> dict[str, float]:
+            return {stage: _FEMTO * taken / products for stage, taken in self.costs.of(activity).items()}
+
+        activity, _ = self.run(steps)
+        stages, glitches = of_product(activity), None
+        if self._plan_in_time:
+            settled = sum(stages.values())
+            activity, _ = self.run(steps, glitches=True)
+            stages = of_product(activity)
+            glitches = sum(stages.values()) - settled
         toggles = sum(activity.toggles.values()) / activity.cycles
-        stages = {stage: _FEMTO * value / products for stage, value in taken.items()}
-        return Measured(instruction, distribution, activity.cycles, products, stages, toggles)
+        return Measured(instruction, name, activity.cycles, products, stages, toggles, glitches)
+
+    def tiles(self, instruction: Instruction, cycles: int) -> int:
+        """Return how many tiles with a chain of instructions are measured in so many cycles."""
+        config = self._config
+        outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
+        stored_bytes = instruction.stored_k * instruction.container_bits // 8
+        of_tile = CHAIN * outputs * -(-stored_bytes // config.step_bytes)
+        return -(-(cycles + _streams_of(2 * cycles) * (config.latency + 1)) // of_tile)
 
 
-def _cycles_of_chain(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the cycles in which one unit executes a chain of instructions."""
-    outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
-    stored_bytes = instruction.stored_k * instruction.container_bits // 8
-    return CHAIN * outputs * -(-stored_bytes // config.step_bytes)
+def _streams_of(steps: int) -> int:
+    """Return as how many streams steps are run."""
+    return min(_MOST_STREAMS, max(1, steps // (_CYCLES_OF_STREAM * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD)
+
+
+def _in_streams(steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return a stream of steps, shape (steps, words), cut into streams; the last ones go on with the first steps."""
+    streams = _streams_of(len(steps))
+    cycles = -(-len(steps) // streams)
+    return np.resize(steps, (streams, cycles, steps.shape[1]))

@@ -13,13 +13,22 @@ from ..synth.report import columns
 from .measure import Measured
 from .stages import STAGES
 
-__all__ = ["NOTES", "as_dict", "table", "write_csv"]
+__all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: What every report says of its figures.
-NOTES = (
+#: What every report says of its figures, and what it says of glitches.
+_NOTES = (
     "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
-    "tables; clock and registers included, leakage not; without wires, without glitches (gates without delay)"
+    "tables; clock and registers included, leakage not; without wires, {}"
 )
+_SETTLED = "without glitches (gates without delay)"
+_IN_TIME = (
+    "with glitches as if every gate took a unit of time and let the shortest pulse pass, which is more than there is"
+)
+
+
+def notes(found: Sequence[Measured]) -> str:
+    """Return what a report says of its figures."""
+    return _NOTES.format(_SETTLED if any(of.glitches is None for of in found) else _IN_TIME)
 
 
 def table(found: Sequence[Measured], library: Library) -> str:
@@ -27,12 +36,22 @@ def table(found: Sequence[Measured], library: Library) -> str:
     stages = [stage for stage in STAGES if any(stage in of.stages for of in found)]
     rows = [["instruction", "operands", "total", *stages]]
     rows += (
-        [str(of.instruction), of.distribution, *(f"{value:.0f}" for value in (of.total, *map(of.stages.get, stages)))]
+        [str(of.instruction), of.operands, *(f"{value:.0f}" for value in (of.total, *map(of.stages.get, stages)))]
         for of in found
     )
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
-    lines += [f"library: {library.name}  SHA-256 {library.sha256}", NOTES, ""]
-    return "\n".join([*lines, *columns(rows, 2), *_against_dense(found)])
+    lines += [f"library: {library.name}  SHA-256 {library.sha256}", notes(found), ""]
+    return "\n".join([*lines, *columns(rows, 2), *_of_glitches(found), *_against_dense(found)])
+
+
+def _of_glitches(found: Sequence[Measured]) -> list[str]:
+    """Return how much glitches add to what there is without them."""
+    lines = [
+        f"{of.instruction}, {of.operands}: glitches add {100 * of.glitches / (of.total - of.glitches):.0f} %"
+        for of in found
+        if of.glitches is not None
+    ]
+    return ["", *lines] if lines else []
 
 
 def _against_dense(found: Sequence[Measured]) -> list[str]:
@@ -43,7 +62,7 @@ def _against_dense(found: Sequence[Measured]) -> list[str]:
         if of.instruction.sparse and (twin := dense.get(_key(of))):
             ratio = of.total / twin.total
             lines.append(
-                f"{of.instruction.a.name}, {of.distribution}: a kept product takes {100 * (ratio - 1):+.1f} % of the "
+                f"{of.instruction.a.name}, {of.operands}: a kept product takes {100 * (ratio - 1):+.1f} % of the "
                 f"dense instruction's, and a logical one {100 * (1 - ratio / 2):.1f} % less"
             )
     return ["", *lines] if lines else []
@@ -51,7 +70,7 @@ def _against_dense(found: Sequence[Measured]) -> list[str]:
 
 def _key(of: Measured) -> tuple[str, ...]:
     i = of.instruction
-    return i.a.name, i.b.name, i.d.name, of.distribution
+    return i.a.name, i.b.name, i.d.name, of.operands
 
 
 def as_dict(found: Sequence[Measured], library: Library) -> dict[str, Any]:
@@ -60,16 +79,17 @@ def as_dict(found: Sequence[Measured], library: Library) -> dict[str, Any]:
         "versions": versions(),
         "library": {"file": library.name, "sha256": library.sha256},
         "unit": "fJ of a kept product",
-        "notes": NOTES,
+        "notes": notes(found),
         "measured": [
             {
                 "instruction": str(of.instruction),
-                "distribution": of.distribution,
+                "operands": of.operands,
                 "cycles": of.cycles,
                 "kept_products_per_cycle": of.products,
                 "total": of.total,
                 "stages": of.stages,
                 "toggles_per_cycle": of.toggles,
+                "glitches": of.glitches,
             }
             for of in found
         ],
@@ -86,5 +106,5 @@ def write_csv(found: Sequence[Measured], path: Path) -> None:
     writer.writerow(["component", "action", "operands", "energy_pj"])
     for of in found:
         for stage, taken in of.stages.items():
-            writer.writerow([stage, str(of.instruction), of.distribution, f"{taken / 1000:.6g}"])
+            writer.writerow([stage, str(of.instruction), of.operands, f"{taken / 1000:.6g}"])
     write_whole(path, text.getvalue().encode())

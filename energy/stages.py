@@ -2,7 +2,9 @@
 
 import re
 
-__all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "stage_of"]
+from .netlist import CellLibrary, MappedNetlist
+
+__all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "stage_of", "stages_of"]
 
 #: Pins that the inputs charge; what is stored at the cuts, with its clock; and all else of a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
@@ -42,3 +44,8 @@ def stage_of(cell: str) -> str:
     if inside[0] == "multiply" and len(inside) > 1:
         return _INSIDE_MULTIPLY.get(re.sub(r"\d+$", "", inside[1]), "multiply")
     return inside[0] if inside[0] in STAGES else LOGIC
+
+
+def stages_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, str]:
+    """Return the stage of each cell."""
+    return {name: REGISTERS if cells.is_register(kind) else stage_of(name) for name, (kind, _) in netlist.cells.items()}

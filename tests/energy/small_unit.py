@@ -14,5 +14,5 @@ CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, column
 
 
 @cache
-def unit(*, by_module: bool) -> MappedUnit:
-    return MappedUnit(CONFIG, Library("power.lib", TEXT), by_module=by_module)
+def unit(*, by_module: bool, glitches: bool = False) -> MappedUnit:
+    return MappedUnit(CONFIG, Library("power.lib", TEXT), by_module=by_module, glitches=glitches)

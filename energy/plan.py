@@ -1,0 +1,183 @@
+"""In which order a netlist is stepped: its nets in rows, and what is one operation on many of them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..synth.liberty import Computing, computing
+from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
+
+__all__ = ["Gates", "Plan", "Registers"]
+
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Registers whose outputs are neighbours.
+
+    Attributes
+    ----------
+    compute : callable
+        Of what they hold, by the names that the library gives it, as :func:`~sptc.synth.liberty.computing`.
+    states : tuple of str
+        Names of what they hold, and of the opposite.
+    data : ndarray of int
+        Rows of what they take.
+    outputs : slice
+        Rows of their outputs.
+    """
+
+    compute: Computing
+    states: tuple[str, ...]
+    data: Places
+    outputs: slice
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Gates of one function whose outputs are neighbours.
+
+    Attributes
+    ----------
+    compute : callable
+        As :func:`~sptc.synth.liberty.computing`.
+    pins : dict of str to ndarray of int
+        Rows of what is at each input.
+    latest : ndarray of int
+        The most gates on any way up to each of them, in ascending order.
+    outputs : slice
+        Rows of their outputs.
+    """
+
+    compute: Computing
+    pins: Mapping[str, Places]
+    latest: Places
+    outputs: slice
+
+
+@dataclass(frozen=True)
+class Plan:
+    """In which order a netlist is stepped.
+
+    Attributes
+    ----------
+    rows : dict of int or str to int
+        Row of each net; 0 and 1 are the constants.
+    sources : int
+        As many rows, the first, are of constants, of registers and of what comes from outside; gates have the others.
+    registers : tuple of Registers
+        All of them.
+    gates : tuple of Gates
+        All of them, each behind all that it reads; where they take time, all of a function together.
+    depth : int
+        The most gates on any way.
+    glitches : bool
+        Gates take time.
+    """
+
+    rows: Mapping[Bit, int]
+    sources: int
+    registers: tuple[Registers, ...]
+    gates: tuple[Gates, ...]
+    depth: int
+    glitches: bool
+
+    @classmethod
+    def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
+        """Plan a netlist.
+
+        Parameters
+        ----------
+        netlist : MappedNetlist
+            Which.
+        cells : CellLibrary
+            Of what.
+        glitches : bool
+            Every gate takes a unit of time; otherwise none.
+
+        Raises
+        ------
+        Error
+            As :func:`~sptc.energy.netlist.levels_of`.
+        """
+        levels = levels_of(netlist, cells)
+        held: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
+        settled: dict[tuple[int, str], list[_Gate]] = defaultdict(list)
+        for name, (kind, pins) in netlist.cells.items():
+            for pin, net in pins.items():
+                if function := cells.functions.get((kind, pin)):
+                    cell = cells.electrical.cells[kind]
+                    if cell.clock:
+                        held[function, cell.states].append((pins[cell.data], net))
+                    else:
+                        latest = levels[name][1]
+                        settled[0 if glitches else latest, function].append(_Gate(latest, pins, net))
+        rows = _Rows()
+        of_registers = {key: rows.number(net for _, net in members) for key, members in held.items()}
+        driven = {gate.output for gates in settled.values() for gate in gates}
+        ports = [netlist.inputs, netlist.outputs, *(box.ports for box in netlist.boxes.values())]
+        rows.number(net for _, pins in netlist.cells.values() for net in pins.values() if net not in driven)
+        rows.number(net for port in ports for nets in port.values() for net in nets if net not in driven)
+        sources = rows.count
+        for gates in settled.values():
+            gates.sort(key=lambda gate: gate.latest)
+        of_gates = {key: rows.number(gate.output for gate in settled[key]) for key in sorted(settled)}
+        return cls(
+            rows.of,
+            sources,
+            tuple(
+                Registers(computing(key[0]), key[1], rows.places(data for data, _ in held[key]), outputs)
+                for key, outputs in of_registers.items()
+            ),
+            tuple(_together(settled[key], key[1], rows, outputs) for key, outputs in of_gates.items()),
+            max((most for _, most in levels.values()), default=0),
+            glitches,
+        )
+
+
+#: What registers have in common: the function of an output, and the names of what they hold.
+_OfRegisters = tuple[str, tuple[str, ...]]
+
+
+class _Gate(NamedTuple):
+    """A gate's output: the most gates on any way up to it, what is at the pins of its cell, and its net."""
+
+    latest: int
+    pins: Mapping[str, Bit]
+    output: Bit
+
+
+class _Rows:
+    """Rows of nets, as they are given to them: constants have the first."""
+
+    def __init__(self) -> None:
+        self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}
+
+    @property
+    def count(self) -> int:
+        """Rows that are given."""
+        return len(self.of) - 1
+
+    def number(self, nets: Iterable[Bit]) -> slice:
+        """Give the next rows to nets that have none, and return which."""
+        first = self.count
+        for net in nets:
+            self.of.setdefault(net, self.count)
+        return slice(first, self.count)
+
+    def places(self, nets: Iterable[Bit]) -> Places:
+        """Return the rows of nets."""
+        return np.array([self.of[net] for net in nets], np.intp)
+
+
+def _together(gates: list[_Gate], function: str, rows: _Rows, outputs: slice) -> Gates:
+    """Return gates of one function."""
+    read = [pin for pin in gates[0].pins if re.search(rf"\b{pin}\b", function)]
+    pins = {pin: rows.places(gate.pins[pin] for gate in gates) for pin in read}
+    return Gates(computing(function), pins, np.array([gate.latest for gate in gates], np.intp), outputs)

@@ -1,0 +1,133 @@
+"""Toggles of random netlists against one that is looked at gate by gate; and what their toggles take, by hand."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sptc.energy.costs import Activity, costs_of
+from sptc.energy.netlist import CellLibrary, MappedNetlist, levels_of
+from sptc.energy.plan import Plan
+from sptc.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
+from sptc.errors import Error
+from sptc.synth.liberty import Library, evaluate
+from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, OF_CLOCK, RISE, VOLTAGE
+
+INPUTS, FLOPS, GATES = 5, 8, 60
+CYCLES, CLOCK = 12, 1000
+KINDS = ("INV", "NAND2", "NOR2", "XOR2", "BUF")
+
+
+def random_netlist(rng: np.random.Generator) -> MappedNetlist:
+    """Gates behind registers, which take what some of the gates give: there are loops through them."""
+    held: list[int | str] = [INPUTS + number for number in range(FLOPS)]
+    nets: list[int | str] = [*range(INPUTS), *held, "1"]
+    cells: dict[str, tuple[str, dict[str, int | str]]] = {}
+    for number in range(GATES):
+        kind = str(rng.choice(KINDS))
+        pins = {pin: nets[rng.integers(len(nets))] for pin in ("A" if kind in ("INV", "BUF") else "AB")}
+        nets.append(INPUTS + FLOPS + number)
+        cells[f"gate_{number}"] = (kind, {**pins, "Y": nets[-1]})
+    taken = [nets[rng.integers(len(nets))] for _ in held]
+    cells |= {f"flop_{q}": ("FLOP", {"D": d, "K": CLOCK, "Q": q}) for d, q in zip(taken, held, strict=True)}
+    return MappedNetlist(cells, {"step": [*range(INPUTS)], "clk": [CLOCK]}, {"result": nets[-FLOPS:]})
+
+
+class Stepped:
+    """A netlist of one stream, whose gates are looked at one after the other, as simply as can be.
+
+    Attributes
+    ----------
+    values : dict of int or str to bool
+        What nets have.
+    toggles : Counter
+        Of nets, in the cycles that were counted.
+    """
+
+    def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
+        functions = {cell.name: cell.outputs[0] for cell in library.cells}
+        cells = netlist.cells.values()
+        self.glitches = glitches
+        self.flops = [pins for kind, pins in cells if kind == "FLOP"]
+        self.gates = [(functions[kind], pins) for kind, pins in cells if kind != "FLOP"]
+        self.values: dict[int | str, bool] = {
+            "0": False,
+            "1": True,
+            **dict.fromkeys(range(INPUTS + FLOPS + GATES), False),
+        }
+        self.toggles: Counter[int | str] = Counter()
+
+    def step(self, inputs: np.ndarray, *, counted: bool) -> None:
+        before = dict(self.values)
+        self.values |= {pins["Q"]: before[pins["D"]] for pins in self.flops} | dict(enumerate(map(bool, inputs)))
+        passed = [before, dict(self.values)]
+        while len(passed) == 2 or passed[-1] != passed[-2]:
+            seen = passed[-1]
+            found = {
+                pins[y]: evaluate(what, {p: seen[net] for p, net in pins.items()}) for (y, what), pins in self.gates
+            }
+            passed.append({**seen, **found})
+        self.values = passed[-1]
+        waves = passed if self.glitches else [before, self.values]
+        for one, other in pairwise(waves):
+            self.toggles.update(net for net in one if counted and one[net] != other[net])
+
+
+@pytest.mark.parametrize("glitches", [False, True])
+@pytest.mark.parametrize("words", [1, 2])
+def test_toggles_are_those_of_a_netlist_that_is_stepped(
+    words: int, glitches: bool, library: Library, seed: int
+) -> None:
+    rng = np.random.default_rng([seed, words])
+    netlist = random_netlist(rng)
+    simulator = Simulator(Plan.of(netlist, CellLibrary.of(library), glitches=glitches), words)
+    streams = [Stepped(netlist, library, glitches=glitches) for _ in range(words * STREAMS_OF_A_WORD)]
+    step, result = (simulator.rows_of(nets) for nets in (netlist.inputs["step"], netlist.outputs["result"]))
+    for cycle in range(CYCLES):
+        bits = rng.integers(0, 2, (len(streams), INPUTS), np.uint8)
+        counted = cycle > 2
+        simulator.begin()
+        simulator.put(step, packed(bits))
+        simulator.settle(counted=counted)
+        for stream, inputs in zip(streams, bits, strict=True):
+            stream.step(inputs, counted=counted)
+        wanted = [[stream.values[net] for net in netlist.outputs["result"]] for stream in streams]
+        assert (unpacked(simulator.get(result)) == np.array(wanted)).all()
+    assert simulator.cycles == (CYCLES - 3) * len(streams)
+    toggles = sum((stream.toggles for stream in streams), Counter())
+    assert {net: count for net, count in simulator.toggles.items() if count} == toggles
+
+
+def test_what_toggles_take(library: Library) -> None:
+    """An input to two inverters, one of which a register holds: each toggles in every cycle."""
+    cells = {
+        "first": ("INV", {"A": 0, "Y": 1}),
+        "second": ("INV", {"A": 0, "Y": 2}),
+        "held": ("FLOP", {"D": 1, "K": CLOCK, "Q": 3}),
+    }
+    netlist = MappedNetlist(cells, {"step": [0], "clk": [CLOCK]}, {"result": [2, 3]})
+    costs = costs_of(netlist, CellLibrary.of(library), {cell: cell for cell in cells})
+    activity = Activity(99, dict.fromkeys(range(4), 99))
+    pin = VOLTAGE**2 / 2 * CAPACITANCE
+    unloaded = (RISE[0] + FALL[0]) / 2
+    loaded = unloaded + CAPACITANCE * (RISE[1] - RISE[0] + FALL[1] - FALL[0]) / 2
+    wanted = {
+        "inputs": 2 * pin,
+        "first": pin + loaded,
+        "second": unloaded,
+        "held": unloaded + 2 * (pin + OF_CLOCK),
+    }
+    assert costs.of(activity) == pytest.approx(wanted)
+    assert costs.leakage == 3 * LEAKAGE
+
+
+def test_a_loop_without_a_register_is_refused(library: Library) -> None:
+    cells = {"a": ("INV", {"A": 1, "Y": 2}), "b": ("INV", {"A": 2, "Y": 1})}
+    with pytest.raises(Error, match=r"^the netlist has a loop without a register$"):
+        levels_of(MappedNetlist(cells, {}, {"result": [1]}), CellLibrary.of(library))
+
+
+def test_a_cell_of_another_library(library: Library) -> None:
+    module = {"cells": {"x": {"type": "OTHER", "connections": {"A": [2]}}}, "ports": {}}
+    with pytest.raises(Error, match=r"^power.lib has no cell for OTHER$"):
+        MappedNetlist.of(module, library)
