@@ -13,8 +13,8 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In
 
+from ..rtl.cells.pipeline import delayed
 from ..rtl.config import CoreConfig
-from ..rtl.pipeline import delayed
 from .harness import Harness
 from .properties import Parameters, anonymous
 from .streams import claim_chosen, constant
@@ -25,6 +25,8 @@ __all__ = ["UNIT"]
 #: A port, by the names that lead to it.
 _Path = tuple[str | int, ...]
 _ORDER = ("select", "multiply", "align", "reduce", "round")
+#: Stages that have the register of the cut before them inside.
+_WITHIN = {"reduce": "align", "round": "reduce"}
 #: What the round stage of a unit without floats is given of what only these have: nothing is connected.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
@@ -109,7 +111,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     stages: dict[str, _StandIn] = {}
 
     def enter(name: str, wanted: dict[_Path, Any]) -> dict[_Path, Value]:
-        held = int(name == "round" and "reduce" in config.cuts)
+        held = int(_WITHIN.get(name) in config.cuts)
         stages[name] = _stand_in(h, name, getattr(parts, name), wanted, held, enable)
         return stages[name].answers
 
@@ -133,7 +135,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
 
     for name, stage in stages.items():
         depth = sum(cut in config.cuts for cut in _ORDER[: _ORDER.index(name)])
-        held = int(name == "round" and "reduce" in config.cuts)
+        held = int(_WITHIN.get(name) in config.cuts)
         h.claim(f"{name}_given", ~now(depth - held) | stage.given)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
     # What the multiply stage does not take, but the next one does: a copy of the registers that it passes by.

@@ -11,10 +11,10 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, ShapeLike, Signal, Value
 from amaranth.lib import stream
 
+from ..rtl.cells.pipeline import delayed
 from ..rtl.config import CoreConfig
 from ..rtl.core import Core
 from ..rtl.metadata import RuleCode
-from ..rtl.pipeline import delayed
 from ..rtl.round import ResultCode
 from ..rtl.step import control_layout
 from ..rtl.unit import Unit

@@ -9,7 +9,7 @@ from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExpone
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.shifter import AlignmentShifter
 from .codes import is_one_of
-from .config import CoreConfig
+from .config import CoreConfig, Element
 from .multiply import products_signature
 from .product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
 from .reduce import addends_signature
@@ -156,13 +156,8 @@ class AlignStage(wiring.Component):
         return e_max
 
     def _align_products(self, m: Module, integer: Value, e_max: Value) -> None:
-        # Integers are not shifted: with this for e_max, their shift amount is zero.
-        of_products = Mux(integer, _INTEGER_EXPONENT, e_max[:PRODUCT_EXPONENT_BITS])
         narrow = is_one_of(self.config, self.control.a, self.widths.narrow)
-        saturated = {}
-        for bits in sorted({slot.shift_amount_bits for slot in self.widths.slots if slot.floats}):
-            saturated[bits] = Signal(bits, name=f"largest_{bits}")
-            m.d.comb += saturated[bits].eq(of_products[:bits] | of_products[bits:].any().replicate(bits))
+        largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: 2 * slot.significand_bits + 1].as_signed()
             if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
@@ -172,13 +167,27 @@ class AlignStage(wiring.Component):
             if not slot.floats:
                 m.d.comb += term.eq(integer_term)
                 continue
-            aligned = self._align_product(m, slot, significand[:-1], saturated[slot.shift_amount_bits])
+            if slot.floats not in largest:
+                largest[slot.floats] = self._largest(m, slot, e_max)
+            aligned = self._align_product(m, slot, significand[:-1], largest[slot.floats])
             negative = self.i.signs[slot.index] & ~narrow
             m.d.comb += self.o.addends.increments[slot.index].eq(negative)
             if slot.integer_shift:
                 m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
             else:
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
+
+    def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
+        """Return e_max for slots that serve the same floats, saturated.
+
+        Of all else it is what integers have for an exponent: these are not shifted then, and where nothing is
+        multiplied no shift amount follows an e_max that others have found.
+        """
+        bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
+        largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
+        saturated = low[:bits] | low[bits:].any().replicate(bits)
+        m.d.comb += largest.eq(Mux(is_one_of(self.config, self.control.a, slot.floats), saturated, _INTEGER_EXPONENT))
+        return largest
 
     def _align_product(self, m: Module, slot: Slot, magnitude: Value, e_max: Value) -> Value:
         m.submodules[f"align{slot.index}"] = align = AlignmentShifter(

@@ -6,11 +6,11 @@ from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
 from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
-from .pipeline import delayed
 from .step import control_layout
 from .unit import Unit
 

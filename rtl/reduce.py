@@ -12,6 +12,10 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
+#: Levels of adders in front of the register. In front of all it is widest; behind more levels glitches of the alignment
+#: would run through more adders, and the stage would be the longest.
+_REGISTERED_LEVEL = 3
+
 
 def addends_signature(config: CoreConfig) -> wiring.Signature:
     """Return what a step adds, as its producer sees it. A negative term is a complement, with an increment beside it.
@@ -44,7 +48,7 @@ def addends_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class ReduceStage(wiring.Component):
-    """Add every aligned term and the accumulator. Combinational.
+    """Add every aligned term and the accumulator. Combinational, or with a register: latency one enabled cycle.
 
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
     the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.
@@ -53,9 +57,13 @@ class ReduceStage(wiring.Component):
     ----------
     config : CoreConfig
         Formats and step size; logic of what it lacks is not built.
+    registered : bool
+        Whether there is a register, within the tree of adders.
 
     Members
     -------
+    enable : In(1)
+        The register advances.
     i : In(addends_signature(config))
         What to add.
     integer_groups : In(1)
@@ -68,11 +76,13 @@ class ReduceStage(wiring.Component):
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
     """
 
-    def __init__(self, config: CoreConfig) -> None:
+    def __init__(self, config: CoreConfig, *, registered: bool = False) -> None:
         self.config = config
+        self.registered = registered
         self.widths = Widths(config)
         super().__init__(
             {
+                "enable": In(1, init=1),
                 "i": In(addends_signature(config)),
                 "integer_groups": In(1),
                 "total": Out(signed(self.widths.total_bits)),
@@ -87,10 +97,12 @@ class ReduceStage(wiring.Component):
         terms = [term[: slot.term_bits].as_signed() for slot, term in zip(self.widths.slots, i.terms, strict=False)]
         group_sums = [Cat(low, Mux(self.integer_groups, total, 0)).as_signed() for total in i.group_sums]
         addends = [*terms, *group_sums, *i.group_terms, i.c_term]
-        m.submodules.tree = tree = CarrySaveTree([len(term) for term in addends], self.widths.total_bits)
+        level = _REGISTERED_LEVEL if self.registered else None
+        m.submodules.tree = tree = CarrySaveTree([len(term) for term in addends], self.widths.total_bits, level)
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
         m.d.comb += [
+            tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),
             adder.word0.eq(tree.word0),
             adder.word1.eq(tree.word1),

@@ -11,7 +11,7 @@ from ..isa.formats import FORMATS
 from .cells.adder import Adder
 from .cells.leading_zeros import LeadingZeros
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
-from .pipeline import delayed
+from .cells.pipeline import delayed
 
 __all__ = ["ResultCode", "RoundStage", "normalised_bits"]
 

@@ -7,10 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from .align import AlignStage
+from .cells.pipeline import delayed
 from .codes import is_one_of
 from .config import CoreConfig
 from .multiply import MultiplyStage
-from .pipeline import delayed
 from .reduce import ReduceStage
 from .round import RoundStage
 from .select import SelectStage
@@ -26,6 +26,8 @@ _ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
 
 class Unit(wiring.Component):
     """What an array repeats: five stages, with a register behind each that the configuration cuts at.
+
+    That behind the align stage stands within the sum of the reduce stage, where fewer bits are to be held.
 
     ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
     ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
@@ -87,11 +89,14 @@ class Unit(wiring.Component):
             align.scale_a.eq(scale_a),
             align.scale_b.eq(scale_b),
         ]
-        control = self._cut(m, "align", control)
-        m.submodules.reduce = accumulate = ReduceStage(config)
-        self._connect(m, "align", align.o.addends, accumulate.i)
+        m.submodules.reduce = accumulate = ReduceStage(config, registered="align" in config.cuts)
+        wiring.connect(m, align.o.addends, accumulate.i)
         integers = [element for element in self.widths.narrow if element.format.is_integer]
-        m.d.comb += accumulate.integer_groups.eq(is_one_of(config, control.a, integers))
+        m.d.comb += [
+            accumulate.enable.eq(self.enable),
+            accumulate.integer_groups.eq(is_one_of(config, control.a, integers)),
+        ]
+        control = self._cut(m, "align", control)
 
         widths = self.widths
         m.submodules.round = rounder = RoundStage(

@@ -29,8 +29,8 @@ HEADS: dict[str, tuple[float, float]] = {
     "round": (806, 104),
     "result": (936, 52),
 }
-#: Where the registers behind the stages stand.
-CUT_PLACES = {"select": 276, "multiply": 462, "align": 644, "reduce": 788, "round": 924}
+#: Where the registers behind the stages stand; that of the align stage within the sum.
+CUT_PLACES = {"select": 276, "multiply": 462, "align": 680, "reduce": 788, "round": 924}
 _TOP, _ROW, _GAP = 96, 66, 16
 _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to nearest", "S32": "s32 wrap, clamp"}
 
@@ -211,7 +211,7 @@ class _UnitDrawing:
         target = HEADS["round"][0] + HEADS["round"][1] / 2
         around = middle + 16
         picture.arrow((left + width, around), (target, around), (target, self._rounding(top + _ROW)[1]))
-        left, width = HEADS["reduce"]
+        left, width = HEADS["align"]
         picture.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
 
     def _rounding(self, bottom: float) -> tuple[float, float]:

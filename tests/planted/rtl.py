@@ -223,6 +223,17 @@ def _(reduce: Any, change: Change) -> None:
     read_otherwise(change, reduce.ReduceStage, lambda self: {"integer_groups": Const(1)})
 
 
+@fault("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree")
+def _(carry_save_tree: Any, change: Change) -> None:
+    """Ones that are still to be added pass by the register of the words."""
+    right = carry_save_tree.CarrySaveTree._held
+
+    def held(self: Any, m: Module, values: list[Value]) -> list[Value]:
+        return values if all(len(value) == 1 for value in values) else right(self, m, values)
+
+    change(carry_save_tree.CarrySaveTree, "_held", held)
+
+
 @fault("rtl.unpack.specials", "rtl.unpack")
 def _(unpack: Any, change: Change) -> None:
     """Of e4m3 all codes with the top exponent are NaN, not the last alone."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sptc.golden.registers import pack
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.rtl.cells.pipeline import delayed
 from sptc.rtl.config import CUTS, PRESETS, ConfigError, CoreConfig
-from sptc.rtl.pipeline import delayed
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
 from sptc.rtl.unit import Unit
