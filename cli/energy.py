@@ -2,18 +2,24 @@
 
 import argparse
 import json
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import Error
+from ..gemm.operands import Choices, ProductRequest, prepare
+from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
 from ..infra.files import require_writable
 from ..isa.instructions import Instruction, parse
+from ..isa.operands import MatrixOperands
 from ..rtl.config import PRESET_OF_ARCHITECTURE, CoreConfig
 from .arguments import integer
 from .configuration import add_datapath, datapath, words
+from .factors import add_matrices, sources
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -25,6 +31,9 @@ _INSTRUCTIONS = (
 )
 _DISTRIBUTIONS = ("zeros", "half", "positive", "normal")
 _CYCLES = 100_000
+_WHOLE_STEP = 16
+#: Returns operands of an instruction, as many tiles of a chain as are asked for that has so many instructions.
+_Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -35,7 +44,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Map a decoder and a unit to the cells of a liberty file, run chains of an instruction through the "
         "mapped netlist in the order in which a unit of an array takes them, hold every result against the golden "
         "model, and report what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by "
-        "the distribution of operands. Gates have no delay, unless told otherwise, and wires no capacitance.",
+        "the operands, of some distribution or of two matrices. Gates have no delay, unless told otherwise, and wires "
+        "no capacitance.",
     )
     parser.add_argument(
         "instructions",
@@ -51,10 +61,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--operands",
         type=_distributions,
-        default=_DISTRIBUTIONS,
         metavar="LIST",
         help=f"distributions of A and B, of {', '.join(DISTRIBUTIONS)} (default: {','.join(_DISTRIBUTIONS)})",
     )
+    add_matrices(parser)
+    parser.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A for sparse instructions")
     parser.add_argument(
         "--cycles", type=integer(1), default=_CYCLES, metavar="N", help=f"at least (default: {_CYCLES})"
     )
@@ -84,26 +95,31 @@ def _distributions(text: str) -> tuple[str, ...]:
 
 def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
+    if config.step_bytes % _WHOLE_STEP:
+        raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     wanted = [_multiplied(text, config) for text in texts]
     if options.csv:
         require_writable(options.csv)
+    drawn = _drawn(options)
     from ..energy.measure import MappedUnit
-    from ..energy.operands import drawn
     from ..energy.report import as_dict, table, write_csv
     from ..synth.liberty import Library
 
     library = Library.read(options.liberty)
     found = []
-    cases = [(instruction, distribution) for instruction in wanted for distribution in options.operands]
+    cases = [(instruction, name) for instruction in wanted for name in drawn]
     with progress_bar("instruction") as progress:
         progress(0, len(cases) + 1)
         unit = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
-        for done, (instruction, distribution) in enumerate(cases, 1):
+        for done, (instruction, name) in enumerate(cases, 1):
             progress(done, len(cases) + 1)
-            rng = np.random.default_rng(options.seed)
-            operands = drawn(instruction, distribution, unit.tiles(instruction, options.cycles), rng)
-            found.append(unit.measure(instruction, options.arch, operands, distribution))
+
+            def tiles(chain: int, instruction: Instruction = instruction) -> int:
+                return unit.tiles(instruction, options.cycles, chain)
+
+            operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
+            found.append(unit.measure(instruction, options.arch, operands, name))
         progress(len(cases) + 1, len(cases) + 1)
     print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
     if options.csv:
@@ -127,3 +143,43 @@ def _multiplied(text: str, config: CoreConfig) -> Instruction:
     for fmt in (instruction.a, instruction.b):
         config.element_code(fmt, instruction.container_bits)
     return instruction
+
+
+def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
+    """Return where operands come from, by the names that they have in a report.
+
+    Raises
+    ------
+    Error
+        One matrix is given without the other, or both beside distributions.
+    """
+    if (options.a is None) != (options.b is None):
+        raise Error("--a and --b are given together, or neither of them")
+    if options.a is None:
+        if options.prune:
+            raise Error("--prune is of a matrix: add --a and --b")
+        return {name: _of_distribution(name) for name in options.operands or _DISTRIBUTIONS}
+    if options.operands:
+        raise Error("operands are of distributions or of matrices: --operands does not go with --a and --b")
+    names = [tensor or path.name for path, tensor in ((options.a, options.a_tensor), (options.b, options.b_tensor))]
+    return {" x ".join(names): _of_matrices(options)}
+
+
+def _of_distribution(name: str) -> _Draw:
+    from ..energy.operands import CHAIN, drawn
+
+    return lambda instruction, tiles, rng: drawn(instruction, name, tiles(CHAIN), rng)
+
+
+def _of_matrices(options: argparse.Namespace) -> _Draw:
+    from ..energy.operands import cut
+
+    def draw(instruction: Instruction, tiles: Callable[[int], int], rng: np.random.Generator) -> MatrixOperands:
+        request = ProductRequest(
+            Way(instruction=str(instruction), arch=options.arch), *sources(options), Choices(prune=options.prune)
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            factors = prepare(Path(folder), request).factors(instruction)
+            return cut(instruction, factors.a, factors.b, factors.nibbles, tiles(factors.count), rng)
+
+    return draw

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..gemm.sources import read_factor
+from ..gemm.sources import Source, read_factor
 from .arguments import number
 
-__all__ = ["EPILOGUE_FILES", "READABLE", "add_epilogue_options", "epilogue_words"]
+__all__ = ["EPILOGUE_FILES", "READABLE", "add_epilogue_options", "add_matrices", "epilogue_words", "sources"]
 
 #: What a matrix is read from.
 READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or what `sptc compress` wrote"
@@ -19,6 +19,23 @@ _MEANINGS = {
     "scale_a": "scales of rows, M x 1",
     "scale_b": "scales of columns, N",
 }
+
+
+def add_matrices(parser: argparse.ArgumentParser) -> None:
+    """Add where both matrices are."""
+    parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K: {READABLE}")
+    parser.add_argument("--a-tensor", metavar="NAME", help="which tensor of that file, if there are several")
+    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
+    parser.add_argument("--b-tensor", metavar="NAME", help="which tensor of that file, if there are several")
+    parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
+
+
+def sources(options: argparse.Namespace) -> tuple[Source, Source]:
+    """Return where both matrices are."""
+    return (
+        Source(str(options.a.resolve()), options.a_tensor, option="--a-tensor"),
+        Source(str(options.b.resolve()), options.b_tensor, options.transpose_b, "--b-tensor"),
+    )
 
 
 def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:

@@ -20,7 +20,6 @@ from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
 from ..gemm.product import Errors, Problem, block_count, compute_block
-from ..gemm.sources import Source
 from ..gemm.sums import check_result
 from ..gemm.ways import CUTS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
@@ -29,7 +28,7 @@ from ..tensors.checkpoints import Checkpoint
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from .arguments import architecture, integer, processes, split
-from .factors import EPILOGUE_FILES, READABLE, add_epilogue_options, epilogue_words
+from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, epilogue_words, sources
 from .gemm_plot import plot_errors
 from .gemm_report import as_text, product_report
 from .progress import progress_bar
@@ -80,11 +79,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add_matrices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K: {READABLE}")
-    parser.add_argument("--a-tensor", metavar="NAME", help="which tensor of that file, if there are several")
-    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
-    parser.add_argument("--b-tensor", metavar="NAME", help="which tensor of that file, if there are several")
-    parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
+    add_matrices(parser)
     parser.add_argument(
         "--random", nargs=3, type=integer(1), metavar=("M", "N", "K"), help="generate A (pruned) and B instead"
     )
@@ -184,16 +179,9 @@ def _format(options: argparse.Namespace) -> str | None:
     """Return the format that the types of the matrices say."""
     if options.random:
         return None
-    held = (source.read() for source in _sources(options))
+    held = (source.read() for source in sources(options))
     left, right = (one.compressed if isinstance(one, Checkpoint) else one for one in held)
     return format_of(left, right)
-
-
-def _sources(options: argparse.Namespace) -> tuple[Source, Source]:
-    return (
-        Source(str(options.a.resolve()), options.a_tensor, option="--a-tensor"),
-        Source(str(options.b.resolve()), options.b_tensor, options.transpose_b, "--b-tensor"),
-    )
 
 
 @contextmanager
@@ -231,14 +219,14 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
         words["c"] = None
     if options.random:
         try:
-            sources = generate(folder.path, tuple(options.random), options.seed)
+            given = generate(folder.path, tuple(options.random), options.seed)
         except OSError as error:
             raise FileError(f"{folder.path} cannot hold the operands ({error.strerror})") from None
     else:
-        sources = _sources(options)
+        given = sources(options)
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
     request = ProductRequest(
-        way, *sources, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start
+        way, *given, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start
     )
     with progress_bar("row") as progress:
         problem = prepare(folder.path, request, progress)

@@ -23,6 +23,8 @@ _WORD = 32
 _FEMTO = 1000.0
 #: Streams that are run at once, at most, and the cycles that each of fewer has at least.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
+#: Cycles of a stream at least, behind those in which the pipeline fills.
+_LEAST_COUNTED = 8
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class MappedUnit:
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
         """Return the results of steps, shape (steps, words), and whether a sum left 32 bits."""
-        latency, given = self._config.latency, _in_streams(steps)
+        latency, given = self._config.latency, _in_streams(steps, self._config.latency)
         behind = np.zeros((len(given), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([given, behind], axis=1))
         results = results[:, latency:].reshape(-1, results.shape[-1])[: len(steps)]
@@ -143,7 +145,7 @@ class MappedUnit:
         arch : str
             Whose numerics the configuration has.
         operands : MatrixOperands
-            Tiles with a chain along K, as :func:`~sptc.energy.operands.drawn` has them.
+            Tiles with a chain along K, as :mod:`sptc.energy.operands` has them.
         name : str
             Of the operands.
 
@@ -153,7 +155,7 @@ class MappedUnit:
             As :func:`~sptc.energy.operands.streamed`.
         """
         config = self._config
-        steps = _in_streams(streamed(config, instruction, arch, operands, self.compute))
+        steps = _in_streams(streamed(config, instruction, arch, operands, self.compute), config.latency)
         products = min(config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
         def of_product(activity: Activity) -> dict[str, float]:
@@ -169,12 +171,12 @@ class MappedUnit:
         toggles = sum(activity.toggles.values()) / activity.cycles
         return Measured(instruction, name, activity.cycles, products, stages, toggles, glitches)
 
-    def tiles(self, instruction: Instruction, cycles: int) -> int:
-        """Return how many tiles with a chain of instructions are measured in so many cycles."""
+    def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
+        """Return how many tiles with a chain of so many instructions are measured in so many cycles."""
         config = self._config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         stored_bytes = instruction.stored_k * instruction.container_bits // 8
-        of_tile = CHAIN * outputs * -(-stored_bytes // config.step_bytes)
+        of_tile = chain * outputs * -(-stored_bytes // config.step_bytes)
         return -(-(cycles + _streams_of(2 * cycles) * (config.latency + 1)) // of_tile)
 
 
@@ -183,8 +185,11 @@ def _streams_of(steps: int) -> int:
     return min(_MOST_STREAMS, max(1, steps // (_CYCLES_OF_STREAM * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD)
 
 
-def _in_streams(steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return a stream of steps, shape (steps, words), cut into streams; the last ones go on with the first steps."""
+def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
+    """Return a stream of steps, shape (steps, words), cut into streams; where steps are missing, the first ones follow.
+
+    Every stream goes on for some cycles behind those in which the pipeline fills.
+    """
     streams = _streams_of(len(steps))
-    cycles = -(-len(steps) // streams)
+    cycles = max(-(-len(steps) // streams), latency + _LEAST_COUNTED)
     return np.resize(steps, (streams, cycles, steps.shape[1]))

@@ -1,4 +1,4 @@
-"""What streams through a unit: operands of a distribution, multiplied in the order in which an array does."""
+"""What streams through a unit: operands of a distribution or of matrices, in the order in which an array has them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from ..isa.operands import MatrixOperands
 from ..rtl.config import CoreConfig
 from ..sim.engine.steps import step_words, steps_of
 
-__all__ = ["CHAIN", "Compute", "drawn", "streamed"]
+__all__ = ["CHAIN", "Compute", "cut", "drawn", "streamed"]
 
 #: Steps, shape (cycles, words), to their results of 32 bits and whether a sum left these.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
@@ -54,6 +54,46 @@ def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.rando
         b=codes(i.b, tiles, CHAIN * i.k, i.n),
         c=np.zeros((tiles, i.m, i.n), f"u{i.d.bits // 8}"),
         nibbles=None if nibbles is None else np.concatenate(nibbles, axis=-1),
+    )
+
+
+def cut(
+    instruction: Instruction,
+    a: NDArray,
+    b: NDArray,
+    nibbles: NDArray[np.uint8] | None,
+    tiles: int,
+    rng: np.random.Generator,
+) -> MatrixOperands:
+    """Cut tiles with all of K out of two matrices, at random and none twice; all where there are not so many.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Without block scales.
+    a, b : ndarray, shape (M, stored K) and (K, N)
+        Codes in containers, K of whole instructions. Where M or N are not of whole tiles, zeros are behind them.
+    nibbles : ndarray of uint8, shape (M, chunks), or None
+        Metadata; those of the first row are behind the last.
+    tiles : int
+        How many at most.
+    rng : Generator
+        Source of randomness.
+    """
+    m, n = instruction.m, instruction.n
+    filled = -len(a) % m
+    a, b = np.pad(a, ((0, filled), (0, 0))), np.pad(b, ((0, 0), (0, -b.shape[1] % n)))
+    of_rows = a.reshape(-1, m, a.shape[1])
+    of_columns = b.reshape(len(b), -1, n).swapaxes(0, 1)
+    total = len(of_rows) * len(of_columns)
+    rows, columns = np.divmod(rng.choice(total, min(tiles, total), replace=False), len(of_columns))
+    if nibbles is not None:
+        nibbles = np.concatenate([nibbles, np.repeat(nibbles[:1], filled, axis=0)]).reshape(-1, m, nibbles.shape[1])
+    return MatrixOperands(
+        a=of_rows[rows],
+        b=of_columns[columns],
+        c=np.zeros((len(rows), m, n), f"u{instruction.d.bits // 8}"),
+        nibbles=None if nibbles is None else nibbles[rows],
     )
 
 

@@ -20,7 +20,7 @@ SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"measure", "reco
 def test_a_benchmark_runs(name: str, liberty: Path, tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / f"{name}.py"), "--small", "--json"]
     environment = dict(os.environ)
-    if name in ("energy", "opensta"):
+    if name in ("energy", "energy_layers", "opensta"):
         (tmp_path / "power.lib").write_text(POWER, encoding="utf-8")
         words += ["--liberty", "power.lib"]
     if name == "area":

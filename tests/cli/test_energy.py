@@ -5,6 +5,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.tests.energy.power_library import TEXT
@@ -26,7 +27,7 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
     assert main([*words, SPARSE, DENSE, "--json", "--csv", str(path)]) == 0
     found = json.loads(capsys.readouterr().out)
     rows = found["measured"]
-    assert [(row["instruction"], row["distribution"]) for row in rows] == [
+    assert [(row["instruction"], row["operands"]) for row in rows] == [
         (instruction, distribution) for instruction in (SPARSE, DENSE) for distribution in ("zeros", "normal")
     ]
     assert all(row["total"] == pytest.approx(sum(row["stages"].values())) for row in rows)
@@ -50,6 +51,9 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--dense"], "is sparse, and the datapath does not select"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
+        ([SPARSE, "--step-bytes", "8"], "steps of 8 bytes are not simulated"),
+        ([SPARSE, "--a", "a.npy"], "--a and --b are given together"),
+        ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands does not go with --a and --b"),
     ],
 )
 def test_what_is_refused(more: list[str], message: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +63,30 @@ def test_what_is_refused(more: list[str], message: str, words: list[str], capsys
     assert said.out == ""
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_matrices(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pruned for the sparse instruction, as they are for the dense one; M and N are not of whole tiles."""
+    rng, words = np.random.default_rng(0), words[:-2]
+    a, b = (str(tmp_path / f"{name}.npy") for name in "ab")
+    np.save(a, rng.standard_normal((20, 96)))
+    np.save(b, rng.standard_normal((96, 11)))
+    assert main([*words, SPARSE, DENSE, "--json", "--a", a, "--b", b, "--prune"]) == 0
+    sparse, dense = json.loads(capsys.readouterr().out)["measured"]
+    assert sparse["operands"] == dense["operands"] == "a.npy x b.npy"
+    assert sparse["cycles"] > 0
+    assert 0 < dense["total"] < sparse["total"]
+    assert main([*words, SPARSE, "--a", a, "--b", b]) == 2
+    assert "not 2:4 sparse" in capsys.readouterr().err
+    assert main([*words, SPARSE, "--prune"]) == 2
+    assert "--prune is of a matrix" in capsys.readouterr().err
+
+
+def test_glitches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, SPARSE, "--glitches"]) == 0
+    printed = capsys.readouterr().out
+    assert "with glitches as if every gate took a unit of time" in printed
+    assert f"{SPARSE}, normal: glitches add " in printed
 
 
 def test_a_datapath_that_does_not_select_takes_less(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

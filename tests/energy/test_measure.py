@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sptc.energy.mapping import mapped_row
 from sptc.energy.measure import Measured
-from sptc.energy.operands import CHAIN, drawn, streamed
+from sptc.energy.operands import CHAIN, cut, drawn, streamed
 from sptc.energy.stages import LOGIC, REGISTERS, stage_of
 from sptc.errors import Error
 from sptc.isa.instructions import Instruction, parse
@@ -89,6 +89,23 @@ def test_other_results_than_the_golden_models_are_refused(distribution: str, see
 
     with pytest.raises(Error, match="differs from sm_90 at "):
         streamed(CONFIG, SPARSE, "sm_90", operands, wrong)
+
+
+def test_tiles_are_cut_once_each_with_all_of_k(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 256, (37, 48), np.uint8), rng.integers(0, 256, (96, 19), np.uint8)
+    nibbles = rng.integers(0, 16, (37, 24), np.uint8)
+    tiles = cut(SPARSE, a, b, nibbles, 100, rng)
+    assert tiles.a.shape == (9, 16, 48)
+    assert tiles.b.shape == (9, 96, 8)
+    assert tiles.nibbles is not None
+    rows = {(tile[0].tobytes(), chosen[0].tobytes()) for tile, chosen in zip(tiles.a, tiles.nibbles, strict=True)}
+    assert rows == {(a[row].tobytes(), nibbles[row].tobytes()) for row in (0, 16, 32)}
+    assert {tile[:, 0].tobytes() for tile in tiles.b} == {b[:, column].tobytes() for column in (0, 8, 16)}
+    assert len({(x.tobytes(), y.tobytes()) for x, y in zip(tiles.a, tiles.b, strict=True)}) == 9
+    last = next(tile for tile in tiles.b if tile[:, 0].tobytes() == b[:, 16].tobytes())
+    assert not last[:, 3:].any()
+    assert len(cut(SPARSE, a, b, nibbles, 4, rng).a) == 4
 
 
 def test_a_mapped_row_is_kept(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

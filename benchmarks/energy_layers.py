@@ -1,0 +1,101 @@
+"""What the linear layers of a small transformer take, dense and pruned 2:4, in f16, e4m3 and s8.
+
+``python benchmarks/energy_layers.py --liberty osu018_stdcells.lib`` (extra: models) takes the weights of the encoder
+and the activations of a text that reach them, as ``benchmarks/transformer.py`` does, and measures tiles of every layer,
+drawn at random, on the mapped unit of the preset ``hopper``: energy of a kept product, and of all of the layers.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from measure import Row, options, show
+from sptc.energy.measure import MappedUnit
+from sptc.energy.operands import cut
+from sptc.errors import Error
+from sptc.gemm.operands import Choices, ProductRequest, prepare
+from sptc.gemm.product import dense_instruction
+from sptc.gemm.sources import Source
+from sptc.gemm.ways import Way
+from sptc.isa.instructions import Instruction
+from sptc.isa.operands import MatrixOperands
+from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.liberty import Library
+from tqdm import tqdm
+from transformer import INSTRUCTIONS, folder_of_model, layers
+
+#: An array of the rate of an H200; and, for `--small`, one of integers alone.
+CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
+SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
+CYCLES, SMALL_CYCLES = 2_000, 200
+_ARCH = "sm_90"
+#: fJ to uJ.
+_MICRO = 1e-9
+Key = tuple[str, str]
+
+
+def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
+    """Return tiles of a product, pruned if the instruction is sparse, and its kept products."""
+    with tempfile.TemporaryDirectory() as folder:
+        way = Way(instruction=str(i), arch=_ARCH)
+        problem = prepare(Path(folder), ProductRequest(way, a, b, Choices(prune=bool(i.sparse))))
+        factors = problem.factors(i)
+        tiles = unit.tiles(i, cycles, factors.count)
+        m, n, k = problem.shape
+        drawn = cut(i, factors.a, factors.b, factors.nibbles, tiles, np.random.default_rng(0))
+    return drawn, m * n * k // (2 if i.sparse else 1)
+
+
+def measured(
+    unit: MappedUnit, wanted: dict[str, str], cycles: int, *, small: bool
+) -> dict[Key, list[tuple[float, int]]]:
+    """Return fJ of a kept product, and how many there are, of each layer, by format and sparsity."""
+    model = folder_of_model()
+    found: dict[Key, list[tuple[float, int]]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, activations in tqdm([*layers(model, small)], unit="layer", disable=None, leave=False):
+            path = Path(scratch) / "activations.npy"
+            np.save(path, activations)
+            a, b = Source(str(model / "model.safetensors"), name), Source(str(path), transposed=True)
+            for fmt, text in wanted.items():
+                sparse = Way(instruction=text).parsed
+                for kind, i in (("2:4", sparse), ("dense", dense_instruction(sparse))):
+                    of_layer, products = operands(i, a, b, unit, cycles)
+                    taken = unit.measure(i, _ARCH, of_layer, name).total
+                    found.setdefault((fmt, kind), []).append((taken, products))
+    return found
+
+
+def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
+    """Yield the figures of each format."""
+    whole = {key: sum(taken * products for taken, products in of) * _MICRO for key, of in found.items()}
+    for (fmt, kind), of in found.items():
+        each = [taken / 1000 for taken, _ in of]
+        yield Row(f"{fmt} {kind}: a kept product", "pJ", whole[fmt, kind] / _MICRO / 1000 / sum(n for _, n in of))
+        yield Row(f"{fmt} {kind}: the least of a layer", "pJ", min(each))
+        yield Row(f"{fmt} {kind}: the most of a layer", "pJ", max(each))
+        yield Row(f"{fmt} {kind}: all linear layers", "uJ", whole[fmt, kind])
+        if kind == "dense":
+            yield Row(f"{fmt}: pruned 2:4 takes less by", "%", 100 * (1 - whole[fmt, "2:4"] / whole[fmt, kind]))
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = options(__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    chosen = parser.parse_args()
+    config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
+    wanted = {fmt: text for fmt, text in INSTRUCTIONS.items() if not chosen.small or fmt == "s8"}
+    try:
+        unit = MappedUnit(config, Library.read(chosen.liberty), by_module=True)
+        found = measured(unit, wanted, cycles, small=chosen.small)
+    except Error as error:
+        sys.exit(str(error))
+    show(list(rows_of(found)), chosen.json)
+
+
+if __name__ == "__main__":
+    main()
