@@ -4,6 +4,8 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ..errors import Error
 from ..gemm.operands import Choices, ProductRequest, prepare
 from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
+from ..infra.figures import check_plotting
 from ..infra.files import require_writable
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import MatrixOperands
@@ -62,7 +65,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--operands",
         type=_distributions,
         metavar="LIST",
-        help=f"distributions of A and B, of {', '.join(DISTRIBUTIONS)} (default: {','.join(_DISTRIBUTIONS)})",
+        help=f"distributions of A and B, of {', '.join(DISTRIBUTIONS)}, or shares of zeros among normal ones, as 25%% "
+        f"(default: {','.join(_DISTRIBUTIONS)})",
     )
     add_matrices(parser)
     parser.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A for sparse instructions")
@@ -81,15 +85,24 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="let every gate take a unit of time, count what its output does until all is settled, and say how much "
         "that adds",
     )
+    parser.add_argument(
+        "--what-if",
+        action="store_true",
+        help="also what operand isolation, gated clocks, another order of K and a datapath of these formats alone save",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw stages, and energy against share of zeros")
     parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
 
 def _distributions(text: str) -> tuple[str, ...]:
+    from ..energy.operands import share_of_zeros
+
     for word in words(text):
-        if word not in DISTRIBUTIONS:
-            raise argparse.ArgumentTypeError(f"must be among {', '.join(DISTRIBUTIONS)}, not {word!r}")
+        if word not in DISTRIBUTIONS and share_of_zeros(word) is None:
+            known = ", ".join(DISTRIBUTIONS)
+            raise argparse.ArgumentTypeError(f"must be among {known}, or a share of zeros as 25%, not {word!r}")
     return words(text)
 
 
@@ -99,11 +112,16 @@ def _execute(options: argparse.Namespace) -> int:
         raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     wanted = [_multiplied(text, config) for text in texts]
-    if options.csv:
-        require_writable(options.csv)
+    for path in (options.csv, options.plot):
+        if path:
+            require_writable(path)
+    if options.plot:
+        check_plotting()
     drawn = _drawn(options)
     from ..energy.measure import MappedUnit
+    from ..energy.plot import plot
     from ..energy.report import as_dict, table, write_csv
+    from ..energy.what_if import what_ifs
     from ..synth.liberty import Library
 
     library = Library.read(options.liberty)
@@ -114,16 +132,18 @@ def _execute(options: argparse.Namespace) -> int:
         unit = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
         for done, (instruction, name) in enumerate(cases, 1):
             progress(done, len(cases) + 1)
-
-            def tiles(chain: int, instruction: Instruction = instruction) -> int:
-                return unit.tiles(instruction, options.cycles, chain)
-
+            tiles = partial(unit.tiles, instruction, options.cycles)
             operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
-            found.append(unit.measure(instruction, options.arch, operands, name))
+            measured = unit.measure(instruction, options.arch, operands, name)
+            if options.what_if:
+                measured = replace(measured, what_if=dict(what_ifs(unit, options.arch, operands, measured)))
+            found.append(measured)
         progress(len(cases) + 1, len(cases) + 1)
     print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
     if options.csv:
         write_csv(found, options.csv)
+    if options.plot:
+        plot(found, options.plot)
     return 0
 
 

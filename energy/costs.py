@@ -42,12 +42,15 @@ class Costs:
         Of every net what a toggle takes in each stage, in pJ.
     clock : frozenset of int
         Nets that rise and fall in every cycle.
+    clocked : tuple of (tuple of int, float)
+        Of every register the nets that it drives, and what its clock takes in a cycle, in pJ.
     leakage : float
         Of all cells, in nW.
     """
 
     of_net: Mapping[Bit, Mapping[str, float]]
     clock: frozenset[Bit]
+    clocked: tuple[tuple[tuple[Bit, ...], float], ...]
     leakage: float
 
     def of(self, activity: Activity) -> dict[str, float]:
@@ -58,6 +61,10 @@ class Costs:
             for stage, taken in stages.items():
                 found[stage] += rate * taken
         return dict(found)
+
+    def clock_of_idle(self, activity: Activity) -> float:
+        """Return what the clock takes, in pJ of a cycle, of registers that held the same in all cycles."""
+        return sum(taken for nets, taken in self.clocked if not any(activity.toggles.get(net, 0) for net in nets))
 
 
 def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, str], clock: str = "clk") -> Costs:
@@ -85,10 +92,14 @@ def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, st
     clocks = frozenset(netlist.inputs.get(clock, []))
     half = electrical.voltage**2 / 2
     of_net: dict[Bit, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    leakage = 0.0
+    clocked, leakage = [], 0.0
     for name, (kind, pins) in netlist.cells.items():
         cell, stage = electrical.cells[kind], stages[name]
         leakage += cell.leakage * electrical.leakage_nanowatts
+        if cell.clock:
+            driven = tuple(net for pin, net in pins.items() if cell.pins[pin].transitions)
+            edge = _of_toggle(cell, cell.clock, pins, loads, slews) + half * cell.pins[cell.clock].capacitance
+            clocked.append((driven, _CLOCK_TOGGLES * edge))
         for pin, net in pins.items():
             if isinstance(net, str):
                 continue
@@ -100,7 +111,7 @@ def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, st
     for nets in netlist.inputs.values():
         for net in {*nets} - clocks:
             of_net[net][INPUTS] += half * loads.get(net, 0.0)
-    return Costs(of_net, clocks, leakage)
+    return Costs(of_net, clocks, tuple(clocked), leakage)
 
 
 def _of_toggle(

@@ -1,6 +1,6 @@
 """Energy of a unit on operands: its mapped netlist, the toggles that they cause, and what these take."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class Measured:
     glitches : float or None
         fJ of a kept product, in the total, that is taken by what is not there any more when the netlist is settled;
         None where gates have no delay.
+    what_if : dict of str to float
+        fJ of a kept product if something was done otherwise, see :mod:`sptc.energy.what_if`; empty if nobody asked.
     """
 
     instruction: Instruction
@@ -57,6 +59,7 @@ class Measured:
     stages: dict[str, float]
     toggles: float
     glitches: float | None
+    what_if: dict[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -80,6 +83,8 @@ class MappedUnit:
 
     Attributes
     ----------
+    config : CoreConfig
+        As given.
     netlist : MappedNetlist
         The cells.
     costs : Costs
@@ -88,11 +93,20 @@ class MappedUnit:
 
     def __init__(self, config: CoreConfig, library: Library, *, by_module: bool, glitches: bool = False) -> None:
         cells = CellLibrary.of(library)
-        self._config = config
+        self._library, self._by_module = library, by_module
+        self._others: dict[tuple[str, ...], MappedUnit] = {}
+        self.config = config
         self.netlist: MappedNetlist = mapped_row(config, library, by_module=by_module)
         self.costs: Costs = costs_of(self.netlist, cells, stages_of(self.netlist, cells))
         self._plan = Plan.of(self.netlist, cells)
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
+
+    def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
+        """Return the same unit with some of its formats alone; mapped once."""
+        if formats not in self._others:
+            config = replace(self.config, formats=formats)
+            self._others[formats] = MappedUnit(config, self._library, by_module=self._by_module)
+        return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
         """Run streams of steps, and count what they toggle once the pipeline is full of them.
@@ -122,13 +136,13 @@ class MappedUnit:
             simulator.begin()
             bits = np.unpackbits(np.ascontiguousarray(steps[:, cycle]).view(np.uint8), axis=1, bitorder="little")
             simulator.put(step, packed(bits[:, : len(nets)]))
-            simulator.settle(counted=cycle > self._config.latency)
+            simulator.settle(counted=cycle > self.config.latency)
             results[:, cycle] = unpacked(simulator.get(result))
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
         """Return the results of steps, shape (steps, words), and whether a sum left 32 bits."""
-        latency, given = self._config.latency, _in_streams(steps, self._config.latency)
+        latency, given = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(given), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([given, behind], axis=1))
         results = results[:, latency:].reshape(-1, results.shape[-1])[: len(steps)]
@@ -154,26 +168,31 @@ class MappedUnit:
         Error
             As :func:`~sptc.energy.operands.streamed`.
         """
-        config = self._config
-        steps = _in_streams(streamed(config, instruction, arch, operands, self.compute), config.latency)
-        products = min(config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
-
-        def of_product(activity: Activity) -> dict[str, float]:
-            return {stage: _FEMTO * taken / products for stage, taken in self.costs.of(activity).items()}
-
-        activity, _ = self.run(steps)
-        stages, glitches = of_product(activity), None
+        steps = streamed(self.config, instruction, arch, operands, self.compute)
+        activity, stages = self.taken(instruction, steps)
+        glitches = None
         if self._plan_in_time:
             settled = sum(stages.values())
-            activity, _ = self.run(steps, glitches=True)
-            stages = of_product(activity)
+            activity, stages = self.taken(instruction, steps, glitches=True)
             glitches = sum(stages.values()) - settled
         toggles = sum(activity.toggles.values()) / activity.cycles
-        return Measured(instruction, name, activity.cycles, products, stages, toggles, glitches)
+        return Measured(instruction, name, activity.cycles, self.products(instruction), stages, toggles, glitches)
+
+    def taken(
+        self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
+    ) -> tuple[Activity, dict[str, float]]:
+        """Return the activity that a stream of steps of an instruction causes, and fJ of a kept product by stage."""
+        activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
+        products = self.products(instruction)
+        return activity, {stage: _FEMTO * taken / products for stage, taken in self.costs.of(activity).items()}
+
+    def products(self, instruction: Instruction) -> int:
+        """Return the kept products of a cycle."""
+        return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
         """Return how many tiles with a chain of so many instructions are measured in so many cycles."""
-        config = self._config
+        config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         stored_bytes = instruction.stored_k * instruction.container_bits // 8
         of_tile = chain * outputs * -(-stored_bytes // config.step_bytes)

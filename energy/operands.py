@@ -1,5 +1,6 @@
 """What streams through a unit: operands of a distribution or of matrices, in the order in which an array has them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,19 +10,34 @@ from numpy.typing import NDArray
 from ..errors import Error
 from ..golden.matrix import multiply
 from ..golden.registers import random_nibbles
-from ..gpu.distributions import numbers
+from ..gpu.distributions import DISTRIBUTIONS, numbers
 from ..isa.formats import Format, low_bit
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..rtl.config import CoreConfig
 from ..sim.engine.steps import step_words, steps_of
 
-__all__ = ["CHAIN", "Compute", "cut", "drawn", "streamed"]
+__all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
 #: Steps, shape (cycles, words), to their results of 32 bits and whether a sum left these.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
+#: Shares of zeros of distributions of :mod:`sptc.gpu.distributions` that are normal otherwise.
+_SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
+_SHARE = re.compile(r"(\d{1,2})%")
 #: Instructions that add to the same accumulators before these begin again at zero.
 CHAIN = 8
+
+
+def share_of_zeros(distribution: str) -> float | None:
+    """Return the share of zeros among numbers that are normal otherwise; None of any other distribution.
+
+    Parameters
+    ----------
+    distribution : str
+        One of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`, or a share of zeros in whole per cent: ``25%``.
+    """
+    found = _SHARE.fullmatch(distribution)
+    return int(found[1]) / 100 if found else _SHARES.get(distribution)
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
@@ -32,7 +48,8 @@ def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.rando
     instruction : Instruction
         Without block scales.
     distribution : str
-        As :func:`sptc.gpu.distributions.numbers` has it, of A's stored elements and of B.
+        As :func:`sptc.gpu.distributions.numbers` has it, of A's stored elements and of B, or a share of zeros as for
+        :func:`share_of_zeros`.
     tiles : int
         Chains.
     rng : Generator
@@ -45,8 +62,13 @@ def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.rando
     """
     i, dtype = instruction, f"u{max(1, instruction.container_bits // 8)}"
 
+    share = None if distribution in DISTRIBUTIONS else share_of_zeros(distribution)
+
     def codes(fmt: Format, *shape: int) -> NDArray:
-        return (numbers(fmt, distribution, shape, rng) << low_bit(fmt, i.container_bits)).astype(dtype)
+        values = numbers(fmt, distribution if share is None else "normal", shape, rng)
+        if share is not None:
+            values = values * (rng.random(shape) >= share)
+        return (values << low_bit(fmt, i.container_bits)).astype(dtype)
 
     nibbles = [random_nibbles(i, tiles, rng) for _ in range(CHAIN)] if i.rule else None
     return MatrixOperands(

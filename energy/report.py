@@ -41,7 +41,7 @@ def table(found: Sequence[Measured], library: Library) -> str:
     )
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
     lines += [f"library: {library.name}  SHA-256 {library.sha256}", notes(found), ""]
-    return "\n".join([*lines, *columns(rows, 2), *_of_glitches(found), *_against_dense(found)])
+    return "\n".join([*lines, *columns(rows, 2), *_of_glitches(found), *_against_dense(found), *_what_if(found)])
 
 
 def _of_glitches(found: Sequence[Measured]) -> list[str]:
@@ -68,6 +68,17 @@ def _against_dense(found: Sequence[Measured]) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def _what_if(found: Sequence[Measured]) -> list[str]:
+    """Return what would be saved if something was done otherwise."""
+    lines = []
+    for of in found:
+        if of.what_if:
+            settled = of.total - (of.glitches or 0.0)
+            lines += ["", f"{of.instruction}, {of.operands}, if"]
+            lines += [f"  {what}: {100 * (taken / settled - 1):+.1f} %" for what, taken in of.what_if.items()]
+    return lines
+
+
 def _key(of: Measured) -> tuple[str, ...]:
     i = of.instruction
     return i.a.name, i.b.name, i.d.name, of.operands
@@ -90,6 +101,7 @@ def as_dict(found: Sequence[Measured], library: Library) -> dict[str, Any]:
                 "stages": of.stages,
                 "toggles_per_cycle": of.toggles,
                 "glitches": of.glitches,
+                "what_if": of.what_if,
             }
             for of in found
         ],

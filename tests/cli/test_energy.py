@@ -51,6 +51,8 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--dense"], "is sparse, and the datapath does not select"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
+        ([SPARSE, "--operands", "101%"], "not '101%'"),
+        ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
         ([SPARSE, "--step-bytes", "8"], "steps of 8 bytes are not simulated"),
         ([SPARSE, "--a", "a.npy"], "--a and --b are given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands does not go with --a and --b"),
@@ -87,6 +89,31 @@ def test_glitches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "with glitches as if every gate took a unit of time" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
+
+
+def test_what_if_and_a_picture(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "energy.svg"
+    words[words.index("s8")] = "s8,u8"
+    operands = ["--operands", "normal,75%", "--what-if"]
+    assert main([*words, SPARSE, DENSE, *operands, "--plot", str(path)]) == 0
+    printed = capsys.readouterr().out
+    gated, order, formats = (
+        "the clock of registers that never change is gated: -",
+        "each output takes all of K before the next one: +",
+        "it has no formats but s8: ",
+    )
+    assert [printed.count(words) for words in (gated, order, formats)] == [4, 4, 4]
+    assert printed.count("where one operand of a product is zero, the other is held: -") == 2
+    assert main([*words, DENSE, *operands, "--json"]) == 0
+    normal, mostly_zeros = json.loads(capsys.readouterr().out)["measured"]
+    saved = [
+        1 - row["what_if"]["where one operand of a product is zero, the other is held"] / row["total"]
+        for row in (normal, mostly_zeros)
+    ]
+    assert saved[1] > 0.05 > saved[0] >= 0
+    drawn = path.read_text(encoding="utf-8")
+    for said in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
+        assert said in drawn
 
 
 def test_a_datapath_that_does_not_select_takes_less(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,72 @@
+"""A picture of what was measured: stages of every measurement, and energy against the share of zeros."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..infra.figures import drawn, figure
+from ..infra.files import write_whole
+from ..isa.instructions import Instruction
+from .measure import Measured
+from .operands import share_of_zeros
+from .stages import STAGES
+
+__all__ = ["plot"]
+
+_PICO = 1e-3
+
+
+def plot(found: Sequence[Measured], path: Path) -> None:
+    """Draw bars of stages, and beside them, where operands differ in their share of zeros, a line for each instruction.
+
+    Parameters
+    ----------
+    found : sequence of Measured
+        What to draw.
+    path : Path
+        SVG file to write.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        The file cannot be written.
+    """
+    lines: dict[Instruction, list[tuple[float, float]]] = defaultdict(list)
+    for of in found:
+        if (share := share_of_zeros(of.operands)) is not None:
+            lines[of.instruction].append((100 * share, _PICO * of.total))
+    lines = {instruction: sorted(points) for instruction, points in lines.items() if len(points) > 1}
+    height = 2.2 + 0.32 * len(found)
+    with figure(11.5 if lines else 7.5, max(height, 4.0) if lines else height, **{"font.size": 10}) as whole:
+        whole.set_layout_engine("constrained")
+        places = whole.subplots(1, 2 if lines else 1, squeeze=False)[0]
+        for axes in places:
+            axes.spines[["top", "right"]].set_visible(False)
+        bars, left = [f"{_name(of.instruction)}, {of.operands}" for of in found], [0.0] * len(found)
+        for number, stage in enumerate(STAGES):
+            widths = [_PICO * of.stages.get(stage, 0.0) for of in found]
+            if any(widths):
+                places[0].barh(range(len(bars)), widths, left=left, label=stage, color=f"C{number}")
+                left = [sum(both) for both in zip(left, widths, strict=True)]
+        places[0].set_yticks(range(len(bars)), bars)
+        places[0].invert_yaxis()
+        places[0].set_xlabel("energy of a kept product [pJ]")
+        whole.legend(loc="outside lower center", ncols=5)
+        for instruction, points in lines.items():
+            places[1].plot(*zip(*points, strict=True), marker="o", label=_name(instruction))
+        if lines:
+            places[1].set_xlabel("zeros among A and B [%]")
+            places[1].set_ylabel("energy of a kept product [pJ]")
+            places[1].set_ylim(bottom=0)
+            places[1].grid(alpha=0.3)
+            places[1].legend()
+        data = drawn(whole)
+    write_whole(path, data)
+
+
+def _name(i: Instruction) -> str:
+    """Return what tells an instruction from others in a picture."""
+    formats = i.a.name if i.a is i.b else f"{i.a.name} {i.b.name}"
+    return f"{i.family} {formats} to {i.d.name}, {'sparse' if i.sparse else 'dense'}"
