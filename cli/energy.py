@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from ..infra.figures import check_plotting
 from ..infra.files import require_writable
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import MatrixOperands
-from ..rtl.config import PRESET_OF_ARCHITECTURE, CoreConfig
+from ..rtl.config import PRESET_OF_ARCHITECTURE, WARP_ROWS, CoreConfig
 from .arguments import integer
 from .configuration import add_datapath, datapath, words
 from .factors import add_matrices, sources
 from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from ..energy.measure import Measured
+    from ..synth.liberty import Library
 
 __all__ = ["add_parser"]
 
@@ -35,6 +39,9 @@ _INSTRUCTIONS = (
 _DISTRIBUTIONS = ("zeros", "half", "positive", "normal")
 _CYCLES = 100_000
 _WHOLE_STEP = 16
+_TOPS = ("unit", "warp")
+#: Options that are of a unit alone.
+_OF_UNIT = ("flat", "glitches", "what_if")
 #: Returns operands of an instruction, as many tiles of a chain as are asked for that has so many instructions.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
@@ -44,11 +51,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "energy",
         help="estimate the switching energy of a kept product from toggles of the mapped netlist",
-        description="Map a decoder and a unit to the cells of a liberty file, run chains of an instruction through the "
-        "mapped netlist in the order in which a unit of an array takes them, hold every result against the golden "
-        "model, and report what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by "
-        "the operands, of some distribution or of two matrices. Gates have no delay, unless told otherwise, and wires "
-        "no capacitance.",
+        description="Map a decoder and a unit, or a warp, to the cells of a liberty file, run chains of an instruction "
+        "through the mapped netlist in the order of an array, hold every result against the golden model, and report "
+        "what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by the operands, of "
+        "some distribution or of two matrices. Gates have no delay, unless told otherwise, and wires no capacitance.",
     )
     parser.add_argument(
         "instructions",
@@ -74,6 +80,27 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--cycles", type=integer(1), default=_CYCLES, metavar="N", help=f"at least (default: {_CYCLES})"
     )
     parser.add_argument("--seed", type=integer(0), default=0, help="of the operands (default: 0)")
+    _add_mapping(parser)
+    parser.add_argument(
+        "--what-if",
+        action="store_true",
+        help="also what operand isolation, gated clocks, another order of K and a datapath of these formats alone save",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw stages, and energy against share of zeros")
+    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(execute=_execute)
+
+
+def _add_mapping(parser: argparse.ArgumentParser) -> None:
+    """Add what is mapped, and how it is simulated."""
+    parser.add_argument(
+        "--top",
+        choices=_TOPS,
+        default="unit",
+        help="what is mapped: a unit with its decoder, or a warp: an array of units, what gathers their operands from "
+        "registers and what collects their results (default: unit)",
+    )
     parser.add_argument(
         "--flat",
         action="store_true",
@@ -85,15 +112,6 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="let every gate take a unit of time, count what its output does until all is settled, and say how much "
         "that adds",
     )
-    parser.add_argument(
-        "--what-if",
-        action="store_true",
-        help="also what operand isolation, gated clocks, another order of K and a datapath of these formats alone save",
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw stages, and energy against share of zeros")
-    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.set_defaults(execute=_execute)
 
 
 def _distributions(text: str) -> tuple[str, ...]:
@@ -108,37 +126,18 @@ def _distributions(text: str) -> tuple[str, ...]:
 
 def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
-    if config.step_bytes % _WHOLE_STEP:
-        raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
+    _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
-    wanted = [_multiplied(text, config) for text in texts]
-    for path in (options.csv, options.plot):
-        if path:
-            require_writable(path)
-    if options.plot:
-        check_plotting()
+    wanted = [_multiplied(text, config, options.top) for text in texts]
     drawn = _drawn(options)
-    from ..energy.measure import MappedUnit
     from ..energy.plot import plot
     from ..energy.report import as_dict, table, write_csv
-    from ..energy.what_if import what_ifs
     from ..synth.liberty import Library
 
     library = Library.read(options.liberty)
-    found = []
     cases = [(instruction, name) for instruction in wanted for name in drawn]
     with progress_bar("instruction") as progress:
-        progress(0, len(cases) + 1)
-        unit = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
-        for done, (instruction, name) in enumerate(cases, 1):
-            progress(done, len(cases) + 1)
-            tiles = partial(unit.tiles, instruction, options.cycles)
-            operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
-            measured = unit.measure(instruction, options.arch, operands, name)
-            if options.what_if:
-                measured = replace(measured, what_if=dict(what_ifs(unit, options.arch, operands, measured)))
-            found.append(measured)
-        progress(len(cases) + 1, len(cases) + 1)
+        found = _measured(options, config, library, cases, drawn, progress)
     print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
     if options.csv:
         write_csv(found, options.csv)
@@ -147,7 +146,61 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _multiplied(text: str, config: CoreConfig) -> Instruction:
+def _check(options: argparse.Namespace, config: CoreConfig) -> None:
+    """Refuse options that do not go together, and files that cannot be written.
+
+    Raises
+    ------
+    Error
+        As it says.
+    """
+    if config.step_bytes % _WHOLE_STEP:
+        raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
+    if options.top == "warp":
+        config.require_warp()
+        for name in _OF_UNIT:
+            if getattr(options, name):
+                raise Error(f"--{name.replace('_', '-')} is of a unit; leave out --top warp")
+    for path in (options.csv, options.plot):
+        if path:
+            require_writable(path)
+    if options.plot:
+        check_plotting()
+
+
+def _measured(
+    options: argparse.Namespace,
+    config: CoreConfig,
+    library: "Library",
+    cases: list[tuple[Instruction, str]],
+    drawn: dict[str, _Draw],
+    progress: Callable[[int, int], None],
+) -> list["Measured"]:
+    """Map what is asked for and measure all cases."""
+    from ..energy.measure import MappedUnit
+    from ..energy.warp import MappedWarp
+    from ..energy.what_if import what_ifs
+
+    progress(0, len(cases) + 1)
+    top: MappedUnit | MappedWarp
+    if options.top == "warp":
+        top = MappedWarp(config, library)
+    else:
+        top = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
+    found = []
+    for done, (instruction, name) in enumerate(cases, 1):
+        progress(done, len(cases) + 1)
+        tiles = partial(top.tiles, instruction, options.cycles)
+        operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
+        measured = top.measure(instruction, options.arch, operands, name)
+        if options.what_if and isinstance(top, MappedUnit):
+            measured = replace(measured, what_if=dict(what_ifs(top, options.arch, operands, measured)))
+        found.append(measured)
+    progress(len(cases) + 1, len(cases) + 1)
+    return found
+
+
+def _multiplied(text: str, config: CoreConfig, top: str) -> Instruction:
     """Return an instruction that can be measured.
 
     Raises
@@ -158,6 +211,8 @@ def _multiplied(text: str, config: CoreConfig) -> Instruction:
     instruction = parse(text)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text} is no mma or wgmma without block scales; nothing else is measured")
+    if top == "warp" and (instruction.family, instruction.m) != ("mma", WARP_ROWS):
+        raise Error(f"{text} is no mma of {WARP_ROWS} rows, and a warp has no other instructions")
     if instruction.sparse and not config.sparse:
         raise Error(f"{text} is sparse, and the datapath does not select")
     for fmt in (instruction.a, instruction.b):

@@ -67,7 +67,15 @@ class Costs:
         return sum(taken for nets, taken in self.clocked if not any(activity.toggles.get(net, 0) for net in nets))
 
 
-def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, str], clock: str = "clk") -> Costs:
+def costs_of(
+    netlist: MappedNetlist,
+    cells: CellLibrary,
+    stages: Mapping[str, str],
+    *,
+    inside: Mapping[str, MappedNetlist] | None = None,
+    charged_elsewhere: bool = False,
+    clock: str = "clk",
+) -> Costs:
     """Return what toggles take.
 
     A toggle of a net takes half of C V^2, of the pins that it reaches, in the stage of what drives it; wires have no
@@ -83,11 +91,15 @@ def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, st
         Of what.
     stages : dict of str to str
         Stage of each cell.
+    inside : dict of str to MappedNetlist
+        What is in its boxes, by module: their inputs are among the pins that nets reach.
+    charged_elsewhere : bool
+        The pins of its inputs are counted where these are driven.
     clock : str
         The port of the clock, whose nets are of the stage of what they reach.
     """
     electrical = cells.electrical
-    loads = net_loads(netlist, electrical)
+    loads = net_loads(netlist, electrical, inside)
     slews = transition_times(netlist, cells, loads)
     clocks = frozenset(netlist.inputs.get(clock, []))
     half = electrical.voltage**2 / 2
@@ -108,7 +120,7 @@ def costs_of(netlist: MappedNetlist, cells: CellLibrary, stages: Mapping[str, st
                 of_net[net][stage] += half * loads[net]
             elif net in clocks:
                 of_net[net][stage] += half * cell.pins[pin].capacitance
-    for nets in netlist.inputs.values():
+    for nets in () if charged_elsewhere else netlist.inputs.values():
         for net in {*nets} - clocks:
             of_net[net][INPUTS] += half * loads.get(net, 0.0)
     return Costs(of_net, clocks, tuple(clocked), leakage)
@@ -130,13 +142,20 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
     return sum(values) / len(values)
 
 
-def net_loads(netlist: MappedNetlist, electrical: ElectricalLibrary) -> dict[Bit, float]:
-    """Return the capacitance of the pins that each net reaches, in pF."""
+def net_loads(
+    netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
+) -> dict[Bit, float]:
+    """Return the capacitance of the pins that each net reaches, in pF, those in boxes among them."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
             if not isinstance(net, str):
                 loads[net] += electrical.cells[kind].pins[pin].capacitance
+    within = {name: net_loads(part, electrical) for name, part in (inside or {}).items()}
+    for box in netlist.boxes.values():
+        for port, nets in (inside or {})[box.module].inputs.items():
+            for net, outside in zip(nets, box.ports[port], strict=True):
+                loads[outside] += within[box.module].get(net, 0.0)
     return loads
 
 

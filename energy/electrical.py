@@ -1,6 +1,7 @@
 """Electrical data of a liberty file: capacitances, energies and transition times of its cells."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -41,32 +42,35 @@ class Table:
 
     Attributes
     ----------
-    loads, slews : ndarray of float
+    loads, slews : tuple of float
         In pF and in the library's unit of time; of one that depends on one of them, the other is a single zero.
-    values : ndarray of float, shape (loads, slews)
-        The quantity.
+    values : tuple of tuple of float
+        The quantity, by loads and then by slews.
     """
 
-    loads: NDArray[np.float64]
-    slews: NDArray[np.float64]
-    values: NDArray[np.float64]
+    loads: tuple[float, ...]
+    slews: tuple[float, ...]
+    values: tuple[tuple[float, ...], ...]
 
     def at(self, load: float, slew: float) -> float:
         """Return the quantity, along straight lines between and beyond what is tabulated."""
         row, load_share = _place(self.loads, load)
         column, slew_share = _place(self.slews, slew)
-        low, high = (
-            (1 - slew_share) * values[column] + (slew_share * values[column + 1] if slew_share else 0.0)
-            for values in (self.values[row], self.values[min(row + 1, len(self.loads) - 1)])
-        )
-        return float((1 - load_share) * low + load_share * high)
+        low = _between(self.values[row], column, slew_share)
+        if not load_share:
+            return low
+        return (1 - load_share) * low + load_share * _between(self.values[row + 1], column, slew_share)
 
 
-def _place(index: NDArray[np.float64], value: float) -> tuple[int, float]:
+def _place(index: tuple[float, ...], value: float) -> tuple[int, float]:
     if len(index) == 1:
         return 0, 0.0
-    place = int(np.clip(np.searchsorted(index, value) - 1, 0, len(index) - 2))
-    return place, float((value - index[place]) / (index[place + 1] - index[place]))
+    place = min(max(bisect_left(index, value) - 1, 0), len(index) - 2)
+    return place, (value - index[place]) / (index[place + 1] - index[place])
+
+
+def _between(values: tuple[float, ...], place: int, share: float) -> float:
+    return (1 - share) * values[place] + share * values[place + 1] if share else values[place]
 
 
 @dataclass(frozen=True)
@@ -193,14 +197,15 @@ def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Tabl
 
     values = numbers("values")
     if not variables[0]:
-        return Table(np.zeros(1), np.zeros(1), values[:1].reshape(1, 1))
+        return Table((0.0,), (0.0,), ((float(values[0]),),))
     index = {variable: numbers(f"index_{place}") for place, variable in enumerate(variables, 1) if variable}
     values = values.reshape([len(numbers) for numbers in index.values()])
     loads = next((scale * numbers for variable, numbers in index.items() if variable in _LOADS), np.zeros(1))
     slews = next((numbers for variable, numbers in index.items() if variable in _SLEWS), np.zeros(1))
     if len(index) == 2 and variables[0] in _SLEWS:
         values = values.T
-    return Table(loads, slews, values.reshape(len(loads), len(slews)))
+    rows = values.reshape(len(loads), len(slews)).tolist()
+    return Table(tuple(loads.tolist()), tuple(slews.tolist()), tuple(map(tuple, rows)))
 
 
 def _parsed(text: str) -> _Group:

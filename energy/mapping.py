@@ -1,8 +1,9 @@
-"""A row mapped to library cells, whole or module by module, kept by content."""
+"""Netlists mapped to library cells, whole or module by module, kept by content."""
 
 import hashlib
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,16 @@ from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
 from ..rtl.config import CoreConfig
 from ..rtl.convert import to_rtlil
+from ..rtl.emit import unit_of
 from ..rtl.row import Row
 from ..rtl.step import row_result_layout, row_step_layout
 from ..synth.liberty import Library
-from ..synth.netlist import TOP, Netlist
+from ..synth.netlist import TOP, Netlist, around_units, unit
 from ..synth.price import versions
 from ..synth.recipe import Recipe
 from .netlist import MappedNetlist
 
-__all__ = ["mapped_row"]
+__all__ = ["mapped_around_units", "mapped_row", "mapped_unit"]
 
 _MAPPED = "mapped.json"
 
@@ -45,21 +47,41 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
     Error
         The library lacks a cell.
     """
-    row, recipe = _netlist(config), Recipe(library=library, by_module=by_module)
-    script = f"{recipe.script(row)}write_json {_MAPPED}\n"
-    parts = [repr(versions()).encode(), script.encode(), *(data for _, data in sorted(recipe.files(row).items()))]
+    return _mapped(_netlist(config), library, by_module=by_module)
+
+
+def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
+    """Return a unit, mapped module by module, as an array repeats it; raise as :func:`mapped_row`."""
+    return _mapped(unit(config), library, by_module=True)
+
+
+def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
+    """Return a warp whose units are boxes, mapped module by module.
+
+    Raises
+    ------
+    BackendError, Error
+        As for :func:`mapped_row`, or the configuration does not serve a warp.
+    """
+    return _mapped(around_units(config, "warp"), library, by_module=True, boxes=[unit_of(TOP)])
+
+
+def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Sequence[str] = ()) -> MappedNetlist:
+    recipe = Recipe(library=library, by_module=by_module)
+    script = f"{recipe.script(netlist)}write_json {_MAPPED}\n"
+    parts = [repr(versions()).encode(), script.encode(), *(data for _, data in sorted(recipe.files(netlist).items()))]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
     entry = f"synth/mapped-{digest.hexdigest()[:40]}.json"
     data = recall(entry)
     if data is None:
         with tempfile.TemporaryDirectory() as folder:
-            for name, content in recipe.files(row).items():
+            for name, content in recipe.files(netlist).items():
                 (Path(folder) / name).write_bytes(content)
             run_yosys(Path(folder), script)
             module = json.loads((Path(folder) / _MAPPED).read_text(encoding="utf-8"))["modules"][TOP]
         data = json.dumps(module).encode()
         store(entry, data)
-    return MappedNetlist.of(parse_json(data, entry), library)
+    return MappedNetlist.of(parse_json(data, entry), library, boxes)
 
 
 def _netlist(config: CoreConfig) -> Netlist:

@@ -53,6 +53,9 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
         ([SPARSE, "--operands", "101%"], "not '101%'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
+        ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
+        ([SPARSE, "--top", "warp", "--glitches"], "--glitches is of a unit; leave out --top warp"),
+        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"], "is no mma of 16 rows"),
         ([SPARSE, "--step-bytes", "8"], "steps of 8 bytes are not simulated"),
         ([SPARSE, "--a", "a.npy"], "--a and --b are given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands does not go with --a and --b"),
@@ -89,6 +92,13 @@ def test_glitches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "with glitches as if every gate took a unit of time" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
+
+
+@pytest.mark.regression
+def test_a_warp(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words += ["--rows", "16", "--columns", "8", "--step-bytes", "16", "--cuts", "multiply,round"]
+    assert main([*words, DENSE, "--top", "warp"]) == 0
+    assert "warp registers" in capsys.readouterr().out
 
 
 def test_what_if_and_a_picture(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

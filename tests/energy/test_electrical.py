@@ -1,6 +1,5 @@
 """What a liberty file says of energy, and what it must say."""
 
-import numpy as np
 import pytest
 from sptc.energy.electrical import ElectricalLibrary, Table
 from sptc.errors import Error
@@ -23,7 +22,7 @@ def test_what_it_says(electrical: ElectricalLibrary) -> None:
 
 
 def test_between_and_beyond_what_is_tabulated() -> None:
-    table = Table(np.array([0.0, 2.0]), np.array([0.0, 1.0]), np.array([[0.0, 1.0], [4.0, 5.0]]))
+    table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
     assert table.at(1.0, 0.5) == 2.5
     assert table.at(3.0, 0.0) == 6.0
     assert table.at(0.0, 2.0) == 2.0

@@ -1,0 +1,210 @@
+"""Energy of a warp: operands gathered from registers, an array of units, and results collected."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error
+from ..golden.matrix import multiply
+from ..golden.registers import pack, pack_nibbles
+from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ..isa.instructions import Instruction
+from ..isa.operands import HeldOperands, MatrixOperands
+from ..rtl.config import CoreConfig
+from ..rtl.warp import warp_operands_layout
+from ..sim.engine.warpgroup_commands import warp_instruction
+from ..synth.liberty import Library
+from .costs import Activity, Costs, costs_of
+from .mapping import mapped_around_units, mapped_unit
+from .measure import Measured
+from .netlist import CellLibrary, MappedNetlist
+from .operands import CHAIN
+from .plan import Plan
+from .simulator import STREAMS_OF_A_WORD, Lanes, Simulator, packed, unpacked
+from .stages import stages_of
+
+__all__ = ["MappedWarp"]
+
+_FEMTO = 1000.0
+#: Instructions at the beginning and at the end that are not counted: the pipeline fills and empties.
+_UNCOUNTED = 2
+_LANES, _REGISTERS = 32, 4
+
+
+@dataclass(frozen=True)
+class _Item:
+    """An instruction of all streams: the bits of its registers, and the registers of its result."""
+
+    payload: NDArray[np.uint8]
+    d: NDArray[np.uint32]
+
+
+class MappedWarp:
+    """A warp in library cells: its units, which are one netlist, and what is around them, another.
+
+    Instructions follow each other without a pause, with operands in registers; the accumulators of a chain are in them,
+    too, as if there was another warp's work between its instructions.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Its array, with a register behind the rounding.
+    library : Library
+        Its cells.
+
+    Attributes
+    ----------
+    config : CoreConfig
+        As given.
+
+    Raises
+    ------
+    Error
+        The configuration does not serve a warp, or has no register behind the rounding.
+    """
+
+    def __init__(self, config: CoreConfig, library: Library) -> None:
+        if "round" not in config.cuts:
+            raise Error("a warp is measured of units with a register behind the rounding")
+        cells = CellLibrary.of(library)
+        self.config = config
+        self._around: MappedNetlist = mapped_around_units(config, library)
+        self._unit: MappedNetlist = mapped_unit(config, library)
+        self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
+        boxes = {box.module for box in self._around.boxes.values()}
+        self._costs: tuple[Costs, Costs] = (
+            costs_of(
+                self._around,
+                cells,
+                stages_of(self._around, cells, of_warp=True),
+                inside=dict.fromkeys(boxes, self._unit),
+            ),
+            costs_of(self._unit, cells, stages_of(self._unit, cells), charged_elsewhere=True),
+        )
+
+    def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
+        """Return how many tiles with a chain of so many instructions are measured in so many cycles of a unit."""
+        units = self.config.rows * self.config.columns
+        steps = -(-instruction.stored_k * instruction.container_bits // (8 * self.config.step_bytes))
+        of_chain = chain * self.config.warp_interval(steps) * units
+        return -(-cycles // (of_chain * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD
+
+    def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
+        """Measure an instruction.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            Of ``mma``, with 16 rows, whose formats the units have.
+        arch : str
+            Whose numerics the configuration has.
+        operands : MatrixOperands
+            Tiles with a chain along K, as :mod:`sptc.energy.operands` has them; those that do not fill all streams are
+            left out.
+        name : str
+            Of the operands.
+
+        Raises
+        ------
+        Error
+            The warp does not compute what the golden model does, or there are too few tiles.
+        """
+        items = [*_items(self.config, instruction, arch, operands)]
+        if len(items) <= 2 * _UNCOUNTED:
+            wanted = 2 * _UNCOUNTED + 1
+            raise Error(
+                f"{len(operands.a)} tiles are too few for a warp: it takes {STREAMS_OF_A_WORD} at once, and {wanted} "
+                f"instructions of each"
+            )
+        around, units, results = self._run(items)
+        for item, d in zip(items, results, strict=True):
+            if (item.d != d).any():
+                raise Error(f"the mapped warp differs from {arch} at {instruction}: its energy would mean nothing")
+        counted = (len(items) - 2 * _UNCOUNTED) * STREAMS_OF_A_WORD
+        products = instruction.m * instruction.n * instruction.stored_k * counted
+        stages: dict[str, float] = {}
+        for costs, activity in zip(self._costs, (around, units), strict=True):
+            for stage, taken in costs.of(activity).items():
+                stages[stage] = stages.get(stage, 0.0) + _FEMTO * taken * activity.cycles / products
+        toggles = sum(map(sum, (around.toggles.values(), units.toggles.values()))) / around.cycles
+        return Measured(instruction, name, around.cycles, products // around.cycles, stages, toggles, None)
+
+    def _run(self, items: list[_Item]) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
+        """Return what is around the units did, and all units together, and the results."""
+        boxes = self._around.boxes.values()
+        around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
+        of_boxes = {
+            port: around.rows_of([net for box in boxes for net in box.ports[port]])
+            for port in ("step", "enable", "result")
+        }
+        of_unit = {
+            port: units.rows_of((self._unit.outputs if port == "result" else self._unit.inputs)[port])
+            for port in of_boxes
+        }
+        ports = {name: around.rows_of(nets) for name, nets in {**self._around.inputs, **self._around.outputs}.items()}
+        yes, no = np.full((1, 1), ~np.uint64(0)), np.zeros((1, 1), np.uint64)
+        results: list[NDArray[np.uint32]] = []
+        accepted = 0
+        around.put(ports["o__ready"], yes)
+        for cycle in count():
+            for simulator in (around, units):
+                simulator.begin()
+            around.put(ports["rst"], yes if cycle == 0 else no)
+            around.put(ports["i__valid"], yes if cycle and accepted < len(items) else no)
+            if accepted < len(items):
+                around.put(ports["i__payload"], packed(items[accepted].payload))
+            around.put(of_boxes["result"], _outside(units.get(of_unit["result"]), len(boxes)))
+            counted = _UNCOUNTED <= accepted < len(items) - _UNCOUNTED
+            around.settle(counted=counted)
+            for port in ("step", "enable"):
+                units.put(of_unit[port], _inside(around.get(of_boxes[port]), len(boxes)))
+            units.settle(counted=counted)
+            if cycle and around.get(ports["o__valid"]).any():
+                bits = unpacked(around.get(ports["o__payload"]))[:, : 32 * _LANES * _REGISTERS]
+                words = np.packbits(np.ascontiguousarray(bits), axis=1, bitorder="little").view("<u4")
+                results.append(words.reshape(-1, _LANES, _REGISTERS))
+            if len(results) == len(items):
+                break
+            accepted += bool(cycle and accepted < len(items) and around.get(ports["i__ready"]).any())
+        return Activity(around.cycles, around.toggles), Activity(units.cycles, units.toggles), results
+
+
+def _outside(lanes: Lanes, boxes: int) -> Lanes:
+    """Return the nets of all boxes, box by box, from those of one with the streams of all."""
+    return lanes.reshape(-1, boxes).T.reshape(-1, 1)
+
+
+def _inside(lanes: Lanes, boxes: int) -> Lanes:
+    """Return the nets of one box with the streams of all, from those of all, box by box."""
+    return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
+
+
+def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
+    """Yield the instructions of all streams, chain after chain."""
+    bits = warp_operands_layout().size
+    for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
+        chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))
+        c = chains.c
+        for step in chains.steps(i):
+            of_step = replace(step, c=c)
+            c = multiply(i, arch, of_step)
+            held = _held(i, of_step)
+            words = np.stack([warp_instruction(config, i, held, case).words for case in range(STREAMS_OF_A_WORD)])
+            payload = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :bits]
+            d = np.zeros((STREAMS_OF_A_WORD, _LANES, _REGISTERS), np.uint32)
+            packed_d = pack(c, accumulator_fragment(i))
+            d[..., : packed_d.shape[2]] = packed_d
+            yield _Item(payload, d)
+
+
+def _held(i: Instruction, matrices: MatrixOperands) -> HeldOperands:
+    """Return matrices in the registers of a warp."""
+    fragments = {"a": a_fragment(i), "b": b_fragment(i), "c": accumulator_fragment(i)}
+    arrays = {name: pack(getattr(matrices, name), fragment) for name, fragment in fragments.items()}
+    if matrices.nibbles is not None:
+        others = np.zeros((len(matrices.a), _LANES), np.uint32)
+        arrays["e"] = pack_nibbles(matrices.nibbles, i, 0, others)
+    return HeldOperands(arrays)

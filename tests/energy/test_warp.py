@@ -1,0 +1,53 @@
+"""A small warp, mapped and measured: its results are the golden model's, and its units take what a unit takes."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from sptc.energy.operands import drawn
+from sptc.energy.warp import MappedWarp
+from sptc.errors import Error
+from sptc.isa.instructions import Instruction
+from sptc.rtl.config import CoreConfig
+from sptc.synth.liberty import Library
+from sptc.tests.energy.power_library import TEXT
+from sptc.tests.energy.small_unit import DENSE, SPARSE
+
+pytest.importorskip("pyosys")
+CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=16, columns=8, cuts=("multiply", "round"))
+
+
+@cache
+def warp() -> MappedWarp:
+    return MappedWarp(CONFIG, Library("power.lib", TEXT))
+
+
+def totals(instruction: Instruction, distribution: str) -> dict[str, float]:
+    operands = drawn(instruction, distribution, warp().tiles(instruction, 1000), np.random.default_rng(0))
+    found = warp().measure(instruction, "sm_90", operands, distribution)
+    assert found.products == 128 * 16
+    assert found.cycles == 64 * 4
+    return found.stages
+
+
+def test_a_warp_takes_what_its_units_take_and_more() -> None:
+    sparse, dense, zeros = totals(SPARSE, "normal"), totals(DENSE, "normal"), totals(SPARSE, "zeros")
+    assert 0 < zeros["warp registers"] < sparse["warp registers"]
+    assert dense["decode"] == 0 < sparse["decode"]
+    assert dense["warp"] < sparse["warp"]
+    assert zeros["multiply"] == 0
+    assert dense["multiply"] == pytest.approx(sparse["multiply"], rel=0.02)
+
+
+def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sptc.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
+    with pytest.raises(Error, match="the mapped warp differs from sm_90 at "):
+        totals(SPARSE, "normal")
+
+
+def test_what_is_refused() -> None:
+    few = drawn(SPARSE, "normal", 63, np.random.default_rng(0))
+    with pytest.raises(Error, match="63 tiles are too few for a warp: it takes 64 at once, and 5 instructions of each"):
+        warp().measure(SPARSE, "sm_90", few, "normal")
+    with pytest.raises(Error, match="with a register behind the rounding"):
+        MappedWarp(CoreConfig(name="none", formats=("s8",), step_bytes=16, cuts=()), Library("power.lib", TEXT))
