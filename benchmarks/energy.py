@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from measure import Row, options, show
 from sptc.energy.measure import MappedUnit
+from sptc.energy.netlist import CellLibrary
 from sptc.energy.operands import drawn
 from sptc.errors import Error
 from sptc.isa.instructions import parse
@@ -93,7 +94,7 @@ def main() -> None:
     wanted = {name for name in INSTRUCTIONS if not chosen.small or ".s8." in name}
     cases = silicon(wanted)
     try:
-        unit = MappedUnit(config, Library.read(chosen.liberty), by_module=True)
+        unit = MappedUnit(config, CellLibrary.of(Library.read(chosen.liberty)), by_module=True)
         ours = {}
         for name, distribution in tqdm(cases, disable=None):
             instruction, rng = parse(INSTRUCTIONS[name]), np.random.default_rng(0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from measure import Row, options, show
 from sptc.energy.measure import MappedUnit
+from sptc.energy.netlist import CellLibrary
 from sptc.energy.operands import cut
 from sptc.errors import Error
 from sptc.gemm.operands import Choices, ProductRequest, prepare
@@ -90,7 +91,7 @@ def main() -> None:
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
     wanted = {fmt: text for fmt, text in INSTRUCTIONS.items() if not chosen.small or fmt == "s8"}
     try:
-        unit = MappedUnit(config, Library.read(chosen.liberty), by_module=True)
+        unit = MappedUnit(config, CellLibrary.of(Library.read(chosen.liberty)), by_module=True)
         found = measured(unit, wanted, cycles, small=chosen.small)
     except Error as error:
         sys.exit(str(error))

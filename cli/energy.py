@@ -27,7 +27,7 @@ from .progress import progress_bar
 
 if TYPE_CHECKING:
     from ..energy.measure import Measured
-    from ..synth.liberty import Library
+    from ..energy.netlist import CellLibrary
 
 __all__ = ["add_parser"]
 
@@ -66,7 +66,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--arch", choices=PRESET_OF_ARCHITECTURE, default="sm_90", help="whose results the unit has (default: sm_90)"
     )
-    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument(
+        "--liberty",
+        type=Path,
+        metavar="FILE",
+        help="cells with tables of power; without them, gate equivalents that switch are counted",
+    )
     parser.add_argument(
         "--operands",
         type=_distributions,
@@ -130,19 +135,21 @@ def _execute(options: argparse.Namespace) -> int:
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     wanted = [_multiplied(text, config, options.top) for text in texts]
     drawn = _drawn(options)
+    from ..energy.gates import GATES
+    from ..energy.netlist import CellLibrary
     from ..energy.plot import plot
     from ..energy.report import as_dict, table, write_csv
     from ..synth.liberty import Library
 
-    library = Library.read(options.liberty)
+    cells = CellLibrary.of(Library.read(options.liberty)) if options.liberty else GATES
     cases = [(instruction, name) for instruction in wanted for name in drawn]
     with progress_bar("instruction") as progress:
-        found = _measured(options, config, library, cases, drawn, progress)
-    print(json.dumps(as_dict(found, library), indent=1) if options.json else table(found, library))
+        found = _measured(options, config, cells, cases, drawn, progress)
+    print(json.dumps(as_dict(found, cells), indent=1) if options.json else table(found, cells))
     if options.csv:
-        write_csv(found, options.csv)
+        write_csv(found, cells, options.csv)
     if options.plot:
-        plot(found, options.plot)
+        plot(found, cells, options.plot)
     return 0
 
 
@@ -171,7 +178,7 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
 def _measured(
     options: argparse.Namespace,
     config: CoreConfig,
-    library: "Library",
+    cells: "CellLibrary",
     cases: list[tuple[Instruction, str]],
     drawn: dict[str, _Draw],
     progress: Callable[[int, int], None],
@@ -184,9 +191,9 @@ def _measured(
     progress(0, len(cases) + 1)
     top: MappedUnit | MappedWarp
     if options.top == "warp":
-        top = MappedWarp(config, library)
+        top = MappedWarp(config, cells)
     else:
-        top = MappedUnit(config, library, by_module=not options.flat, glitches=options.glitches)
+        top = MappedUnit(config, cells, by_module=not options.flat, glitches=options.glitches)
     found = []
     for done, (instruction, name) in enumerate(cases, 1):
         progress(done, len(cases) + 1)

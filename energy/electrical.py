@@ -129,12 +129,21 @@ class ElectricalLibrary:
         Of the unit of leakage.
     cells : dict of str to ElectricalCell
         By name.
+    unit : str
+        In which energies are reported.
+    scale : float
+        From energies of the tables to these.
+    digits : int
+        Of them behind the point.
     """
 
     name: str
     voltage: float
     leakage_nanowatts: float
     cells: Mapping[str, ElectricalCell]
+    unit: str = "fJ"
+    scale: float = 1000.0
+    digits: int = 0
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":

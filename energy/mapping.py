@@ -36,7 +36,7 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
     config : CoreConfig
         Which; the registers at its cuts are in it, those in front of it are not.
     library : Library
-        Whose cells.
+        Whose cells; without a text those of static CMOS.
     by_module : bool
         Each module by itself, so that every cell has a stage; otherwise flat, as ``sptc area`` measures.
 
@@ -67,8 +67,8 @@ def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
 
 
 def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Sequence[str] = ()) -> MappedNetlist:
-    recipe = Recipe(library=library, by_module=by_module)
-    script = f"{recipe.script(netlist)}write_json {_MAPPED}\n"
+    recipe = Recipe(library=library if library.text else None, by_module=by_module)
+    script = f"{recipe.mapping(netlist)}write_json {_MAPPED}\n"
     parts = [repr(versions()).encode(), script.encode(), *(data for _, data in sorted(recipe.files(netlist).items()))]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
     entry = f"synth/mapped-{digest.hexdigest()[:40]}.json"

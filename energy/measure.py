@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..rtl.config import CoreConfig
-from ..synth.liberty import Library
 from .costs import Activity, Costs, costs_of
 from .mapping import mapped_row
 from .netlist import CellLibrary, MappedNetlist
@@ -20,7 +19,6 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-_FEMTO = 1000.0
 #: Streams that are run at once, at most, and the cycles that each of fewer has at least.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
 #: Cycles of a stream at least, behind those in which the pipeline fills.
@@ -42,14 +40,14 @@ class Measured:
     products : int
         Kept products of a cycle.
     stages : dict of str to float
-        fJ of a kept product, by stage.
+        Of a kept product, by stage, in the unit of the library: fJ, or gate equivalents that switch.
     toggles : float
         Of all nets, in a cycle, without the clock.
     glitches : float or None
-        fJ of a kept product, in the total, that is taken by what is not there any more when the netlist is settled;
-        None where gates have no delay.
+        What of the total, in the same unit, is taken by what is gone when the netlist is settled; None where gates have
+        no delay.
     what_if : dict of str to float
-        fJ of a kept product if something was done otherwise, see :mod:`sptc.energy.what_if`; empty if nobody asked.
+        Of a kept product if something was done otherwise, see :mod:`sptc.energy.what_if`; empty if nobody asked.
     """
 
     instruction: Instruction
@@ -63,7 +61,7 @@ class Measured:
 
     @property
     def total(self) -> float:
-        """Of all stages, in fJ of a kept product."""
+        """Of all stages, of a kept product."""
         return sum(self.stages.values())
 
 
@@ -74,8 +72,8 @@ class MappedUnit:
     ----------
     config : CoreConfig
         The array that the unit is one of.
-    library : Library
-        Its cells.
+    cells : CellLibrary
+        Of what it is made.
     by_module : bool
         As for :func:`~sptc.energy.mapping.mapped_row`.
     glitches : bool
@@ -85,18 +83,20 @@ class MappedUnit:
     ----------
     config : CoreConfig
         As given.
+    scale : float
+        From energies of the library's tables to those that are reported.
     netlist : MappedNetlist
         The cells.
     costs : Costs
         What toggles take.
     """
 
-    def __init__(self, config: CoreConfig, library: Library, *, by_module: bool, glitches: bool = False) -> None:
-        cells = CellLibrary.of(library)
-        self._library, self._by_module = library, by_module
+    def __init__(self, config: CoreConfig, cells: CellLibrary, *, by_module: bool, glitches: bool = False) -> None:
+        self._cells, self._by_module = cells, by_module
         self._others: dict[tuple[str, ...], MappedUnit] = {}
         self.config = config
-        self.netlist: MappedNetlist = mapped_row(config, library, by_module=by_module)
+        self.scale = cells.electrical.scale
+        self.netlist: MappedNetlist = mapped_row(config, cells.library, by_module=by_module)
         self.costs: Costs = costs_of(self.netlist, cells, stages_of(self.netlist, cells))
         self._plan = Plan.of(self.netlist, cells)
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
@@ -105,7 +105,7 @@ class MappedUnit:
         """Return the same unit with some of its formats alone; mapped once."""
         if formats not in self._others:
             config = replace(self.config, formats=formats)
-            self._others[formats] = MappedUnit(config, self._library, by_module=self._by_module)
+            self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
@@ -181,10 +181,10 @@ class MappedUnit:
     def taken(
         self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
     ) -> tuple[Activity, dict[str, float]]:
-        """Return the activity that a stream of steps of an instruction causes, and fJ of a kept product by stage."""
+        """Return the activity that steps of an instruction cause, and what a kept product takes, by stage."""
         activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
         products = self.products(instruction)
-        return activity, {stage: _FEMTO * taken / products for stage, taken in self.costs.of(activity).items()}
+        return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
         """Return the kept products of a cycle."""

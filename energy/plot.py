@@ -8,21 +8,22 @@ from ..infra.figures import drawn, figure
 from ..infra.files import write_whole
 from ..isa.instructions import Instruction
 from .measure import Measured
+from .netlist import CellLibrary
 from .operands import share_of_zeros
 from .stages import STAGES
 
 __all__ = ["plot"]
 
-_PICO = 1e-3
 
-
-def plot(found: Sequence[Measured], path: Path) -> None:
+def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
     """Draw bars of stages, and beside them, where operands differ in their share of zeros, a line for each instruction.
 
     Parameters
     ----------
     found : sequence of Measured
         What to draw.
+    cells : CellLibrary
+        Of which it is.
     path : Path
         SVG file to write.
 
@@ -33,10 +34,13 @@ def plot(found: Sequence[Measured], path: Path) -> None:
     FileError
         The file cannot be written.
     """
+    scale, amount = 1e-3, "energy of a kept product [pJ]"
+    if not cells.library.text:
+        scale, amount = 1.0, "gate equivalents that switch, of a kept product"
     lines: dict[Instruction, list[tuple[float, float]]] = defaultdict(list)
     for of in found:
         if (share := share_of_zeros(of.operands)) is not None:
-            lines[of.instruction].append((100 * share, _PICO * of.total))
+            lines[of.instruction].append((100 * share, scale * of.total))
     lines = {instruction: sorted(points) for instruction, points in lines.items() if len(points) > 1}
     height = 2.2 + 0.32 * len(found)
     with figure(11.5 if lines else 7.5, max(height, 4.0) if lines else height, **{"font.size": 10}) as whole:
@@ -46,19 +50,19 @@ def plot(found: Sequence[Measured], path: Path) -> None:
             axes.spines[["top", "right"]].set_visible(False)
         bars, left = [f"{_name(of.instruction)}, {of.operands}" for of in found], [0.0] * len(found)
         for number, stage in enumerate(STAGES):
-            widths = [_PICO * of.stages.get(stage, 0.0) for of in found]
+            widths = [scale * of.stages.get(stage, 0.0) for of in found]
             if any(widths):
                 places[0].barh(range(len(bars)), widths, left=left, label=stage, color=f"C{number}")
                 left = [sum(both) for both in zip(left, widths, strict=True)]
         places[0].set_yticks(range(len(bars)), bars)
         places[0].invert_yaxis()
-        places[0].set_xlabel("energy of a kept product [pJ]")
+        places[0].set_xlabel(amount)
         whole.legend(loc="outside lower center", ncols=5)
         for instruction, points in lines.items():
             places[1].plot(*zip(*points, strict=True), marker="o", label=_name(instruction))
         if lines:
             places[1].set_xlabel("zeros among A and B [%]")
-            places[1].set_ylabel("energy of a kept product [pJ]")
+            places[1].set_ylabel(amount)
             places[1].set_ylim(bottom=0)
             places[1].grid(alpha=0.3)
             places[1].legend()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..infra.files import write_whole
-from ..synth.liberty import Library
 from ..synth.price import versions
 from ..synth.report import columns
 from .measure import Measured
+from .netlist import CellLibrary
 from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
@@ -20,27 +20,37 @@ _NOTES = (
     "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
     "tables; clock and registers included, leakage not; without wires, {}"
 )
+_NOTES_OF_GATES = (
+    "gate equivalents (four transistors) that switch, for a kept product: those of every gate whose output toggles; of "
+    "registers one at each edge of the clock, and three for what they hold; {}"
+)
 _SETTLED = "without glitches (gates without delay)"
 _IN_TIME = (
     "with glitches as if every gate took a unit of time and let the shortest pulse pass, which is more than there is"
 )
 
 
-def notes(found: Sequence[Measured]) -> str:
+def notes(found: Sequence[Measured], cells: CellLibrary) -> str:
     """Return what a report says of its figures."""
-    return _NOTES.format(_SETTLED if any(of.glitches is None for of in found) else _IN_TIME)
+    return (_NOTES if cells.library.text else _NOTES_OF_GATES).format(
+        _SETTLED if any(of.glitches is None for of in found) else _IN_TIME
+    )
 
 
-def table(found: Sequence[Measured], library: Library) -> str:
+def table(found: Sequence[Measured], cells: CellLibrary) -> str:
     """Return all that was measured, as text."""
     stages = [stage for stage in STAGES if any(stage in of.stages for of in found)]
     rows = [["instruction", "operands", "total", *stages]]
-    rows += (
-        [str(of.instruction), of.operands, *(f"{value:.0f}" for value in (of.total, *map(of.stages.get, stages)))]
-        for of in found
-    )
+    for of in found:
+        values = [of.total, *(of.stages.get(stage, 0.0) for stage in stages)]
+        rows.append([str(of.instruction), of.operands, *(f"{value:.{cells.electrical.digits}f}" for value in values)])
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
-    lines += [f"library: {library.name}  SHA-256 {library.sha256}", notes(found), ""]
+    library = cells.library
+    lines += [
+        f"library: {library.name}  SHA-256 {library.sha256}" if library.text else library.name,
+        notes(found, cells),
+        "",
+    ]
     return "\n".join([*lines, *columns(rows, 2), *_of_glitches(found), *_against_dense(found), *_what_if(found)])
 
 
@@ -84,13 +94,14 @@ def _key(of: Measured) -> tuple[str, ...]:
     return i.a.name, i.b.name, i.d.name, of.operands
 
 
-def as_dict(found: Sequence[Measured], library: Library) -> dict[str, Any]:
+def as_dict(found: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
     """Return the same as plain values."""
+    library = cells.library
     return {
         "versions": versions(),
-        "library": {"file": library.name, "sha256": library.sha256},
-        "unit": "fJ of a kept product",
-        "notes": notes(found),
+        "library": {"file": library.name, "sha256": library.sha256} if library.text else None,
+        "unit": f"{cells.electrical.unit} of a kept product",
+        "notes": notes(found, cells),
         "measured": [
             {
                 "instruction": str(of.instruction),
@@ -108,15 +119,16 @@ def as_dict(found: Sequence[Measured], library: Library) -> dict[str, Any]:
     }
 
 
-def write_csv(found: Sequence[Measured], path: Path) -> None:
+def write_csv(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
     """Write a row for each stage of each measurement: a component, an action with its arguments, and its energy.
 
     An action is a kept product of one instruction on one distribution: what estimators such as Accelergy look up.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["component", "action", "operands", "energy_pj"])
+    amount, scale = ("energy_pj", 1e-3) if cells.library.text else ("gate_equivalents", 1.0)
+    writer.writerow(["component", "action", "operands", amount])
     for of in found:
         for stage, taken in of.stages.items():
-            writer.writerow([stage, str(of.instruction), of.operands, f"{taken / 1000:.6g}"])
+            writer.writerow([stage, str(of.instruction), of.operands, f"{scale * taken:.6g}"])
     write_whole(path, text.getvalue().encode())

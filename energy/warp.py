@@ -16,7 +16,6 @@ from ..isa.operands import HeldOperands, MatrixOperands
 from ..rtl.config import CoreConfig
 from ..rtl.warp import warp_operands_layout
 from ..sim.engine.warpgroup_commands import warp_instruction
-from ..synth.liberty import Library
 from .costs import Activity, Costs, costs_of
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
@@ -28,7 +27,6 @@ from .stages import stages_of
 
 __all__ = ["MappedWarp"]
 
-_FEMTO = 1000.0
 #: Instructions at the beginning and at the end that are not counted: the pipeline fills and empties.
 _UNCOUNTED = 2
 _LANES, _REGISTERS = 32, 4
@@ -52,8 +50,8 @@ class MappedWarp:
     ----------
     config : CoreConfig
         Its array, with a register behind the rounding.
-    library : Library
-        Its cells.
+    cells : CellLibrary
+        Of what it is made.
 
     Attributes
     ----------
@@ -66,13 +64,13 @@ class MappedWarp:
         The configuration does not serve a warp, or has no register behind the rounding.
     """
 
-    def __init__(self, config: CoreConfig, library: Library) -> None:
+    def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
         if "round" not in config.cuts:
             raise Error("a warp is measured of units with a register behind the rounding")
-        cells = CellLibrary.of(library)
+        self._scale = cells.electrical.scale
         self.config = config
-        self._around: MappedNetlist = mapped_around_units(config, library)
-        self._unit: MappedNetlist = mapped_unit(config, library)
+        self._around: MappedNetlist = mapped_around_units(config, cells.library)
+        self._unit: MappedNetlist = mapped_unit(config, cells.library)
         self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
         boxes = {box.module for box in self._around.boxes.values()}
         self._costs: tuple[Costs, Costs] = (
@@ -128,7 +126,7 @@ class MappedWarp:
         stages: dict[str, float] = {}
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
-                stages[stage] = stages.get(stage, 0.0) + _FEMTO * taken * activity.cycles / products
+                stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
         toggles = sum(map(sum, (around.toggles.values(), units.toggles.values()))) / around.cycles
         return Measured(instruction, name, around.cycles, products // around.cycles, stages, toggles, None)
 

@@ -16,11 +16,9 @@ from .operands import streamed
 
 __all__ = ["what_ifs"]
 
-_FEMTO = 1000.0
-
 
 def what_ifs(unit: MappedUnit, arch: str, operands: MatrixOperands, measured: Measured) -> Iterator[tuple[str, float]]:
-    """Yield what could be done otherwise, and the energy of a kept product then, in fJ.
+    """Yield what could be done otherwise, and what a kept product takes then.
 
     Parameters
     ----------
@@ -38,7 +36,7 @@ def what_ifs(unit: MappedUnit, arch: str, operands: MatrixOperands, measured: Me
     steps = streamed(config, i, arch, operands, unit.compute)
     activity, stages = unit.taken(i, steps)
     total = sum(stages.values())
-    idle = _FEMTO * unit.costs.clock_of_idle(activity) / unit.products(i)
+    idle = unit.scale * unit.costs.clock_of_idle(activity) / unit.products(i)
     yield "the clock of registers that never change is gated", total - idle
     if not i.sparse:
         held = _isolated(unit, i, steps)

@@ -34,13 +34,14 @@ _GATES = """\
 read_rtlil netlist.il
 hierarchy -top {top}
 proc
-flatten
-async2sync
+{flatten}async2sync
 attrmap -remove init
-synth -flatten -top {top}
+synth {flat}-top {top}
 {transparent}dfflegalize -cell $_DFF_P_ 01
 abc -g cmos
-opt_clean
+{joined}opt_clean
+"""
+_GATES_MEASURED = """\
 tee -q -o statistics.json stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
@@ -60,8 +61,8 @@ opt_clean
 dfflibmap -liberty library.lib
 {adders}abc -liberty library.lib -script {abc}
 {joined}opt_clean
-tee -q -o statistics.json stat -liberty library.lib -json
 """
+_LIBRARY_MEASURED = "tee -q -o statistics.json stat -liberty library.lib -json\n"
 _FLAT = {"flatten": "flatten\n", "flat": "-flatten ", "joined": ""}
 _FPGA = """\
 read_rtlil netlist.il
@@ -119,7 +120,7 @@ class Recipe:
     full_adders : bool
         Use the library's full adder, whose delay is unknown here.
     by_module : bool
-        With a library: map every module by itself, so that each cell's name begins with the places it is in.
+        Map every module by itself, so that each cell's name begins with the places it is in; nothing for an FPGA.
     """
 
     library: Library | None = None
@@ -161,11 +162,15 @@ class Recipe:
         """Return the commands for Yosys, which leave :data:`STATISTICS`."""
         if self.fpga:
             return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top)
+        return self.mapping(netlist) + (_LIBRARY_MEASURED if self.library else _GATES_MEASURED)
+
+    def mapping(self, netlist: Netlist) -> str:
+        """Return the commands for Yosys that map a netlist to cells or gates, of no FPGA, and measure nothing."""
         transparent = _TRANSPARENT if self.combinational else ""
-        if not self.library:
-            return _GATES.format(top=netlist.top, transparent=transparent)
-        adders = _ADDERS if self.full_adders else ""
         flat = {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
+        if not self.library:
+            return _GATES.format(top=netlist.top, transparent=transparent, **flat)
+        adders = _ADDERS if self.full_adders else ""
         return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC, **flat)
 
     def read(self, printed: str, statistics: str) -> tuple[dict[str, float], float | None, dict[str, int]]:

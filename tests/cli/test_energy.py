@@ -87,6 +87,20 @@ def test_matrices(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--prune is of a matrix" in capsys.readouterr().err
 
 
+def test_gate_equivalents(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, path = words.index("--liberty"), tmp_path / "gates.csv"
+    del words[place : place + 2]
+    assert main([*words, SPARSE, "--csv", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "gate equivalents (four transistors) that switch" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(SPARSE)]
+    zeros, normal = (float(words[2]) for words in rows)
+    assert 0 < zeros < normal
+    actions = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    of_normal = sum(float(row["gate_equivalents"]) for row in actions if row["operands"] == "normal")
+    assert of_normal == pytest.approx(normal, abs=0.06)
+
+
 def test_glitches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, SPARSE, "--glitches"]) == 0
     printed = capsys.readouterr().out

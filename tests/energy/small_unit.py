@@ -3,6 +3,7 @@
 from functools import cache
 
 from sptc.energy.measure import MappedUnit
+from sptc.energy.netlist import CellLibrary
 from sptc.isa.instructions import parse
 from sptc.rtl.config import CoreConfig
 from sptc.synth.liberty import Library
@@ -15,4 +16,4 @@ CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, column
 
 @cache
 def unit(*, by_module: bool, glitches: bool = False) -> MappedUnit:
-    return MappedUnit(CONFIG, Library("power.lib", TEXT), by_module=by_module, glitches=glitches)
+    return MappedUnit(CONFIG, CellLibrary.of(Library("power.lib", TEXT)), by_module=by_module, glitches=glitches)

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from sptc.energy.netlist import CellLibrary
 from sptc.energy.operands import drawn
 from sptc.energy.warp import MappedWarp
 from sptc.errors import Error
@@ -14,12 +15,13 @@ from sptc.tests.energy.power_library import TEXT
 from sptc.tests.energy.small_unit import DENSE, SPARSE
 
 pytest.importorskip("pyosys")
+CELLS = CellLibrary.of(Library("power.lib", TEXT))
 CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=16, columns=8, cuts=("multiply", "round"))
 
 
 @cache
 def warp() -> MappedWarp:
-    return MappedWarp(CONFIG, Library("power.lib", TEXT))
+    return MappedWarp(CONFIG, CELLS)
 
 
 def totals(instruction: Instruction, distribution: str) -> dict[str, float]:
@@ -50,4 +52,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(Error, match="63 tiles are too few for a warp: it takes 64 at once, and 5 instructions of each"):
         warp().measure(SPARSE, "sm_90", few, "normal")
     with pytest.raises(Error, match="with a register behind the rounding"):
-        MappedWarp(CoreConfig(name="none", formats=("s8",), step_bytes=16, cuts=()), Library("power.lib", TEXT))
+        MappedWarp(CoreConfig(name="none", formats=("s8",), step_bytes=16, cuts=()), CELLS)

@@ -1,0 +1,67 @@
+"""Gates of static CMOS for who has no library: energy is counted in gate equivalents that switch."""
+
+from functools import cached_property
+
+from ..synth.liberty import Cell, Library
+from .electrical import ElectricalCell, ElectricalLibrary, ElectricalPin, Table
+from .netlist import CellLibrary
+
+__all__ = ["GATES"]
+
+_REGISTER, _CLOCK, _DATA, _OUTPUT = "$_DFF_P_", "C", "D", "Q"
+#: Yosys' gates: what each computes of which inputs, and its transistors, as `sptc area` counts them.
+_COMPUTED = {
+    "$_BUF_": ("A", "A", 4),
+    "$_NOT_": ("A", "!A", 2),
+    "$_AND_": ("AB", "A B", 6),
+    "$_NAND_": ("AB", "!(A B)", 4),
+    "$_OR_": ("AB", "A+B", 6),
+    "$_NOR_": ("AB", "!(A+B)", 4),
+    "$_XOR_": ("AB", "A^B", 12),
+    "$_XNOR_": ("AB", "!(A^B)", 12),
+    "$_MUX_": ("ABS", "(A !S)+(B S)", 12),
+    "$_NMUX_": ("ABS", "!((A !S)+(B S))", 10),
+    "$_AOI3_": ("ABC", "!((A B)+C)", 6),
+    "$_OAI3_": ("ABC", "!((A+B) C)", 6),
+    "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
+    "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
+}
+#: Of a register's 16 transistors four are the inverters of its clock, which switch at both of its edges.
+_REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
+_OF_GATE = 4
+
+
+class _Gates(Library):
+    """Yosys' gates as cells of a library."""
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The gates, with an area in gate equivalents."""
+        gates = [
+            Cell(name, transistors / _OF_GATE, tuple(inputs), (("Y", function),))
+            for name, (inputs, function, transistors) in _COMPUTED.items()
+        ]
+        area = (_REGISTER_TRANSISTORS + _CLOCK_TRANSISTORS) / _OF_GATE
+        return (*gates, Cell(_REGISTER, area, (_DATA, _CLOCK), ((_OUTPUT, "held"),)))
+
+
+def _pin(transistors: int, *, output: bool = False) -> ElectricalPin:
+    def always(value: float) -> dict[str, Table]:
+        return dict.fromkeys(("rise", "fall"), Table((0.0,), (0.0,), ((value,),)))
+
+    energies = (("", always(transistors / _OF_GATE)),) if transistors else ()
+    return ElectricalPin(0.0, energies, (("", always(0.0)),) if output else ())
+
+
+def _electrical() -> ElectricalLibrary:
+    cells = {
+        name: ElectricalCell({**{pin: _pin(0) for pin in inputs}, "Y": _pin(transistors, output=True)}, 0.0)
+        for name, (inputs, _, transistors) in _COMPUTED.items()
+    }
+    pins = {_DATA: _pin(0), _CLOCK: _pin(_CLOCK_TRANSISTORS), _OUTPUT: _pin(_REGISTER_TRANSISTORS, output=True)}
+    cells[_REGISTER] = ElectricalCell(pins, 0.0, _DATA, _CLOCK, ("held", "not_held"))
+    return ElectricalLibrary("static CMOS", 0.0, 0.0, cells, "gate equivalents", 1.0, 1)
+
+
+#: The gates and what they count.
+GATES = CellLibrary(_Gates("static CMOS", ""), _electrical())
