@@ -3,13 +3,18 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
+from ..infra.files import require_writable, write_whole
 from ..infra.pools import cores
-from .arguments import processes
+from ..rtl.config import CoreConfig
+from .arguments import number, processes
 from .configuration import add_datapath, datapath
 from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from ..synth.recipe import Recipe
 
 __all__ = ["add_parser"]
 
@@ -29,6 +34,18 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     technology = parser.add_mutually_exclusive_group()
     technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
     technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
+    parser.add_argument(
+        "--place",
+        action="store_true",
+        help="also place and route the unit, between registers of its operands and its result (only of ecp5)",
+    )
+    parser.add_argument(
+        "--for-frequency",
+        type=number,
+        metavar="MHZ",
+        help="with --place: find pipeline registers with which the unit is so fast; status 1 if there are none",
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: keep what nextpnr reports")
     parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
     parser.add_argument("--by-stage", dest="stage", action="store_true", help="also each stage of the unit, by itself")
     parser.add_argument(
@@ -51,6 +68,7 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     if options.full_adders and not options.liberty:
         raise Error("--full-adders needs the full adder of a library; add --liberty FILE")
+    _check_placing(options)
     if options.warpgroup and (options.unit_only or options.combinational or options.fpga):
         raise Error("--warpgroup is measured with the array, without --unit-only, --combinational and --fpga")
     from ..infra.figures import check_plotting
@@ -67,7 +85,10 @@ def _execute(options: argparse.Namespace) -> int:
         fpga=options.fpga,
         combinational=options.combinational,
         full_adders=options.full_adders,
+        place=options.place,
     )
+    if options.for_frequency:
+        return _for_frequency(options, config, recipe)
     with progress_bar("netlist") as progress:
         found = survey(
             config,
@@ -81,4 +102,53 @@ def _execute(options: argparse.Namespace) -> int:
     print(json.dumps(as_dict(found), indent=1) if options.json else table(found))
     if options.plot:
         plot_survey(found, options.plot)
+    if options.report:
+        write_whole(options.report, json.dumps(found.unit.route, indent=1).encode())
     return 0
+
+
+def _check_placing(options: argparse.Namespace) -> None:
+    """Refuse what does not go together with placing.
+
+    Raises
+    ------
+    Error
+        As it says.
+    """
+    if not options.place:
+        for name in ("for_frequency", "report"):
+            if getattr(options, name):
+                raise Error(f"--{name.replace('_', '-')} is of what is placed: add --place")
+        return
+    if options.fpga != "ecp5":
+        raise Error("--place is of an ECP5: add --fpga ecp5")
+    for name, flag in (("stage", "--by-stage"), ("format", "--by-format"), ("combinational", "--combinational")):
+        if getattr(options, name):
+            raise Error(f"{flag} does not go with --place, which is of a whole unit with its registers")
+    if options.report:
+        require_writable(options.report)
+
+
+def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
+    """Find pipeline registers for a frequency."""
+    from ..synth.frequency import choices_for
+    from ..synth.report import about, columns, heading
+
+    with progress_bar("netlist") as progress:
+        choices = [*choices_for(config, recipe, options.for_frequency, options.jobs, progress)]
+    best = max(choices, key=lambda choice: choice.megahertz)
+    reached = best.megahertz >= options.for_frequency
+    if options.json:
+        found = [{"cuts": list(c.cuts), "mhz": c.megahertz, "cells": c.measurement.amounts} for c in choices]
+        print(json.dumps({**about(recipe), "mhz_wanted": options.for_frequency, "choices": found}, indent=1))
+    else:
+        rows = [["cuts", "MHz", *recipe.amounts]]
+        for choice in choices:
+            amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())
+            rows.append([",".join(choice.cuts) or "none", f"{choice.megahertz:.1f}", *amounts])
+        said = "" if reached else f"; no cuts reach {options.for_frequency:g} MHz"
+        best_words = f"--cuts {','.join(best.cuts) or 'none'}: {best.megahertz:.1f} MHz{said}"
+        print("\n".join([*heading(recipe), "", *columns(rows), best_words]))
+    if options.report:
+        write_whole(options.report, json.dumps(best.measurement.route, indent=1).encode())
+    return 0 if reached else 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import Error
 from ..rtl.config import ConfigError, CoreConfig
-from .netlist import Netlist, around_units, stages, unit
+from .netlist import Netlist, around_units, registered_unit, stages, unit
 from .parts import Part, warpgroup_parts
 from .price import Measurement, Request, measure_all
 from .recipe import Recipe
@@ -250,6 +250,8 @@ class _Plan:
         self._refusals: dict[str, str] = {}
 
     def _unit(self, config: CoreConfig) -> Netlist:
+        if self._recipe.place:
+            return registered_unit(config)
         return unit(config, combinational=self._recipe.combinational, operators=bool(self._recipe.fpga))
 
     def add_units(self, *, twin: bool) -> None:

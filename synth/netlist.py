@@ -24,6 +24,7 @@ __all__ = [
     "black_box_of_unit",
     "emit_around_units",
     "modules",
+    "registered_unit",
     "stages",
     "unit",
 ]
@@ -79,6 +80,21 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
     m.d.comb += [whole.step.eq(step), whole.enable.eq(1), result.eq(whole.result)]
     ports = [step.as_value(), result.as_value()]
     return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=platform))
+
+
+def registered_unit(config: CoreConfig) -> Netlist:
+    """Return the netlist of a unit for an FPGA, always enabled, between registers of its step and of its result."""
+    m = Module()
+    m.submodules.unit = whole = Unit(config)
+    step, result = Signal(unit_step_layout(config), name="step"), Signal(unit_result_layout(), name="result")
+    m.d.comb += whole.enable.eq(1)
+    for register, value in ((whole.step, step), (result, whole.result)):
+        held = Signal(register.shape(), reset_less=True)
+        m.d.sync += held.eq(value)
+        m.d.comb += register.eq(held)
+    ports = [step.as_value(), result.as_value()]
+    name = "unit" if config.sparse else "dense unit"
+    return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=OPERATORS))
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:

@@ -18,11 +18,12 @@ from typing import Any
 from .. import __version__
 from ..errors import FileError
 from ..infra.cache import recall, store
+from ..infra.nextpnr import nextpnr_version
 from ..infra.pools import Pool, local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
 from .netlist import Netlist
-from .recipe import STATISTICS, Recipe
+from .recipe import STATISTICS, Recipe, Route
 
 __all__ = ["Measurement", "Request", "in_pool", "measure", "measure_all", "versions"]
 
@@ -47,6 +48,8 @@ class Measurement:
         Time that the synthesis took, whenever that was.
     cached : bool
         Whether that was earlier.
+    route : dict or None
+        Report of nextpnr, of what was placed and routed.
     """
 
     amounts: dict[str, float]
@@ -54,14 +57,16 @@ class Measurement:
     cells: dict[str, int]
     seconds: float
     cached: bool = False
+    route: Route | None = None
 
 
-def versions() -> dict[str, str]:
+def versions(*, place: bool = False) -> dict[str, str]:
     """Return the versions of all that a figure depends on: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
 
-    Yosys has the version of ``pyosys``, which brings ABC; what is not installed is left out.
+    Yosys has the version of ``pyosys``, which brings ABC; what is not installed is left out. With `place` also that of
+    ``nextpnr``, as :func:`~sptc.infra.nextpnr.nextpnr_version` has it.
     """
-    return {"sptc": __version__, **_tools()}
+    return {"sptc": __version__, **_tools(), **({"nextpnr": nextpnr_version()} if place else {})}
 
 
 @cache
@@ -106,8 +111,9 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
             (Path(folder) / name).write_bytes(data)
         printed = run_yosys(Path(folder), recipe.script(netlist))
         statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
-    amounts, longest, cells = recipe.read(printed, statistics)
-    found = Measurement(amounts, longest, cells, time.perf_counter() - start)
+        route = recipe.route(Path(folder))
+    amounts, longest, cells = recipe.read(printed, statistics, route)
+    found = Measurement(amounts, longest, cells, time.perf_counter() - start, route=route)
     store(entry, json.dumps(asdict(found)).encode())
     return found
 
@@ -162,7 +168,8 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> t
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
     """Hash all that a measurement depends on, which the names of a netlist and of a library are not."""
-    digest = hashlib.sha256(repr(sorted(_tools().items())).encode())
+    tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
+    digest = hashlib.sha256(repr(sorted(tools.items())).encode())
     for part in (recipe.script(netlist).encode(), *(data for _, data in sorted(recipe.files(netlist).items()))):
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:40]

@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import BackendError
+from ..infra.nextpnr import run_nextpnr
 from .liberty import Library
 from .netlist import Netlist
 
-__all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe"]
+__all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe", "Route"]
 
 #: Families of FPGAs, each with its synthesis.
 FPGAS = {
@@ -69,6 +71,8 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
+#: What is placed and routed, what came of it, and the frequency that is striven for.
+_PLACED, _ROUTED, _MEGAHERTZ = "placed.json", "routed.json", 100.0
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
 techmap -map transparent.v
@@ -101,13 +105,23 @@ _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULT
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
 
+#: A report of nextpnr.
+Route = dict[str, Any]
+
+
+def _longest(route: Route | None) -> float | None:
+    """Return the longest path between registers in picoseconds; None where there is none."""
+    slowest = min((clock["achieved"] for clock in (route or {}).get("fmax", {}).values()), default=None)
+    return None if slowest is None else 1e6 / slowest
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a netlist is synthesised and what is measured of it.
 
     Without a library, gate equivalents (a NAND2 of four transistors) and the logic depth in gates; with one, its
     area, gate equivalents and the delay of the longest path between registers or ports, without wires and without what
-    registers add; of an FPGA, the cells it takes.
+    registers add; of an FPGA, the cells it takes, and where it is placed the longest path between registers.
 
     Attributes
     ----------
@@ -119,6 +133,8 @@ class Recipe:
         Take registers for wires. A netlist that has one in a loop is not measured right; nothing is done for an FPGA.
     full_adders : bool
         Use the library's full adder, whose delay is unknown here.
+    place : bool
+        Of an FPGA, an ECP5: place and route, for the longest path from register to register with its wires.
     by_module : bool
         Map every module by itself, so that each cell's name begins with the places it is in; nothing for an FPGA.
     """
@@ -128,6 +144,7 @@ class Recipe:
     combinational: bool = False
     full_adders: bool = False
     by_module: bool = False
+    place: bool = False
 
     @property
     def amounts(self) -> tuple[str, ...]:
@@ -141,9 +158,9 @@ class Recipe:
     @property
     def longest(self) -> str | None:
         """Name of the measure of the longest path: ``delay`` in picoseconds, or ``depth`` in gates."""
-        if self.fpga or self.full_adders:
+        if self.full_adders or (self.fpga and not self.place):
             return None
-        return "delay" if self.library else "depth"
+        return "delay" if self.library or self.place else "depth"
 
     def files(self, netlist: Netlist) -> dict[str, bytes]:
         """Return the files that :meth:`script` reads, by name."""
@@ -161,7 +178,8 @@ class Recipe:
     def script(self, netlist: Netlist) -> str:
         """Return the commands for Yosys, which leave :data:`STATISTICS`."""
         if self.fpga:
-            return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top)
+            placed = f"write_json {_PLACED}\n" if self.place else ""
+            return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top) + placed
         return self.mapping(netlist) + (_LIBRARY_MEASURED if self.library else _GATES_MEASURED)
 
     def mapping(self, netlist: Netlist) -> str:
@@ -173,7 +191,17 @@ class Recipe:
         adders = _ADDERS if self.full_adders else ""
         return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC, **flat)
 
-    def read(self, printed: str, statistics: str) -> tuple[dict[str, float], float | None, dict[str, int]]:
+    def route(self, folder: Path) -> Route | None:
+        """Place and route what the script left in a folder, if that is wanted; raise as :func:`run_nextpnr`."""
+        if not self.place:
+            return None
+        run_nextpnr(folder, _PLACED, _ROUTED, _MEGAHERTZ)
+        found: Route = json.loads((folder / _ROUTED).read_text(encoding="utf-8"))
+        return found
+
+    def read(
+        self, printed: str, statistics: str, route: Route | None
+    ) -> tuple[dict[str, float], float | None, dict[str, int]]:
         """Read what a run of the script left.
 
         Parameters
@@ -182,6 +210,8 @@ class Recipe:
             What Yosys printed.
         statistics : str
             The file of that name.
+        route : dict or None
+            What :meth:`route` gave.
 
         Returns
         -------
@@ -205,7 +235,7 @@ class Recipe:
                 name: float(sum(count for cell, count in cells.items() if expression.fullmatch(cell)))
                 for name, expression in RESOURCES.items()
             }
-            return counts, None, cells
+            return counts, _longest(route), cells
         left = [name for name in cells if name.startswith("$")]
         if not self.library:
             left = [name for name in left if not _KNOWN.fullmatch(name)]

@@ -33,7 +33,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
     library = recipe.library
     nand2 = library.nand2 if library else None
     return {
-        "versions": versions(),
+        "versions": versions(place=recipe.place),
         "library": library
         and {
             "file": library.name,
@@ -49,7 +49,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
 def heading(recipe: Recipe) -> list[str]:
     """Return the same as lines of text."""
     library = recipe.library
-    lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
+    lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
         lines.append(f"library: {library.name}  SHA-256 {library.sha256}")
         gates = f"; gates: {library.nand2.name} of {library.nand2.area:g}" if library.nand2 else ""
@@ -57,7 +57,8 @@ def heading(recipe: Recipe) -> list[str]:
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"
         )
     elif recipe.fpga:
-        lines.append(f"FPGA: {recipe.fpga}, cells before placement")
+        placed = "; delay: longest path between registers after routing, with those in front of it and behind it"
+        lines.append(f"FPGA: {recipe.fpga}, cells before placement{placed if recipe.place else ''}")
     else:
         lines.append("gates: NAND2 of four transistors, static CMOS; depth: gates on the longest path")
     return [*lines, "pipeline registers taken for wires"] if recipe.combinational else lines
@@ -87,6 +88,8 @@ def table(found: Survey) -> str:
     """Return all that was found, as text."""
     fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(found.config).items())
     lines = [*heading(found.recipe), fields, "", *columns(_parts(found))]
+    if found.recipe.place and found.unit.longest:
+        lines.append(f"after routing: {1e6 / found.unit.longest:.1f} MHz")
     for what, overhead in (("unit", found.overhead), ("array", found.array_overhead)):
         if overhead is not None:
             shares = (f"{value:+.1f} % {_name(found.recipe, name)}" for name, value in overhead.items())

