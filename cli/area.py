@@ -41,9 +41,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument(
         "--for-frequency",
-        type=number,
+        type=_frequency,
         metavar="MHZ",
-        help="with --place: find pipeline registers with which the unit is so fast; status 1 if there are none",
+        help="with --place: add pipeline registers, each time the one that helps most, until the unit is so fast; "
+        "status 1 if it never is",
     )
     parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: keep what nextpnr reports")
     parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
@@ -87,7 +88,7 @@ def _execute(options: argparse.Namespace) -> int:
         full_adders=options.full_adders,
         place=options.place,
     )
-    if options.for_frequency:
+    if options.for_frequency is not None:
         return _for_frequency(options, config, recipe)
     with progress_bar("netlist") as progress:
         found = survey(
@@ -107,6 +108,13 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
+def _frequency(text: str) -> float:
+    found = number(text)
+    if found <= 0:
+        raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
+    return found
+
+
 def _check_placing(options: argparse.Namespace) -> None:
     """Refuse what does not go together with placing.
 
@@ -117,7 +125,7 @@ def _check_placing(options: argparse.Namespace) -> None:
     """
     if not options.place:
         for name in ("for_frequency", "report"):
-            if getattr(options, name):
+            if getattr(options, name) is not None:
                 raise Error(f"--{name.replace('_', '-')} is of what is placed: add --place")
         return
     if options.fpga != "ecp5":
@@ -125,6 +133,9 @@ def _check_placing(options: argparse.Namespace) -> None:
     for name, flag in (("stage", "--by-stage"), ("format", "--by-format"), ("combinational", "--combinational")):
         if getattr(options, name):
             raise Error(f"{flag} does not go with --place, which is of a whole unit with its registers")
+    for name in ("cuts", "plot"):
+        if options.for_frequency is not None and getattr(options, name) is not None:
+            raise Error(f"--{name} does not go with --for-frequency, which tries cuts and prints a table")
     if options.report:
         require_writable(options.report)
 
@@ -146,7 +157,7 @@ def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Rec
         for choice in choices:
             amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())
             rows.append([",".join(choice.cuts) or "none", f"{choice.megahertz:.1f}", *amounts])
-        said = "" if reached else f"; no cuts reach {options.for_frequency:g} MHz"
+        said = "" if reached else f"; none that was tried reaches {options.for_frequency:g} MHz"
         best_words = f"--cuts {','.join(best.cuts) or 'none'}: {best.megahertz:.1f} MHz{said}"
         print("\n".join([*heading(recipe), "", *columns(rows), best_words]))
     if options.report:

@@ -17,8 +17,9 @@ from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
 from ..infra.figures import check_plotting
 from ..infra.files import require_writable
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
+from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import PRESET_OF_ARCHITECTURE, WARP_ROWS, CoreConfig
 from .arguments import integer
 from .configuration import add_datapath, datapath, words
@@ -133,7 +134,7 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
-    wanted = [_multiplied(text, config, options.top) for text in texts]
+    wanted = [_multiplied(text, config, options.top, options.arch) for text in texts]
     drawn = _drawn(options)
     from ..energy.gates import GATES
     from ..energy.netlist import CellLibrary
@@ -201,13 +202,13 @@ def _measured(
         operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
         measured = top.measure(instruction, options.arch, operands, name)
         if options.what_if and isinstance(top, MappedUnit):
-            measured = replace(measured, what_if=dict(what_ifs(top, options.arch, operands, measured)))
+            measured = replace(measured, what_if=dict(what_ifs(top, instruction, options.arch, operands)))
         found.append(measured)
     progress(len(cases) + 1, len(cases) + 1)
     return found
 
 
-def _multiplied(text: str, config: CoreConfig, top: str) -> Instruction:
+def _multiplied(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
     """Return an instruction that can be measured.
 
     Raises
@@ -216,10 +217,13 @@ def _multiplied(text: str, config: CoreConfig, top: str) -> Instruction:
         It is none of ``mma`` or ``wgmma``, has block scales, or the datapath lacks what it needs.
     """
     instruction = parse(text)
+    require_architecture(instruction, arch)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text} is no mma or wgmma without block scales; nothing else is measured")
     if top == "warp" and (instruction.family, instruction.m) != ("mma", WARP_ROWS):
         raise Error(f"{text} is no mma of {WARP_ROWS} rows, and a warp has no other instructions")
+    if top == "warp" and timing(instruction, ARCHITECTURE) is None:
+        raise Error(f"a warp is measured with instructions of {ARCHITECTURE}, which {text} is not")
     if instruction.sparse and not config.sparse:
         raise Error(f"{text} is sparse, and the datapath does not select")
     for fmt in (instruction.a, instruction.b):
@@ -238,8 +242,9 @@ def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
     if (options.a is None) != (options.b is None):
         raise Error("--a and --b are given together, or neither of them")
     if options.a is None:
-        if options.prune:
-            raise Error("--prune is of a matrix: add --a and --b")
+        for name in ("prune", "a_tensor", "b_tensor", "transpose_b"):
+            if getattr(options, name):
+                raise Error(f"--{name.replace('_', '-')} is of a matrix: add --a and --b")
         return {name: _of_distribution(name) for name in options.operands or _DISTRIBUTIONS}
     if options.operands:
         raise Error("operands are of distributions or of matrices: --operands does not go with --a and --b")

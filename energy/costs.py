@@ -73,7 +73,7 @@ def costs_of(
     stages: Mapping[str, str],
     *,
     inside: Mapping[str, MappedNetlist] | None = None,
-    charged_elsewhere: bool = False,
+    outside: Mapping[Bit, float] | None = None,
     clock: str = "clk",
 ) -> Costs:
     """Return what toggles take.
@@ -93,13 +93,15 @@ def costs_of(
         Stage of each cell.
     inside : dict of str to MappedNetlist
         What is in its boxes, by module: their inputs are among the pins that nets reach.
-    charged_elsewhere : bool
-        The pins of its inputs are counted where these are driven.
+    outside : dict of int to float
+        Of a box, what its outputs charge around it, in pF; the pins of its inputs are counted where these are driven.
     clock : str
         The port of the clock, whose nets are of the stage of what they reach.
     """
     electrical = cells.electrical
     loads = net_loads(netlist, electrical, inside)
+    for net, load in (outside or {}).items():
+        loads[net] = loads.get(net, 0.0) + load
     slews = transition_times(netlist, cells, loads)
     clocks = frozenset(netlist.inputs.get(clock, []))
     half = electrical.voltage**2 / 2
@@ -120,7 +122,7 @@ def costs_of(
                 of_net[net][stage] += half * loads[net]
             elif net in clocks:
                 of_net[net][stage] += half * cell.pins[pin].capacitance
-    for nets in () if charged_elsewhere else netlist.inputs.values():
+    for nets in () if outside is not None else netlist.inputs.values():
         for net in {*nets} - clocks:
             of_net[net][INPUTS] += half * loads.get(net, 0.0)
     return Costs(of_net, clocks, tuple(clocked), leakage)
@@ -145,15 +147,16 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
 def net_loads(
     netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the capacitance of the pins that each net reaches, in pF, those in boxes among them."""
+    """Return the capacitance of the pins that each net reaches, in pF, with those in boxes whose insides are given."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
             if not isinstance(net, str):
                 loads[net] += electrical.cells[kind].pins[pin].capacitance
-    within = {name: net_loads(part, electrical) for name, part in (inside or {}).items()}
-    for box in netlist.boxes.values():
-        for port, nets in (inside or {})[box.module].inputs.items():
+    inside = inside or {}
+    within = {name: net_loads(part, electrical) for name, part in inside.items()}
+    for box in netlist.boxes.values() if inside else ():
+        for port, nets in inside[box.module].inputs.items():
             for net, outside in zip(nets, box.ports[port], strict=True):
                 loads[outside] += within[box.module].get(net, 0.0)
     return loads

@@ -152,8 +152,17 @@ class ElectricalLibrary:
         Raises
         ------
         Error
-            It has no energies, or its units are unknown here.
+            It has no energies, its units are unknown here, or something in it cannot be read.
         """
+        try:
+            return cls._of(library)
+        except Error:
+            raise
+        except (ValueError, IndexError):
+            raise Error(f"{library.name} has tables or numbers that cannot be read") from None
+
+    @classmethod
+    def _of(cls, library: Library) -> "ElectricalLibrary":
         root = _parsed(library.text)
         capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
         if capacitance not in _PICO:

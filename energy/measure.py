@@ -47,7 +47,8 @@ class Measured:
         What of the total, in the same unit, is taken by what is gone when the netlist is settled; None where gates have
         no delay.
     what_if : dict of str to float
-        Of a kept product if something was done otherwise, see :mod:`sptc.energy.what_if`; empty if nobody asked.
+        Of a kept product, without glitches, if something was done otherwise; None where that cannot be. See
+        :mod:`sptc.energy.what_if`; empty if nobody asked.
     """
 
     instruction: Instruction
@@ -57,7 +58,7 @@ class Measured:
     stages: dict[str, float]
     toggles: float
     glitches: float | None
-    what_if: dict[str, float] = field(default_factory=dict)
+    what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -102,9 +103,9 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return the same unit with some of its formats alone; mapped once."""
+        """Return the same unit with some of its formats alone, and no block scales; mapped once."""
         if formats not in self._others:
-            config = replace(self.config, formats=formats)
+            config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
         return self._others[formats]
 

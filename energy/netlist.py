@@ -119,8 +119,8 @@ def _pins(connections: Mapping[str, list[Bit]]) -> dict[str, Bit]:
     return {pin: bits[0] for pin, bits in connections.items() if bits}
 
 
-def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, tuple[int, int]]:
-    """Return the fewest and the most gates on any way up to each gate, itself among them, each behind all it reads.
+def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
+    """Return the most gates on any way up to each gate, itself among them, each behind all that it reads.
 
     Ways begin at registers, ports and boxes.
 
@@ -142,12 +142,11 @@ def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, tuple[int
         for name, (kind, pins) in netlist.cells.items()
         if not cells.is_register(kind)
     }
-    levels = {"": (0, 0)}
+    levels = {"": 0}
     try:
         for name in TopologicalSorter(reads).static_order():
             if name:
-                before = [levels[other] for other in reads[name]] or [(0, 0)]
-                levels[name] = (1 + min(few for few, _ in before), 1 + max(most for _, most in before))
+                levels[name] = 1 + max((levels[other] for other in reads[name]), default=0)
     except CycleError:
         raise Error("the netlist has a loop without a register") from None
     del levels[""]

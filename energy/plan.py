@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import Error
 from ..synth.liberty import Computing, computing
 from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 
@@ -104,7 +105,7 @@ class Plan:
         Raises
         ------
         Error
-            As :func:`~sptc.energy.netlist.levels_of`.
+            As :func:`~sptc.energy.netlist.levels_of`; or registers take something else than an input.
         """
         levels = levels_of(netlist, cells)
         held: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
@@ -114,9 +115,11 @@ class Plan:
                 if function := cells.functions.get((kind, pin)):
                     cell = cells.electrical.cells[kind]
                     if cell.clock:
+                        if cell.data not in pins:
+                            raise Error(f"{cells.library.name} has registers that take {cell.data}, which is no input")
                         held[function, cell.states].append((pins[cell.data], net))
                     else:
-                        latest = levels[name][1]
+                        latest = levels[name]
                         settled[0 if glitches else latest, function].append(_Gate(latest, pins, net))
         rows = _Rows()
         of_registers = {key: rows.number(net for _, net in members) for key, members in held.items()}
@@ -136,7 +139,7 @@ class Plan:
                 for key, outputs in of_registers.items()
             ),
             tuple(_together(settled[key], key[1], rows, outputs) for key, outputs in of_gates.items()),
-            max((most for _, most in levels.values()), default=0),
+            max(levels.values(), default=0),
             glitches,
         )
 

@@ -1,10 +1,12 @@
 """A picture of what was measured: stages of every measurement, and energy against the share of zeros."""
 
+import importlib
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from ..infra.figures import drawn, figure
+from ..infra.figures import check_plotting, drawn, figure
 from ..infra.files import write_whole
 from ..isa.instructions import Instruction
 from .measure import Measured
@@ -43,16 +45,19 @@ def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
             lines[of.instruction].append((100 * share, scale * of.total))
     lines = {instruction: sorted(points) for instruction, points in lines.items() if len(points) > 1}
     height = 2.2 + 0.32 * len(found)
+    check_plotting()
+    colormaps: Any = importlib.import_module("matplotlib").colormaps
     with figure(11.5 if lines else 7.5, max(height, 4.0) if lines else height, **{"font.size": 10}) as whole:
         whole.set_layout_engine("constrained")
         places = whole.subplots(1, 2 if lines else 1, squeeze=False)[0]
         for axes in places:
             axes.spines[["top", "right"]].set_visible(False)
+        colours = colormaps["tab20"]
         bars, left = [f"{_name(of.instruction)}, {of.operands}" for of in found], [0.0] * len(found)
         for number, stage in enumerate(STAGES):
             widths = [scale * of.stages.get(stage, 0.0) for of in found]
             if any(widths):
-                places[0].barh(range(len(bars)), widths, left=left, label=stage, color=f"C{number}")
+                places[0].barh(range(len(bars)), widths, left=left, label=stage, color=colours(number))
                 left = [sum(both) for both in zip(left, widths, strict=True)]
         places[0].set_yticks(range(len(bars)), bars)
         places[0].invert_yaxis()

@@ -57,9 +57,9 @@ def table(found: Sequence[Measured], cells: CellLibrary) -> str:
 def _of_glitches(found: Sequence[Measured]) -> list[str]:
     """Return how much glitches add to what there is without them."""
     lines = [
-        f"{of.instruction}, {of.operands}: glitches add {100 * of.glitches / (of.total - of.glitches):.0f} %"
+        f"{of.instruction}, {of.operands}: glitches add {100 * of.glitches / settled:.0f} %"
         for of in found
-        if of.glitches is not None
+        if of.glitches is not None and (settled := of.total - of.glitches)
     ]
     return ["", *lines] if lines else []
 
@@ -69,11 +69,11 @@ def _against_dense(found: Sequence[Measured]) -> list[str]:
     dense = {_key(of): of for of in found if not of.instruction.sparse}
     lines = []
     for of in found:
-        if of.instruction.sparse and (twin := dense.get(_key(of))):
+        if of.instruction.sparse and (twin := dense.get(_key(of))) and twin.total:
             ratio = of.total / twin.total
             lines.append(
-                f"{of.instruction.a.name}, {of.operands}: a kept product takes {100 * (ratio - 1):+.1f} % of the "
-                f"dense instruction's, and a logical one {100 * (1 - ratio / 2):.1f} % less"
+                f"{of.instruction.a.name}, {of.operands}: a kept product takes {_changed(ratio)} than the dense "
+                f"instruction's, and a logical one {_changed(ratio / 2)}"
             )
     return ["", *lines] if lines else []
 
@@ -82,16 +82,21 @@ def _what_if(found: Sequence[Measured]) -> list[str]:
     """Return what would be saved if something was done otherwise."""
     lines = []
     for of in found:
-        if of.what_if:
-            settled = of.total - (of.glitches or 0.0)
+        settled = of.total - (of.glitches or 0.0)
+        if of.what_if and settled:
             lines += ["", f"{of.instruction}, {of.operands}, if"]
-            lines += [f"  {what}: {100 * (taken / settled - 1):+.1f} %" for what, taken in of.what_if.items()]
+            for what, taken in of.what_if.items():
+                lines.append(f"  {what}: {'cannot be' if taken is None else _changed(taken / settled)}")
     return lines
+
+
+def _changed(ratio: float) -> str:
+    return f"{100 * abs(ratio - 1):.1f} % {'less' if ratio < 1 else 'more'}"
 
 
 def _key(of: Measured) -> tuple[str, ...]:
     i = of.instruction
-    return i.a.name, i.b.name, i.d.name, of.operands
+    return i.family, i.a.name, i.b.name, i.d.name, of.operands
 
 
 def as_dict(found: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:

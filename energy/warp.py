@@ -16,10 +16,10 @@ from ..isa.operands import HeldOperands, MatrixOperands
 from ..rtl.config import CoreConfig
 from ..rtl.warp import warp_operands_layout
 from ..sim.engine.warpgroup_commands import warp_instruction
-from .costs import Activity, Costs, costs_of
+from .costs import Activity, Costs, costs_of, net_loads
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
-from .netlist import CellLibrary, MappedNetlist
+from .netlist import Bit, CellLibrary, MappedNetlist
 from .operands import CHAIN
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Lanes, Simulator, packed, unpacked
@@ -27,8 +27,6 @@ from .stages import stages_of
 
 __all__ = ["MappedWarp"]
 
-#: Instructions at the beginning and at the end that are not counted: the pipeline fills and empties.
-_UNCOUNTED = 2
 _LANES, _REGISTERS = 32, 4
 
 
@@ -72,23 +70,39 @@ class MappedWarp:
         self._around: MappedNetlist = mapped_around_units(config, cells.library)
         self._unit: MappedNetlist = mapped_unit(config, cells.library)
         self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
-        boxes = {box.module for box in self._around.boxes.values()}
+        registers = {
+            net for kind, pins in self._unit.cells.values() if cells.is_register(kind) for net in pins.values()
+        }
+        if not registers.issuperset(self._unit.outputs["result"]):
+            raise Error("a warp is measured of units whose results come from registers; these come from gates")
+        inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
-            costs_of(
-                self._around,
-                cells,
-                stages_of(self._around, cells, of_warp=True),
-                inside=dict.fromkeys(boxes, self._unit),
-            ),
-            costs_of(self._unit, cells, stages_of(self._unit, cells), charged_elsewhere=True),
+            costs_of(self._around, cells, stages_of(self._around, cells, of_warp=True), inside=inside),
+            costs_of(self._unit, cells, stages_of(self._unit, cells), outside=self._outside_loads(cells)),
         )
+
+    def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
+        """Return what each bit of a unit's result charges around it, in pF: the mean of all units."""
+        loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
+        return {
+            net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
+            for place, net in enumerate(self._unit.outputs["result"])
+        }
+
+    def _interval(self, instruction: Instruction) -> int:
+        """Return the cycles from one instruction to the next."""
+        step = 8 * self.config.step_bytes
+        return self.config.warp_interval(-(-instruction.stored_k * instruction.container_bits // step))
+
+    def _uncounted(self, instruction: Instruction) -> int:
+        """Return the instructions in which the pipeline fills: their results are not collected before."""
+        return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
         """Return how many tiles with a chain of so many instructions are measured in so many cycles of a unit."""
-        units = self.config.rows * self.config.columns
-        steps = -(-instruction.stored_k * instruction.container_bits // (8 * self.config.step_bytes))
-        of_chain = chain * self.config.warp_interval(steps) * units
-        return -(-cycles // (of_chain * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD
+        of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
+        instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
+        return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
         """Measure an instruction.
@@ -111,26 +125,29 @@ class MappedWarp:
             The warp does not compute what the golden model does, or there are too few tiles.
         """
         items = [*_items(self.config, instruction, arch, operands)]
-        if len(items) <= 2 * _UNCOUNTED:
-            wanted = 2 * _UNCOUNTED + 1
+        uncounted = self._uncounted(instruction)
+        if len(items) <= uncounted:
             raise Error(
-                f"{len(operands.a)} tiles are too few for a warp: it takes {STREAMS_OF_A_WORD} at once, and {wanted} "
-                f"instructions of each"
+                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} are taken at once, and of their "
+                f"{len(items)} instructions {uncounted} are not counted"
             )
-        around, units, results = self._run(items)
+        around, units, results = self._run(items, uncounted)
         for item, d in zip(items, results, strict=True):
             if (item.d != d).any():
                 raise Error(f"the mapped warp differs from {arch} at {instruction}: its energy would mean nothing")
-        counted = (len(items) - 2 * _UNCOUNTED) * STREAMS_OF_A_WORD
+        counted = (len(items) - uncounted) * STREAMS_OF_A_WORD
         products = instruction.m * instruction.n * instruction.stored_k * counted
         stages: dict[str, float] = {}
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        toggles = sum(map(sum, (around.toggles.values(), units.toggles.values()))) / around.cycles
-        return Measured(instruction, name, around.cycles, products // around.cycles, stages, toggles, None)
+        # Those of a unit's ports are among the nets around it.
+        ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
+        inside = sum(count for net, count in units.toggles.items() if net not in ports)
+        toggles = (sum(around.toggles.values()) + inside) / units.cycles
+        return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
-    def _run(self, items: list[_Item]) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
+    def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
         """Return what is around the units did, and all units together, and the results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
@@ -155,7 +172,7 @@ class MappedWarp:
             if accepted < len(items):
                 around.put(ports["i__payload"], packed(items[accepted].payload))
             around.put(of_boxes["result"], _outside(units.get(of_unit["result"]), len(boxes)))
-            counted = _UNCOUNTED <= accepted < len(items) - _UNCOUNTED
+            counted = uncounted <= accepted < len(items)
             around.settle(counted=counted)
             for port in ("step", "enable"):
                 units.put(of_unit[port], _inside(around.get(of_boxes[port]), len(boxes)))

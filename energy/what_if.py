@@ -5,48 +5,52 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error
-from ..isa.formats import Format
+from ..isa.formats import Format, low_bit
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..rtl.config import ConfigError
 from ..rtl.order import byte_order
 from ..sim.engine.steps import step_words
-from .measure import MappedUnit, Measured
+from .measure import MappedUnit
 from .operands import streamed
 
 __all__ = ["what_ifs"]
 
+_BYTE = 8
 
-def what_ifs(unit: MappedUnit, arch: str, operands: MatrixOperands, measured: Measured) -> Iterator[tuple[str, float]]:
-    """Yield what could be done otherwise, and what a kept product takes then.
+
+def what_ifs(
+    unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
+) -> Iterator[tuple[str, float | None]]:
+    """Yield what could be done otherwise, and what a kept product takes then, without glitches; None if it cannot be.
 
     Parameters
     ----------
     unit : MappedUnit
         As it is.
-    arch, operands, measured : str, MatrixOperands, Measured
-        What it was measured with, and what was found, without glitches.
-
-    Raises
-    ------
-    Error
-        Results would change.
+    i, arch, operands : Instruction, str, MatrixOperands
+        What it was measured with.
     """
-    i, config = measured.instruction, unit.config
+    config = unit.config
     steps = streamed(config, i, arch, operands, unit.compute)
     activity, stages = unit.taken(i, steps)
     total = sum(stages.values())
     idle = unit.scale * unit.costs.clock_of_idle(activity) / unit.products(i)
     yield "the clock of registers that never change is gated", total - idle
-    if not i.sparse:
+    if not i.sparse and i.container_bits >= _BYTE:
         held = _isolated(unit, i, steps)
-        yield "where one operand of a product is zero, the other is held", sum(unit.taken(i, held)[1].values())
+        taken = None if held is None else sum(unit.taken(i, held)[1].values())
+        yield "where one operand of a product is zero, the other is held", taken
     outputs = len(steps) // (len(operands.a) * _steps_of_chain(unit, i, operands))
     ordered = steps.reshape(len(operands.a), -1, outputs, steps.shape[1]).swapaxes(1, 2).reshape(steps.shape)
     yield "each output takes all of K before the next one", sum(unit.taken(i, ordered)[1].values())
     formats = tuple(dict.fromkeys([i.a.name, i.b.name]))
     if {*formats} != {*config.formats}:
-        alone = unit.with_formats(formats)
+        try:
+            alone = unit.with_formats(formats)
+        except ConfigError:  # such a datapath has other fields, too
+            yield f"it has no formats but {' and '.join(formats)}", None
+            return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
         yield f"it has no formats but {' and '.join(formats)}", sum(alone.taken(i, steps)[1].values())
 
@@ -55,13 +59,10 @@ def _steps_of_chain(unit: MappedUnit, i: Instruction, operands: MatrixOperands) 
     return operands.b.shape[1] // i.k * -(-i.stored_k // unit.products(i))
 
 
-def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
     """Return steps in which an operand that is multiplied by zero is that of the step before.
 
-    Raises
-    ------
-    Error
-        Results would change: an operand that is held is infinite or NaN.
+    None where results would change, since an operand that is held is infinite or NaN.
     """
     words, config = step_words(unit.config), unit.config
     size = i.container_bits // 8
@@ -81,13 +82,11 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
         first = 4 * (words.b if operand else words.a).start
         held[:, first + (places if operand else np.arange(config.step_bytes))] = kept
     changed = held.view(np.uint32)
-    for before, after in zip(unit.compute(steps), unit.compute(changed), strict=True):
-        if (before != after).any():
-            raise Error(f"{i}: an operand that is infinite or NaN cannot be held")
-    return changed
+    results = zip(unit.compute(steps), unit.compute(changed), strict=True)
+    return changed if all((before == after).all() for before, after in results) else None
 
 
 def _is_zero(codes: NDArray, fmt: Format, container_bits: int) -> NDArray[np.bool_]:
     """Return which codes are zero, of either sign."""
-    sign = 0 if fmt.is_integer else 1 << container_bits - 1
+    sign = 0 if fmt.is_integer else 1 << low_bit(fmt, container_bits) + fmt.bits - 1
     return (codes & ~codes.dtype.type(sign)) == 0

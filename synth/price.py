@@ -18,7 +18,7 @@ from typing import Any
 from .. import __version__
 from ..errors import FileError
 from ..infra.cache import recall, store
-from ..infra.nextpnr import nextpnr_version
+from ..infra.nextpnr import PLACING, nextpnr_version
 from ..infra.pools import Pool, local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
@@ -41,7 +41,7 @@ class Measurement:
         What adds up, by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
         equivalents, or cells of an FPGA.
     longest : float or None
-        Longest path, in picoseconds with a library and in gates without.
+        Longest path, in picoseconds with a library or placed in an FPGA, and in gates without.
     cells : dict of str to int
         How many of each type, black boxes too.
     seconds : float
@@ -100,7 +100,7 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
     Raises
     ------
     BackendError
-        Yosys is not installed or fails, or the technology lacks a cell.
+        Yosys or nextpnr is not installed or fails, or the technology lacks a cell.
     """
     entry = f"synth/{_fingerprint(netlist, recipe)}.json"
     if earlier := _recall(entry):
@@ -169,6 +169,8 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> t
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
     """Hash all that a measurement depends on, which the names of a netlist and of a library are not."""
     tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
+    if recipe.place:
+        tools["nextpnr"] += f" {PLACING}"
     digest = hashlib.sha256(repr(sorted(tools.items())).encode())
     for part in (recipe.script(netlist).encode(), *(data for _, data in sorted(recipe.files(netlist).items()))):
         digest.update(hashlib.sha256(part).digest())

@@ -71,8 +71,8 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
-#: What is placed and routed, what came of it, and the frequency that is striven for.
-_PLACED, _ROUTED, _MEGAHERTZ = "placed.json", "routed.json", 100.0
+#: What is placed and routed, and what came of it.
+_PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
 techmap -map transparent.v
@@ -195,7 +195,7 @@ class Recipe:
         """Place and route what the script left in a folder, if that is wanted; raise as :func:`run_nextpnr`."""
         if not self.place:
             return None
-        run_nextpnr(folder, _PLACED, _ROUTED, _MEGAHERTZ)
+        run_nextpnr(folder, _PLACED, _ROUTED)
         found: Route = json.loads((folder / _ROUTED).read_text(encoding="utf-8"))
         return found
 

@@ -39,7 +39,7 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
     assert f"{rows[1]['total']:.0f}" in printed
     assert "without wires, without glitches" in printed
     ratio = rows[1]["total"] / rows[3]["total"]
-    assert f"s8, normal: a kept product takes {100 * (ratio - 1):+.1f} % " in printed
+    assert f"s8, normal: a kept product takes {100 * (ratio - 1):.1f} % more than the dense " in printed
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,11 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
         ([SPARSE, "--operands", "101%"], "not '101%'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
+        (
+            ["mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"],
+            "sm_90 does not have",
+        ),
+        ([SPARSE, "--a-tensor", "x"], "--a-tensor is of a matrix: add --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches is of a unit; leave out --top warp"),
         (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"], "is no mma of 16 rows"),
@@ -122,12 +127,12 @@ def test_what_if_and_a_picture(words: list[str], tmp_path: Path, capsys: pytest.
     assert main([*words, SPARSE, DENSE, *operands, "--plot", str(path)]) == 0
     printed = capsys.readouterr().out
     gated, order, formats = (
-        "the clock of registers that never change is gated: -",
-        "each output takes all of K before the next one: +",
+        "the clock of registers that never change is gated: ",
+        "each output takes all of K before the next one: ",
         "it has no formats but s8: ",
     )
     assert [printed.count(words) for words in (gated, order, formats)] == [4, 4, 4]
-    assert printed.count("where one operand of a product is zero, the other is held: -") == 2
+    assert printed.count("where one operand of a product is zero, the other is held: ") == 2
     assert main([*words, DENSE, *operands, "--json"]) == 0
     normal, mostly_zeros = json.loads(capsys.readouterr().out)["measured"]
     saved = [
@@ -146,6 +151,14 @@ def test_a_datapath_that_does_not_select_takes_less(words: list[str], capsys: py
         assert main([*words, DENSE, "--json", *more]) == 0
         totals.append(json.loads(capsys.readouterr().out)["measured"][1]["total"])
     assert totals[1] < totals[0]
+
+
+def test_a_unit_without_registers(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It takes nothing where all operands are zero, and nothing is compared with that."""
+    assert main([*words, SPARSE, DENSE, "--cuts", "none", "--what-if"]) == 0
+    printed = capsys.readouterr().out
+    assert "s8, normal: a kept product takes" in printed
+    assert "s8, zeros: a kept product takes" not in printed
 
 
 def test_a_library_without_power(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

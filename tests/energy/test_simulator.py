@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from sptc.energy.costs import Activity, costs_of
-from sptc.energy.netlist import CellLibrary, MappedNetlist, levels_of
+from sptc.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
 from sptc.energy.plan import Plan
 from sptc.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.errors import Error
@@ -119,6 +119,36 @@ def test_what_toggles_take(library: Library) -> None:
     }
     assert costs.of(activity) == pytest.approx(wanted)
     assert costs.leakage == 3 * LEAKAGE
+
+
+def test_what_a_box_charges_and_is_charged_by(library: Library) -> None:
+    """Pins in a box count where they are driven, and those around it where the box drives them."""
+    around = MappedNetlist(
+        {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})},
+        {"step": [0]},
+        {"result": [3]},
+        {"unit": Box("unit", {"given": [1], "result": [2], "clk": [CLOCK]})},
+    )
+    inside = {
+        "one": ("INV", {"A": 0, "Y": 1}),
+        "two": ("INV", {"A": 0, "Y": 2}),
+        "held": ("FLOP", {"D": 1, "K": CLOCK, "Q": 3}),
+    }
+    unit = MappedNetlist(inside, {"given": [0], "clk": [CLOCK]}, {"result": [3]})
+    pin, cells = VOLTAGE**2 / 2 * CAPACITANCE, CellLibrary.of(library)
+
+    def of_output(load: float) -> float:
+        return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
+
+    of_around = costs_of(around, cells, {name: name for name in around.cells}, inside={"unit": unit})
+    found = of_around.of(Activity(1, dict.fromkeys(range(4), 1)))
+    assert found == pytest.approx(
+        {"inputs": pin, "first": of_output(2 * CAPACITANCE) + 2 * pin, "last": of_output(0.0)}
+    )
+    of_unit = costs_of(unit, cells, {name: name for name in inside}, outside={3: CAPACITANCE})
+    found = of_unit.of(Activity(1, dict.fromkeys(range(4), 1)))
+    held = of_output(CAPACITANCE) + pin + 2 * (pin + OF_CLOCK)
+    assert found == pytest.approx({"one": of_output(CAPACITANCE) + pin, "two": of_output(0.0), "held": held})
 
 
 def test_a_loop_without_a_register_is_refused(library: Library) -> None:
