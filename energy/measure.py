@@ -11,7 +11,7 @@ from ..rtl.config import CoreConfig
 from .costs import Activity, Costs, costs_of
 from .mapping import mapped_row
 from .netlist import CellLibrary, MappedNetlist
-from .operands import CHAIN, streamed
+from .operands import CHAIN, step_count, streamed
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from .stages import stages_of
@@ -195,8 +195,7 @@ class MappedUnit:
         """Return how many tiles with a chain of so many instructions are measured in so many cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
-        stored_bytes = instruction.stored_k * instruction.container_bits // 8
-        of_tile = chain * outputs * -(-stored_bytes // config.step_bytes)
+        of_tile = chain * outputs * step_count(config, instruction)
         return -(-(cycles + _streams_of(2 * cycles) * (config.latency + 1)) // of_tile)
 
 

@@ -17,7 +17,7 @@ from ..isa.operands import MatrixOperands
 from ..rtl.config import CoreConfig
 from ..sim.engine.steps import step_words, steps_of
 
-__all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
+__all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "step_count", "streamed"]
 
 #: Steps, shape (cycles, words), to their results of 32 bits and whether a sum left these.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
@@ -117,6 +117,11 @@ def cut(
         c=np.zeros((len(rows), m, n), f"u{instruction.d.bits // 8}"),
         nibbles=None if nibbles is None else nibbles[rows],
     )
+
+
+def step_count(config: CoreConfig, instruction: Instruction) -> int:
+    """Return the steps of K that an instruction takes for each of its outputs."""
+    return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:

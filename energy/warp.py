@@ -20,7 +20,7 @@ from .costs import Activity, Costs, costs_of, net_loads
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
 from .netlist import Bit, CellLibrary, MappedNetlist
-from .operands import CHAIN
+from .operands import CHAIN, step_count
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Lanes, Simulator, packed, unpacked
 from .stages import stages_of
@@ -70,10 +70,13 @@ class MappedWarp:
         self._around: MappedNetlist = mapped_around_units(config, cells.library)
         self._unit: MappedNetlist = mapped_unit(config, cells.library)
         self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
-        registers = {
-            net for kind, pins in self._unit.cells.values() if cells.is_register(kind) for net in pins.values()
+        held = {
+            net
+            for kind, pins in self._unit.cells.values()
+            for pin, net in pins.items()
+            if cells.is_register(kind) and (kind, pin) in cells.functions
         }
-        if not registers.issuperset(self._unit.outputs["result"]):
+        if not held.issuperset(self._unit.outputs["result"]):
             raise Error("a warp is measured of units whose results come from registers; these come from gates")
         inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
@@ -91,8 +94,7 @@ class MappedWarp:
 
     def _interval(self, instruction: Instruction) -> int:
         """Return the cycles from one instruction to the next."""
-        step = 8 * self.config.step_bytes
-        return self.config.warp_interval(-(-instruction.stored_k * instruction.container_bits // step))
+        return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
         """Return the instructions in which the pipeline fills: their results are not collected before."""

@@ -12,7 +12,7 @@ from ..rtl.config import ConfigError
 from ..rtl.order import byte_order
 from ..sim.engine.steps import step_words
 from .measure import MappedUnit
-from .operands import streamed
+from .operands import step_count, streamed
 
 __all__ = ["what_ifs"]
 
@@ -41,7 +41,8 @@ def what_ifs(
         held = _isolated(unit, i, steps)
         taken = None if held is None else sum(unit.taken(i, held)[1].values())
         yield "where one operand of a product is zero, the other is held", taken
-    outputs = len(steps) // (len(operands.a) * _steps_of_chain(unit, i, operands))
+    of_output = operands.b.shape[1] // i.k * step_count(config, i)
+    outputs = len(steps) // (len(operands.a) * of_output)
     ordered = steps.reshape(len(operands.a), -1, outputs, steps.shape[1]).swapaxes(1, 2).reshape(steps.shape)
     yield "each output takes all of K before the next one", sum(unit.taken(i, ordered)[1].values())
     formats = tuple(dict.fromkeys([i.a.name, i.b.name]))
@@ -53,10 +54,6 @@ def what_ifs(
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
         yield f"it has no formats but {' and '.join(formats)}", sum(alone.taken(i, steps)[1].values())
-
-
-def _steps_of_chain(unit: MappedUnit, i: Instruction, operands: MatrixOperands) -> int:
-    return operands.b.shape[1] // i.k * -(-i.stored_k // unit.products(i))
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:

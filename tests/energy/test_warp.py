@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from sptc.energy.measure import MappedUnit
-from sptc.energy.netlist import CellLibrary
+from sptc.energy.netlist import CellLibrary, MappedNetlist
 from sptc.energy.operands import drawn
 from sptc.energy.warp import MappedWarp
 from sptc.errors import Error
@@ -53,6 +53,16 @@ def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr("sptc.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
     with pytest.raises(Error, match="the mapped warp differs from sm_90 at "):
         totals(SPARSE, "normal")
+
+
+def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a register takes them."""
+    cells = {"gate": ("INV", {"A": 0, "Y": 1}), "held": ("FLOP", {"D": 1, "K": 2, "Q": 3})}
+    unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
+    monkeypatch.setattr("sptc.energy.warp.mapped_unit", lambda config, library: unit)
+    monkeypatch.setattr("sptc.energy.warp.mapped_around_units", lambda config, library: MappedNetlist({}, {}, {}))
+    with pytest.raises(Error, match="these come from gates"):
+        MappedWarp(CONFIG, CELLS)
 
 
 def test_what_is_refused() -> None:
