@@ -65,7 +65,7 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
     """The shifters of products, of the accumulator and of scaled groups: as :class:`AlignmentShifter` takes them."""
     widths = Widths(config)
     for slot in widths.slots[: widths.float_slots]:
-        yield 2 * slot.significand_bits, slot.padding, slot.shift_amount_bits, slot.float_bits
+        yield slot.product_bits - 1, slot.padding, slot.shift_amount_bits, slot.float_bits
     if widths.floating:
         padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
         yield ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
@@ -333,7 +333,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
             h.m.d.comb += port.eq(h.free("_".join(map(str, path)), port.shape()))
     for slot in widths.slots[: config.slots_of(element)]:
         below_four = unsigned(kept_bits(config, element) - slot.padding + 2)
-        shape = signed(2 * slot.significand_bits + 1) if element.fixed_point else below_four
+        shape = signed(slot.product_bits) if element.fixed_point else below_four
         h.m.d.comb += i.significands[slot.index].eq(h.free(f"product{slot.index}", shape))
     return stage
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Mux, Shape, Value, ValueLike, signed
 from amaranth.lib import wiring
 
 from ..isa.formats import FORMATS, Format, Specials
@@ -174,9 +174,14 @@ def _accumulator(h: Harness) -> None:
         h.cover(f"{name}_nan", runs & accumulator.nan)
 
 
-def _widths(config: CoreConfig) -> Iterator[Parameters]:
+def _multipliers(config: CoreConfig) -> Iterator[Parameters]:
     for slot in Widths(config).slots:
-        yield (slot.significand_bits,)
+        yield slot.significand_bits, slot.factor.width, slot.factor.signed
+
+
+def _range(shape: Shape) -> range:
+    low = -(1 << shape.width - 1) if shape.signed else 0
+    return range(low, low + (1 << shape.width))
 
 
 def _rows(a: Value, b: Value) -> Value:
@@ -188,13 +193,13 @@ def _rows(a: Value, b: Value) -> Value:
     return total
 
 
-@OPERANDS.property("multiply", _widths)
-def _multiply(h: Harness, significand: int) -> None:
+@OPERANDS.property("multiply", _multipliers)
+def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
     """A product has the sum of the exponents and the product of the signs.
 
     Infinity times zero is NaN; a NaN stays one; otherwise an infinity wins, and a zero is zero.
     """
-    multiply = h.add("multiply", SlotMultiplier(significand))
+    multiply = h.add("multiply", SlotMultiplier(significand, Shape(bits, has_sign)))
     for name, port in (("a", multiply.a), ("b", multiply.b)):
         for member in ("sign", "exponent", "significand", "zero", "special", "inf", "nan"):
             value = getattr(port, member)
@@ -213,21 +218,24 @@ def _multiply(h: Harness, significand: int) -> None:
     h.cover("invalid", a.inf & b.zero)
 
 
-@OPERANDS.property("exact", _widths, Engine.EXHAUSTIVE)
-def _exact(h: Harness, significand: int) -> None:
-    """A product of signed significands is exact: the sum of the shifted rows, for all pairs that the multiplier takes.
+@OPERANDS.property("exact", _multipliers, Engine.EXHAUSTIVE)
+def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
+    """A product of significands is exact: the sum of the shifted rows, for all pairs that the multiplier takes.
 
-    It does not take the most negative number twice. No format has it in a slot whose multiplier is no wider: floats
-    have their signs apart, and for integers it follows from the products of all their encodings.
+    Of as many bits as the port it does not take the most negative number twice. No format has it in a slot whose
+    multiplier is no wider: floats have their signs apart, and for integers it follows from the products of all their
+    encodings.
     """
-    shape = signed(significand + 1)
+    shape = Shape(bits, has_sign)
     a, b = h.free("a", shape), h.free("b", shape)
-    multiply = h.add("multiply", SlotMultiplier(significand))
+    multiply = h.add("multiply", SlotMultiplier(significand, shape))
     h.m.d.comb += [multiply.a.significand.eq(a), multiply.b.significand.eq(b)]
-    result, smallest = h.named("product", multiply.product.significand), -(1 << significand)
-    h.claim("exact", ((a == smallest) & (b == smallest)) | (result == _rows(a, b)))
-    h.cover("largest", (a == ~smallest) & (b == ~smallest))
-    h.cover("smallest", (a == smallest) & (b == ~smallest))
+    result = h.named("product", multiply.product.significand)
+    smallest, largest = min(_range(shape)), max(_range(shape))
+    refused = (a == smallest) & (b == smallest) if has_sign and bits > significand else Const(0)
+    h.claim("exact", refused | (result == _rows(a, b)))
+    h.cover("largest", (a == largest) & (b == largest))
+    h.cover("smallest", (a == smallest) & (b == largest))
 
 
 def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
@@ -253,7 +261,7 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     inf = (left.inf | right.inf) & ~nan
     kinds = {slot.elements: slot for slot in reversed(Widths(config).slots) if elements[0] in slot.elements}
     for slot in kinds.values():
-        multiply = h.add(f"multiply{slot.index}", SlotMultiplier(slot.significand_bits))
+        multiply = h.add(f"multiply{slot.index}", SlotMultiplier(slot.significand_bits, slot.factor))
         for index, (name, port) in enumerate((("a", multiply.a), ("b", multiply.b))):
             operand = Cat(Const(0, _first_bit(config, elements[index], slot.index, name)), codes[index])
             unpack = _unpacked(h, slot, name, operand, numbers[index], traits[index])

@@ -159,7 +159,7 @@ class AlignStage(wiring.Component):
         narrow = is_one_of(self.config, self.control.a, self.widths.narrow)
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
-            significand = self.i.significands[slot.index][: 2 * slot.significand_bits + 1].as_signed()
+            significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
             if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
                 significand = Mux(narrow, 0, significand)
             integer_term = Cat(Const(0, slot.padding - slot.integer_shift), significand).as_signed()

@@ -16,6 +16,7 @@ __all__ = [
     "MUXES",
     "PRESETS",
     "PRESET_OF_ARCHITECTURE",
+    "STAGE_CUTS",
     "WARP_COLUMNS",
     "WARP_ROWS",
     "WARP_SEGMENT_BYTES",
@@ -24,8 +25,11 @@ __all__ = [
     "Element",
 ]
 
-#: Places where a pipeline register may stand, in the order that data meets them.
-CUTS = ("select", "multiply", "align", "reduce", "round")
+#: Places where a pipeline register may stand, in the order that data meets them: behind a stage, or within one, behind
+#: the products, the tree of sums, the count of leading digits and the normalising shift.
+CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
+#: Those behind stages.
+STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
 #: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
 MUXES = ("mux4", "mux3")
 #: Block scale formats.
@@ -145,7 +149,7 @@ class CoreConfig:
     mux: str = "mux4"
     rows: int = 4
     columns: int = 4
-    cuts: tuple[str, ...] = CUTS
+    cuts: tuple[str, ...] = STAGE_CUTS
     sparse: bool = True
 
     def __post_init__(self) -> None:

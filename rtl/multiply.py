@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out, PureInterface
 from ..isa.formats import FORMATS
 from ..isa.numerics import zero_exponent_for
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
+from .cells.pipeline import delayed
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.slot_multiplier import SlotMultiplier
 from .codes import is_one_of
@@ -36,7 +37,7 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
         Of products of floats.
     exponents : Out(9).array(float slots)
         Sums of biased exponents; zero where the product does not participate, two for integers.
-    significands : Out(signed(2 * Slot.significand_bits + 1)).array(slots)
+    significands : Out(signed(Slot.product_bits)).array(slots)
         Exact products of significands, sign-extended to the widest.
     c_sign, c_significand : Out(1), Out(24)
         The accumulator as a float.
@@ -64,15 +65,19 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class MultiplyStage(wiring.Component):
-    """Unpack and multiply the operands of every slot, and find e_max. Combinational.
+    """Unpack and multiply the operands of every slot, and find e_max.
+
+    Combinational, or with a register behind the products: latency one enabled cycle.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath.
+        The datapath; of its cuts ``product`` is in here.
 
     Members
     -------
+    enable : In(1)
+        The register advances.
     control : In(control_layout())
         What to do.
     a, b : In(8 * step_bytes)
@@ -96,6 +101,7 @@ class MultiplyStage(wiring.Component):
         bits = 8 * config.step_bytes
         super().__init__(
             {
+                "enable": In(1, init=1),
                 "control": In(control_layout()),
                 "a": In(bits),
                 "b": In(bits),
@@ -110,9 +116,11 @@ class MultiplyStage(wiring.Component):
         """Build the slots and what they share."""
         m = Module()
         products = self._multiply(m)
-        m.d.comb += [port.eq(p.significand) for port, p in zip(self.o.significands, products, strict=True)]
+        for port, product in zip(self.o.significands, products, strict=True):
+            self._hand_on(m, port, product.significand)
         if self.widths.floating:
-            m.d.comb += [port.eq(product.sign) for port, product in zip(self.o.signs, products, strict=True)]
+            for port, product in zip(self.o.signs, products, strict=True):
+                self._hand_on(m, port, product.sign)
             self._find_exponent(m, products[: self.widths.float_slots])
         return m
 
@@ -123,7 +131,7 @@ class MultiplyStage(wiring.Component):
             m.d.comb += decoder.element.eq(code)
             traits[name] = decoder.traits
         for slot in self.widths.slots:
-            m.submodules[f"multiply{slot.index}"] = multiply = SlotMultiplier(slot.significand_bits)
+            m.submodules[f"multiply{slot.index}"] = multiply = SlotMultiplier(slot.significand_bits, slot.factor)
             for name, port in (("a", multiply.a), ("b", multiply.b)):
                 m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(slot, name)
                 m.d.comb += [
@@ -159,38 +167,47 @@ class MultiplyStage(wiring.Component):
         ]
         exponents = list(self.o.exponents)
         for port, product in zip(exponents, floats, strict=True):
-            m.d.comb += port.eq(Mux(product.zero | packed, 0, product.exponent))
-        floor = e_max = self._largest(m, "floor", candidates, _EXPONENT)
+            self._hand_on(m, port, Mux(product.zero | packed, 0, product.exponent))
+        floor = e_max = self._held(m, self._largest(m, "floor", candidates, _EXPONENT).e_max)
         if floats:
-            of_products = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
-            any_product = ~(Cat(product.zero for product in floats).all() | packed)
+            tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
+            any_product = self._held(m, ~(Cat(product.zero for product in floats).all() | packed))
             # The high bits of the floor are there early; only the low ones wait for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
-            above = (floor < 0) | (~beyond & (of_products > low))
-            e_max = Mux(any_product & above, of_products, floor)
+            higher = Cat(exponent > low for exponent in tree.finalists).any()
+            above = (floor < 0) | (~beyond & higher)
+            e_max = Mux(any_product & above, tree.e_max, floor)
         dropped = self._dropped_bits()
         top = self.widths.total_bits - 1 - self.widths.grid_bits
         headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
-        m.d.comb += [
-            self.o.c_sign.eq(accumulator.sign),
-            self.o.c_significand.eq(accumulator.significand),
-            self.o.c_grid_exponent.eq(c_exponent - dropped),
-            self.o.e_max.eq(e_max),
-            self.o.headroom_offset.eq(dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"])),
+        m.d.comb += self.o.e_max.eq(e_max)
+        handed_on = {
+            "c_sign": accumulator.sign,
+            "c_significand": accumulator.significand,
+            "c_grid_exponent": c_exponent - dropped,
+            "headroom_offset": dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"]),
             # Of a NaN product the sign does not matter, since NaN wins anyway.
-            self.o.nan.eq(_any([product.nan for product in floats]) | accumulator.nan | offset.nan),
-            self.o.positive_inf.eq(
-                _any([product.special & ~product.sign for product in floats]) | (accumulator.inf & ~accumulator.sign)
-            ),
-            self.o.negative_inf.eq(
-                _any([product.special & product.sign for product in floats]) | (accumulator.inf & accumulator.sign)
-            ),
-        ]
+            "nan": _any([product.nan for product in floats]) | accumulator.nan | offset.nan,
+            "positive_inf": _any([product.special & ~product.sign for product in floats])
+            | (accumulator.inf & ~accumulator.sign),
+            "negative_inf": _any([product.special & product.sign for product in floats])
+            | (accumulator.inf & accumulator.sign),
+        }
+        for name, value in handed_on.items():
+            self._hand_on(m, getattr(self.o, name), value)
 
-    def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> Value:
+    def _hand_on(self, m: Module, port: Value, value: Value) -> None:
+        """Connect an output that is there before e_max is found."""
+        m.d.comb += port.eq(self._held(m, value))
+
+    def _held(self, m: Module, value: Value) -> Value:
+        """Return a value behind the register, if there is one."""
+        return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
+
+    def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> MaxExponent:
         m.submodules[name] = tree = MaxExponent(len(exponents), shape)
         m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
-        return tree.e_max
+        return tree
 
     def _dropped_bits(self) -> Value:
         """Return how many bits less the running format keeps than the one that keeps most."""

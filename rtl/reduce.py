@@ -1,5 +1,7 @@
 """The reduce stage: every aligned term and the accumulator, in one exact sum."""
 
+from collections.abc import Collection
+
 from amaranth.hdl import Cat, Const, Module, Mux, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -48,7 +50,7 @@ def addends_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class ReduceStage(wiring.Component):
-    """Add every aligned term and the accumulator. Combinational, or with a register: latency one enabled cycle.
+    """Add every aligned term and the accumulator. Combinational, or with registers: latency one enabled cycle each.
 
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
     the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.
@@ -57,13 +59,13 @@ class ReduceStage(wiring.Component):
     ----------
     config : CoreConfig
         Formats and step size; logic of what it lacks is not built.
-    registered : bool
-        Whether there is a register, within the tree of adders.
+    cuts : collection of str, optional
+        Registers: ``align`` is within the tree of adders, ``tree`` behind it.
 
     Members
     -------
     enable : In(1)
-        The register advances.
+        The registers advance.
     i : In(addends_signature(config))
         What to add.
     integer_groups : In(1)
@@ -76,9 +78,9 @@ class ReduceStage(wiring.Component):
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
     """
 
-    def __init__(self, config: CoreConfig, *, registered: bool = False) -> None:
+    def __init__(self, config: CoreConfig, cuts: Collection[str] = ()) -> None:
         self.config = config
-        self.registered = registered
+        self.cuts = cuts
         self.widths = Widths(config)
         super().__init__(
             {
@@ -97,8 +99,10 @@ class ReduceStage(wiring.Component):
         terms = [term[: slot.term_bits].as_signed() for slot, term in zip(self.widths.slots, i.terms, strict=False)]
         group_sums = [Cat(low, Mux(self.integer_groups, total, 0)).as_signed() for total in i.group_sums]
         addends = [*terms, *group_sums, *i.group_terms, i.c_term]
-        level = _REGISTERED_LEVEL if self.registered else None
-        m.submodules.tree = tree = CarrySaveTree([len(term) for term in addends], self.widths.total_bits, level)
+        level = _REGISTERED_LEVEL if "align" in self.cuts else None
+        m.submodules.tree = tree = CarrySaveTree(
+            [len(term) for term in addends], self.widths.total_bits, level, "tree" in self.cuts
+        )
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
         m.d.comb += [

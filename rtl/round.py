@@ -1,7 +1,8 @@
 """The round stage: the one rounding of a step, from the exact sum to a result register."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
@@ -19,6 +20,8 @@ _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
 #: Where the last fraction bit of an f16 stands among those of an f32.
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
+#: Places of registers in the stage.
+_CUTS = ("reduce", "count", "normalise")
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
@@ -38,7 +41,7 @@ def normalised_bits(total_bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What is rounded, and where the smallest normal number has its leading one, behind the register if any."""
+    """What is rounded, behind the registers so far."""
 
     total: Value
     headroom: Value
@@ -47,11 +50,27 @@ class _Inputs:
     nan: Value
     positive_inf: Value
     negative_inf: Value
-    smallest_normal: Value
+
+
+@dataclass(frozen=True)
+class _Normalised:
+    """The sum, shifted as it is, and what is known of it by then.
+
+    `exponent` is its field, if it is a normal number; `dropped` and `sticky` say whether there is a one among the bits
+    that an f32 drops, and among those below the guard of an f16.
+    """
+
+    shifted: Value
+    exponent: Value
+    dropped: Value
+    sticky: Value
+
+
+_T = TypeVar("_T", _Inputs, _Normalised)
 
 
 class RoundStage(wiring.Component):
-    """Round an exact sum once. Combinational, or behind a register of its own: latency one enabled cycle.
+    """Round an exact sum once. Combinational, or with registers: latency one enabled cycle each.
 
     The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
     first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws where its bits stand then. That
@@ -65,13 +84,13 @@ class RoundStage(wiring.Component):
         Bits of the sum below the integer unit.
     results : collection of ResultCode
         Results to build.
-    registered : bool
-        Whether there is a register in front.
+    cuts : collection of str, optional
+        Registers: ``reduce`` is in front, ``count`` behind the count of leading digits, ``normalise`` behind the shift.
 
     Members
     -------
     enable : In(1)
-        The register advances.
+        The registers advance.
     total : In(signed(total_bits))
         Exact sum.
     headroom : In(11)
@@ -93,12 +112,12 @@ class RoundStage(wiring.Component):
     """
 
     def __init__(
-        self, total_bits: int, integer_bits: int, results: Collection[ResultCode], *, registered: bool = False
+        self, total_bits: int, integer_bits: int, results: Collection[ResultCode], cuts: Collection[str] = ()
     ) -> None:
         self.total_bits = total_bits
         self.integer_bits = integer_bits
         self.results = frozenset(results)
-        self.registered = registered
+        self.cuts = cuts
         self.normalised_bits = normalised_bits(total_bits)
         super().__init__(
             {
@@ -118,7 +137,13 @@ class RoundStage(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the roundings asked for."""
         m = Module()
-        i = self._inputs(m)
+        i = _Inputs(**{name: getattr(self, name) for name in _Inputs.__annotations__})
+        normalised = None
+        if self.results - {ResultCode.S32}:
+            i, normalised = self._normalise(m, i)
+        else:
+            for cut in _CUTS:
+                i = self._behind(m, cut, i)
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
@@ -129,54 +154,68 @@ class RoundStage(wiring.Component):
                         self.output.eq(Mux(i.saturate & ~fits, limit, value[:32])),
                         self.overflow.eq(~i.saturate & (value[-1] ^ value[31])),
                     ]
-            if self.results - {ResultCode.S32}:
+            if normalised:
                 with m.Default():
-                    m.d.comb += self.output.eq(self._float(m, i))
+                    m.d.comb += self.output.eq(self._float(m, i, normalised))
         return m
 
-    def _inputs(self, m: Module) -> _Inputs:
+    def _behind(self, m: Module, cut: str, values: _T) -> _T:
+        """Return values behind a register, if there is one."""
+        cycles = int(cut in self.cuts)
+        return replace(
+            values, **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
+        )
+
+    def _normalise(self, m: Module, i: _Inputs) -> tuple[_Inputs, _Normalised]:
         bits = self.normalised_bits
         smallest_normal = Signal(bits)
-        m.d.comb += smallest_normal.eq(Cat(self.headroom == bits - 1 - place for place in range(bits)))
-        ports = {name: getattr(self, name) for name in self.signature.members if name in _Inputs.__annotations__}
-        held = {
-            name: delayed(m, value, int(self.registered), self.enable, name)
-            for name, value in {**ports, "smallest_normal": smallest_normal}.items()
-        }
-        return _Inputs(**held)
+        m.d.comb += smallest_normal.eq(Cat(i.headroom == bits - 1 - place for place in range(bits)))
+        smallest_normal = delayed(m, smallest_normal, int("reduce" in self.cuts), self.enable, "smallest_normal")
+        i = self._behind(m, "reduce", i)
 
-    def _float(self, m: Module, i: _Inputs) -> Value:
-        """Return the rounded float: the sum is shifted as it is, and a negative one complemented afterwards."""
+        # Bits that differ from their upper neighbour show the leading digit of a sum of any sign; a bit where the
+        # smallest normal number has its leading one keeps the shift from going further.
+        padding = Const(0, bits - self.total_bits)
+        total = Cat(padding, i.total)
+        m.submodules.leading = leading = LeadingZeros(bits)
+        m.d.comb += leading.word.eq((total ^ Cat(total[1:], total[-1])) | smallest_normal)
+        shift_amount = delayed(m, leading.count, int("count" in self.cuts), self.enable, "shift_amount")
+        i = self._behind(m, "count", i)
+
+        shifted = Signal(bits)
+        dropped = Signal()
+        sticky = Signal()
+        m.d.comb += [
+            shifted.eq(Cat(padding, i.total) << shift_amount),
+            dropped.eq(shifted[: -1 - _F32.fraction_bits].any()),
+            sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),
+        ]
+        exponent = (i.headroom + 1 - shift_amount)[:ALIGNED_EXPONENT_BITS]
+        normalised = _Normalised(shifted, exponent, dropped, sticky)
+        return self._behind(m, "normalise", i), self._behind(m, "normalise", normalised)
+
+    def _float(self, m: Module, i: _Inputs, normalised: _Normalised) -> Value:
+        """Return the rounded float; a negative sum is complemented now."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)
         negative = i.total[-1]
-        bits = self.normalised_bits
-        total = Cat(Const(0, bits - self.total_bits), i.total)
-
-        # Bits that differ from their upper neighbour show the leading digit of a sum of any sign; a bit where the
-        # smallest normal number has its leading one keeps the shift from going further.
-        leading_digits = (total ^ Cat(total[1:], negative)) | i.smallest_normal
-        m.submodules.leading = leading = LeadingZeros(bits)
-        shift_amount = leading.count
-        shifted = Signal(bits)
-        m.d.comb += [leading.word.eq(leading_digits), shifted.eq(total << shift_amount)]
-        magnitude = Signal(bits)
-        m.d.comb += magnitude.eq(shifted ^ negative.replicate(bits))
+        shifted = normalised.shifted
+        magnitude = Signal(self.normalised_bits)
+        m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
         field = Signal(ALIGNED_EXPONENT_BITS)
-        m.d.comb += field.eq(Mux(magnitude[-1], i.headroom + 1 - shift_amount, 0))
+        m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
         # A complement lacks a one in its last place: the increment adds it where only zeros are dropped.
-        truncated = negative & ~shifted[: -1 - _F32.fraction_bits].any()
+        truncated = negative & ~normalised.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()
         m.d.comb += increment.eq(truncated)
         if halves:
             guard = Signal()
-            sticky = Signal()
             odd = Signal()
+            sticky = normalised.sticky
             m.d.comb += [
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
-                sticky.eq(shifted[: -2 - _F16.fraction_bits].any()),
                 odd.eq(magnitude[-1 - _F16.fraction_bits]),
             ]
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))

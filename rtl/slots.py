@@ -2,6 +2,8 @@
 
 from functools import cached_property
 
+from amaranth.hdl import Shape
+
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .config import CoreConfig, Element
 
@@ -64,6 +66,21 @@ class Slot:
         return max([*integers, *(self.point(element, "b") + 1 for element in self.floats)])
 
     @property
+    def factor(self) -> Shape:
+        """Shape of the significands that are multiplied: those of integers have their sign, if any has one."""
+        integers = [element for element in self.elements if element.format.is_integer]
+        has_sign = any(element.format.signed for element in integers)
+        others = [element.significand_bits for element in self.elements if element.packed_float]
+        others += [self.point(element, "b") + 1 for element in self.floats]
+        widths = [element.format.bits + (has_sign and not element.format.signed) for element in integers]
+        return Shape(max(widths + [bits + has_sign for bits in others]), has_sign)
+
+    @property
+    def product_bits(self) -> int:
+        """Signed width of a product."""
+        return min(2 * self.significand_bits + 1, 2 * self.factor.width + (not self.factor.signed))
+
+    @property
     def float_bits(self) -> int:
         """Bits of the sum, from the lowest, that a float's product can reach: it is smaller than four."""
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
@@ -82,4 +99,4 @@ class Slot:
     @property
     def term_bits(self) -> int:
         """Signed width of the aligned product."""
-        return self.padding + 2 * self.significand_bits + 1
+        return self.padding + self.product_bits

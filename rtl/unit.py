@@ -27,7 +27,8 @@ _ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
 class Unit(wiring.Component):
     """What an array repeats: five stages, with a register behind each that the configuration cuts at.
 
-    That behind the align stage stands within the sum of the reduce stage, where fewer bits are to be held.
+    That behind the align stage stands within the sum of the reduce stage, where fewer bits are to be held; so do others
+    in their stages, which divide what is longest there.
 
     ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
     ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
@@ -73,6 +74,7 @@ class Unit(wiring.Component):
         )
         m.submodules.multiply = multiply = MultiplyStage(config)
         m.d.comb += [
+            multiply.enable.eq(self.enable),
             multiply.control.eq(control),
             multiply.a.eq(a),
             multiply.b.eq(b),
@@ -80,7 +82,8 @@ class Unit(wiring.Component):
             multiply.scale_a.eq(scale_a),
             multiply.scale_b.eq(scale_b),
         ]
-        control, c, scale_a, scale_b = (self._cut(m, "multiply", value) for value in (control, c, scale_a, scale_b))
+        for cut in ("product", "multiply"):
+            control, c, scale_a, scale_b = (self._cut(m, cut, value) for value in (control, c, scale_a, scale_b))
         m.submodules.align = align = AlignStage(config)
         self._connect(m, "multiply", multiply.o, align.i)
         m.d.comb += [
@@ -89,19 +92,18 @@ class Unit(wiring.Component):
             align.scale_a.eq(scale_a),
             align.scale_b.eq(scale_b),
         ]
-        m.submodules.reduce = accumulate = ReduceStage(config, registered="align" in config.cuts)
+        m.submodules.reduce = accumulate = ReduceStage(config, config.cuts)
         wiring.connect(m, align.o.addends, accumulate.i)
         integers = [element for element in self.widths.narrow if element.format.is_integer]
         m.d.comb += [
             accumulate.enable.eq(self.enable),
             accumulate.integer_groups.eq(is_one_of(config, control.a, integers)),
         ]
-        control = self._cut(m, "align", control)
+        for cut in ("align", "tree"):
+            control = self._cut(m, cut, control)
 
         widths = self.widths
-        m.submodules.round = rounder = RoundStage(
-            widths.total_bits, widths.integer_bits, widths.results, registered="reduce" in config.cuts
-        )
+        m.submodules.round = rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results, config.cuts)
         m.d.comb += [
             rounder.enable.eq(self.enable),
             rounder.result.eq(control.result),
@@ -110,7 +112,8 @@ class Unit(wiring.Component):
         ]
         if self.widths.floating:
             for name in _ROUNDED:
-                m.d.comb += getattr(rounder, name).eq(self._cut(m, "align", getattr(align.o, name)))
+                value = self._cut(m, "tree", self._cut(m, "align", getattr(align.o, name)))
+                m.d.comb += getattr(rounder, name).eq(value)
         m.d.comb += [
             self.result.d.eq(self._cut(m, "round", rounder.output)),
             self.result.overflow.eq(self._cut(m, "round", rounder.overflow)),

@@ -29,8 +29,18 @@ HEADS: dict[str, tuple[float, float]] = {
     "round": (806, 104),
     "result": (936, 52),
 }
-#: Where the registers behind the stages stand; that of the align stage within the sum.
-CUT_PLACES = {"select": 276, "multiply": 462, "align": 680, "reduce": 788, "round": 924}
+#: Where the registers stand; that of the align stage within the sum.
+CUT_PLACES = {
+    "select": 276,
+    "product": 424,
+    "multiply": 462,
+    "align": 680,
+    "tree": 750,
+    "reduce": 788,
+    "count": 836,
+    "normalise": 874,
+    "round": 924,
+}
 _TOP, _ROW, _GAP = 96, 66, 16
 _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to nearest", "S32": "s32 wrap, clamp"}
 

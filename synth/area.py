@@ -252,7 +252,7 @@ class _Plan:
     def _unit(self, config: CoreConfig) -> Netlist:
         if self._recipe.place:
             return registered_unit(config)
-        return unit(config, combinational=self._recipe.combinational, operators=bool(self._recipe.fpga))
+        return unit(config, combinational=self._recipe.combinational, fpga=bool(self._recipe.fpga))
 
     def add_units(self, *, twin: bool) -> None:
         netlists = {"unit": self._unit(self._config)} | ({"twin": self._unit(self._dense)} if twin else {})

@@ -9,7 +9,7 @@ from amaranth import UnusedElaboratable
 from amaranth.hdl import Module, Signal
 
 from ..errors import Error
-from ..rtl.cells.platforms import OPERATORS
+from ..rtl.cells.platforms import FPGA
 from ..rtl.config import CoreConfig
 from ..rtl.convert import to_rtlil
 from ..rtl.emit import emit, unit_of
@@ -58,7 +58,7 @@ class Netlist:
         return self.name
 
 
-def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = False) -> Netlist:
+def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False) -> Netlist:
     """Return the netlist of a unit.
 
     Parameters
@@ -67,10 +67,10 @@ def unit(config: CoreConfig, *, combinational: bool = False, operators: bool = F
         Which.
     combinational : bool
         Always enabled, so that its pipeline registers are in no loop and may be taken for wires.
-    operators : bool
-        Arithmetic as operators, for a technology that has its own.
+    fpga : bool
+        Arithmetic as operators, which an FPGA has of its own.
     """
-    name, platform = "unit" if config.sparse else "dense unit", OPERATORS if operators else None
+    name, platform = "unit" if config.sparse else "dense unit", FPGA if fpga else None
     whole = Unit(config)
     if not combinational:
         return Netlist(name, to_rtlil(whole, TOP, platform=platform))
@@ -94,7 +94,7 @@ def registered_unit(config: CoreConfig) -> Netlist:
         m.d.comb += register.eq(held)
     ports = [step.as_value(), result.as_value()]
     name = "unit" if config.sparse else "dense unit"
-    return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=OPERATORS))
+    return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=FPGA))
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:

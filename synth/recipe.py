@@ -48,7 +48,7 @@ tee -q -o statistics.json stat -tech cmos -json
 delete t:* t:$* %d
 ltp -noff
 """
-_ABC = "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p"
+_ABC = "+strash;{order}ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p"
 _LIBRARY = """\
 read_rtlil netlist.il
 attrmap -remove init
@@ -135,6 +135,9 @@ class Recipe:
         Use the library's full adder, whose delay is unknown here.
     place : bool
         Of an FPGA, an ECP5: place and route, for the longest path from register to register with its wires.
+    seed : int
+        With a library: another order of the same inputs and outputs before mapping, which scatters figures by some per
+        cent; 0 leaves them as they are.
     by_module : bool
         Map every module by itself, so that each cell's name begins with the places it is in; nothing for an FPGA.
     """
@@ -145,6 +148,7 @@ class Recipe:
     full_adders: bool = False
     by_module: bool = False
     place: bool = False
+    seed: int = 0
 
     @property
     def amounts(self) -> tuple[str, ...]:
@@ -189,7 +193,8 @@ class Recipe:
         if not self.library:
             return _GATES.format(top=netlist.top, transparent=transparent, **flat)
         adders = _ADDERS if self.full_adders else ""
-        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=_ABC, **flat)
+        abc = _ABC.format(order=f"permute,-S,{self.seed};" if self.seed else "")
+        return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=abc, **flat)
 
     def route(self, folder: Path) -> Route | None:
         """Place and route what the script left in a folder, if that is wanted; raise as :func:`run_nextpnr`."""

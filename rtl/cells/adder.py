@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .platforms import OPERATORS
+from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
 
@@ -27,8 +27,8 @@ class Adder(wiring.Component):
     """Add two words and a carry. Combinational.
 
     ``total = word0 + word1 + carry``, modulo the width. A carry waits for one group of bits to make it, passes the
-    others in one gate each, and waits for one group to use it. Elaborated for
-    :data:`~sptc.rtl.cells.platforms.OPERATORS` it is one addition.
+    others in one gate each, and waits for one group to use it. Where the platform
+    :func:`~sptc.rtl.cells.platforms.has_operators` it is one addition.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Adder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the groups."""
         m = Module()
-        if platform == OPERATORS:
+        if has_operators(platform):
             m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)
             return m
         carry: Value = self.carry

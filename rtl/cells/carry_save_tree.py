@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .pipeline import delayed
-from .platforms import OPERATORS
+from .platforms import has_operators
 
 __all__ = ["CarrySaveTree", "sum_bits"]
 
@@ -20,11 +20,12 @@ def sum_bits(term_bits: int, count: int) -> int:
 class CarrySaveTree(wiring.Component):
     """Bring signed terms, and a bit for each, to two words with the same sum.
 
-    Combinational, or with a register behind some level of its adders: latency one enabled cycle.
+    Combinational, or with registers behind some level of its adders or behind all: latency one enabled cycle each.
 
     ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
     magnitude is its complement and one: the one is an increment, and takes the free lowest bit of a carry word.
-    Elaborated for :data:`~sptc.rtl.cells.platforms.OPERATORS` the first word is the sum.
+    Where the platform :func:`~sptc.rtl.cells.platforms.has_operators`, pairs are added to pairs, and the first word is
+    the sum; the first register is in front of all additions then, the other halfway.
 
     Parameters
     ----------
@@ -33,12 +34,14 @@ class CarrySaveTree(wiring.Component):
     total_bits : int
         Width of the words; :func:`sum_bits` says which holds every sum.
     registered_level : int, optional
-        Levels of adders in front of the register, or all where there are not so many; without one by default.
+        Levels of adders in front of a register, or all where there are not so many; without one by default.
+    registered : bool
+        Whether there is a register behind all.
 
     Members
     -------
     enable : In(1)
-        The register advances.
+        The registers advance.
     term0, term1, ... : In(signed(term_bits[i]))
         Terms.
     increments : In(count)
@@ -52,10 +55,17 @@ class CarrySaveTree(wiring.Component):
     cannot matter.
     """
 
-    def __init__(self, term_bits: Sequence[int], total_bits: int, registered_level: int | None = None) -> None:
+    def __init__(
+        self,
+        term_bits: Sequence[int],
+        total_bits: int,
+        registered_level: int | None = None,
+        registered: bool = False,
+    ) -> None:
         self.term_bits = tuple(term_bits)
         self.total_bits = total_bits
         self.registered_level = registered_level
+        self.registered = registered
         super().__init__(
             {
                 "enable": In(1, init=1),
@@ -79,11 +89,10 @@ class CarrySaveTree(wiring.Component):
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))
-        if platform == OPERATORS:
-            registered = int(self.registered_level is not None)
-            m.d.comb += self.word0.eq(delayed(m, sum([*words, *self.increments]), registered, self.enable, "total"))
-            return m
         increments = list(self.increments)
+        if has_operators(platform):
+            m.d.comb += self.word0.eq(self._total(m, words, increments))
+            return m
         level, waiting = 0, self.registered_level is not None
         while waiting or len(words) > 2:
             if waiting and (level == self.registered_level or len(words) <= 2):
@@ -95,16 +104,31 @@ class CarrySaveTree(wiring.Component):
                 following += self._row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
-        m.d.comb += [
-            self.word0.eq(words[0]),
-            self.word1.eq(words[1]),
-            # The rows are one less than the increments.
-            self.carry.eq(Cat(increments)),
-        ]
+        # The rows are one less than the increments.
+        outputs: list[Value] = [*words, *increments]
+        if self.registered:
+            outputs = self._held(m, outputs)
+        m.d.comb += [port.eq(value) for port, value in zip((self.word0, self.word1, self.carry), outputs, strict=True)]
         return m
 
+    def _total(self, m: Module, words: list[Value], increments: list[Value]) -> Value:
+        """Return the sum by additions of two words and an increment."""
+        if self.registered_level is not None:
+            words, increments = self._held(m, words), self._held(m, increments)
+        levels = (len(words) - 1).bit_length()
+        for level in range(levels):
+            following: list[Value] = []
+            for first, second in zip(words[::2], words[1::2], strict=False):
+                total = Signal(min(self.total_bits, max(len(first), len(second)) + 1))
+                m.d.comb += total.eq(first + second + (increments.pop() if increments else 0))
+                following.append(total)
+            words = [*following, *words[len(words) // 2 * 2 :]]
+            if self.registered and level == (levels - 1) // 2:
+                words, increments = self._held(m, words), self._held(m, increments)
+        return words[0]
+
     def _held(self, m: Module, values: list[Value]) -> list[Value]:
-        """Return values behind the register."""
+        """Return values behind a register."""
         return [value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "held") for value in values]
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:

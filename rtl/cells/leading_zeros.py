@@ -12,8 +12,8 @@ __all__ = ["LeadingZeros"]
 class LeadingZeros(wiring.Component):
     """Count the zeros above the highest one. Combinational.
 
-    The counts of neighbours are joined, pairs first: no count waits for a higher one. Elaborated for
-    :data:`~sptc.rtl.cells.platforms.OPERATORS` the word is halved instead: few operations, and many gates in a row.
+    The counts of neighbours are joined, pairs first: no count waits for a higher one. Elaborated for a simulator,
+    :data:`~sptc.rtl.cells.platforms.OPERATORS`, the word is halved instead: few operations, and many gates in a row.
 
     Parameters
     ----------

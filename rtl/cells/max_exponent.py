@@ -1,6 +1,6 @@
 """The largest of several exponents, e_max."""
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,6 +26,8 @@ class MaxExponent(wiring.Component):
     -------
     exponents : In(shape).array(count)
         Exponents; a term that does not participate carries the least there is.
+    finalists : Out(shape).array(2), or one
+        The last two of which one is the maximum, for whoever cannot wait.
     e_max : Out(shape)
         Their maximum.
 
@@ -37,18 +39,28 @@ class MaxExponent(wiring.Component):
     def __init__(self, count: int, shape: ShapeLike) -> None:
         self.count = count
         self.shape = shape
-        super().__init__({"exponents": In(shape).array(count), "e_max": Out(shape)})
+        super().__init__(
+            {
+                "exponents": In(shape).array(count),
+                "finalists": Out(shape).array(min(count, 2)),
+                "e_max": Out(shape),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Build the tree, one named signal a node."""
         m = Module()
         level = [self.exponents[i] for i in range(self.count)]
-        while len(level) > 1:
-            following = []
-            for left, right in zip(level[::2], level[1::2], strict=False):
-                winner = Signal(self.shape)
-                m.d.comb += winner.eq(Mux(right > left, right, left))
-                following.append(winner)
-            level = following + level[len(level) // 2 * 2 :]
-        m.d.comb += self.e_max.eq(level[0])
+        while len(level) > 2:
+            level = [
+                *(self._larger(m, left, right) for left, right in zip(level[::2], level[1::2], strict=False)),
+                *level[len(level) // 2 * 2 :],
+            ]
+        m.d.comb += [port.eq(exponent) for port, exponent in zip(self.finalists, level, strict=True)]
+        m.d.comb += self.e_max.eq(self._larger(m, *level) if len(level) == 2 else level[0])
         return m
+
+    def _larger(self, m: Module, left: Value, right: Value) -> Value:
+        winner = Signal(self.shape)
+        m.d.comb += winner.eq(Mux(right > left, right, left))
+        return winner

@@ -1,10 +1,10 @@
 """Exact products of unpacked operands."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Shape, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .booth import BoothMultiplier
+from .multiplier import Multiplier
 from .raw import product_signature, raw_signature
 
 __all__ = ["SlotMultiplier"]
@@ -14,12 +14,15 @@ class SlotMultiplier(wiring.Component):
     """Multiply two operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot. It recodes `a`, which comes first: `b` is still to be selected.
+    One multiplier serves every format of the slot. The digits are of `a`, which comes first: `b` is still to be
+    selected.
 
     Parameters
     ----------
     significand : int
         Width of the operands' significands, without the sign.
+    factor : Shape, optional
+        Of the significands that are multiplied, where no operand needs all of the width or the sign.
 
     Members
     -------
@@ -33,8 +36,9 @@ class SlotMultiplier(wiring.Component):
     Source: products are exact and not normalised (measured on an H200).
     """
 
-    def __init__(self, significand: int) -> None:
+    def __init__(self, significand: int, factor: Shape | None = None) -> None:
         self.significand = significand
+        self.factor = signed(significand + 1) if factor is None else factor
         super().__init__(
             {
                 "a": In(raw_signature(significand)),
@@ -46,7 +50,7 @@ class SlotMultiplier(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the multiplier."""
         m = Module()
-        m.submodules.multiplier = multiplier = BoothMultiplier(self.significand + 1)
+        m.submodules.multiplier = multiplier = Multiplier(self.factor.width, signed=self.factor.signed)
         a, b, product = self.a, self.b, self.product
         m.d.comb += [
             product.sign.eq(a.sign ^ b.sign),

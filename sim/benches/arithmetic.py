@@ -167,7 +167,7 @@ def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
-            bits = 2 * slot.significand_bits
+            bits = slot.product_bits - 1
             shifters[f"align{slot.index}"] = AlignmentShifter(
                 bits, slot.padding, slot.shift_amount_bits, slot.float_bits
             )

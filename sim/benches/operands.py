@@ -51,7 +51,7 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             benches[f"unpack_{side}{slot.index}"] = ComponentBench(
                 unpack, partial(_containers, unpack), partial(_unpacked, unpack), ("element",)
             )
-        multiply = SlotMultiplier(slot.significand_bits)
+        multiply = SlotMultiplier(slot.significand_bits, slot.factor)
         benches[f"multiply{slot.index}"] = ComponentBench(multiply, partial(_raw_pairs, slot), _products)
     if Widths(config).floating:
         halves = any(element.format.name == "f16" for element in config.elements)
@@ -307,9 +307,9 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
-        # The widest operands are floats', whose signs are apart; the multiplier takes any of either sign all the same.
-        largest = (1 << slot.significand_bits) - 1
-        signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1], count)
+        # The widest operands are floats', whose signs are apart; where integers have one, it takes them all the same.
+        largest = (1 << slot.factor.width - slot.factor.signed) - 1
+        signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)
         significand = np.where(integer, whole, significand)
         given |= {

@@ -124,7 +124,8 @@ def test_registers_that_are_left_out(capsys: pytest.CaptureFixture[str]) -> None
         (["--formats", "s9"], "no point of the grid is a configuration; of s9 F=25 32 B mux4 select,"),
         (
             ["--cuts", "add"],
-            "argument --cuts: must be 'none' or among select, multiply, align, reduce, round, with commas",
+            "argument --cuts: must be 'none' or among select, product, multiply, align, tree, reduce, count, normalise,"
+            " round, with commas",
         ),
         (["--mux", "mux5"], "argument --mux: invalid choice: 'mux5'"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),

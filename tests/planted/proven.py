@@ -133,15 +133,15 @@ def _(slot_multiplier: Any, change: Change) -> None:
     amend(change, slot_multiplier.SlotMultiplier, no_nan)
 
 
-@fault("operands.exact", "rtl.cells.booth")
-def _(booth: Any, change: Change) -> None:
+@fault("operands.exact", "rtl.cells.multiplier")
+def _(multiplier: Any, change: Change) -> None:
     """The one of a negative row is added even where the row's lowest bit has absorbed it."""
-    right = booth.BoothMultiplier._row
+    right = multiplier.Multiplier._recoded_row
 
     def row(self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
         return right(self, m, digit)[0], digit[2]
 
-    change(booth.BoothMultiplier, "_row", row)
+    change(multiplier.Multiplier, "_recoded_row", row)
 
 
 @fault("operands.products", "rtl.unpack", preset="ampere")

@@ -1,6 +1,7 @@
 """Faults of the hardware that only tests may see: routing, order, rounding, formats."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,6 +233,41 @@ def _(carry_save_tree: Any, change: Change) -> None:
         return values if all(len(value) == 1 for value in values) else right(self, m, values)
 
     change(carry_save_tree.CarrySaveTree, "_held", held)
+
+
+@fault("rtl.multiply.register", "rtl.multiply")
+def _(multiply: Any, change: Change) -> None:
+    """The floor of e_max passes by the register behind the products."""
+    right = multiply.MultiplyStage._held
+
+    def held(self: Any, m: Module, value: Value) -> Value:
+        return value if value.shape() == multiply._EXPONENT else right(self, m, value)
+
+    change(multiply.MultiplyStage, "_held", held)
+
+
+@fault("rtl.round.register", "rtl.round")
+def _(rounding: Any, change: Change) -> None:
+    """The sum passes by the register behind the shift."""
+    right = rounding.RoundStage._behind
+
+    def behind(self: Any, m: Module, cut: str, values: Any) -> Any:
+        held = right(self, m, cut, values)
+        return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
+
+    change(rounding.RoundStage, "_behind", behind)
+
+
+@fault("rtl.slots.factor", "rtl.slots")
+def _(slots: Any, change: Change) -> None:
+    """A slot that serves an unsigned integer beside a signed one has no bit for its sign."""
+    right = slots.Slot.factor.fget
+
+    def factor(self: Any) -> Any:
+        shape = right(self)
+        return slots.Shape(8, True) if shape == slots.Shape(9, True) else shape
+
+    change(slots.Slot, "factor", property(factor))
 
 
 @fault("rtl.unpack.specials", "rtl.unpack")

@@ -5,11 +5,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from amaranth.hdl import Fragment
-from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 from sptc.rtl.cells.carry_save_tree import CarrySaveTree, sum_bits
 from sptc.rtl.cells.platforms import OPERATORS
+from sptc.tests.rtl.registers import check_delayed
 
 Random = np.random.Generator
 Results = dict[str, NDArray]
@@ -82,30 +81,18 @@ def test_terms_of_different_widths(simulate: Callable, rng: Random, term_bits: t
 
 
 @pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
-@pytest.mark.parametrize("level", [0, 1, 3, 99])
+@pytest.mark.parametrize(
+    ("level", "behind"), [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
+)
 @pytest.mark.parametrize("count", [1, 2, 9, 33])
-def test_behind_a_register(rng: Random, count: int, level: int, platform: object) -> None:
-    """The words are those of the terms and increments of the last cycle in which it was enabled, all of them."""
+def test_behind_registers(rng: Random, count: int, level: int | None, behind: bool, platform: object) -> None:
+    """The words are those of the terms and increments of so many enabled cycles ago, all of them."""
     bits = 9
-    made = CarrySaveTree([bits] * count, sum_bits(bits + 1, count), level)
-    mask = (1 << made.total_bits) - 1
-
-    async def bench(context: SimulatorContext) -> None:
-        wanted = None
-        for _ in range(60):
-            terms, ones = rng.integers(-256, 256, count).tolist(), int(rng.integers(0, 1 << count))
-            enable = int(rng.integers(0, 2))
-            for port, value in zip([*made.terms, made.increments, made.enable], [*terms, ones, enable], strict=True):
-                context.set(port, value)
-            await context.tick()
-            wanted = sum(terms) + ones.bit_count() & mask if enable else wanted
-            found = sum(context.get(word) for word in (made.word0, made.word1, made.carry)) & mask
-            assert wanted in (None, found)
-
-    simulator = Simulator(Fragment.get(made, platform))
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    trees = [
+        CarrySaveTree([bits] * count, sum_bits(bits + 1, count), *registers)
+        for registers in ((level, behind), (None, False))
+    ]
+    check_delayed(*trees, (level is not None) + behind, rng, platform)
 
 
 @pytest.mark.quick_cases(1)

@@ -1,6 +1,7 @@
 """The multiply stage: exact products of every slot, the exponent that all are aligned to, and special values."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -18,6 +19,7 @@ from sptc.rtl.scale import ScaleCode
 from sptc.rtl.slots import Slot
 from sptc.rtl.step import control_layout
 from sptc.rtl.widths import Widths
+from sptc.tests.rtl.registers import check_delayed
 
 Random = np.random.Generator
 #: A unit of the measured architecture in little, one of the modelled ones, and one without the formats that differ.
@@ -417,3 +419,10 @@ def test_integers_alone_have_no_exponents(stages: Callable, rng: Random) -> None
     step = drawn(config, u8, s8, rng, 40)
     got = step.run(stages, result=ResultCode.S32)
     assert (got["o_significands"] == step.products).all()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_behind_a_register(rng: Random, name: str) -> None:
+    """All that is handed on, with e_max of the same products."""
+    made = [MultiplyStage(replace(CONFIGURATIONS[name], cuts=cuts)) for cuts in (("product",), ())]
+    check_delayed(*made, 1, rng)

@@ -12,6 +12,7 @@ from sptc.rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.round import ResultCode, RoundStage
 from sptc.rtl.widths import Widths
+from sptc.tests.rtl.registers import check_delayed
 
 Random = np.random.Generator
 #: Units by name: width of the sum, grid bits and integer bits.
@@ -243,6 +244,17 @@ def test_fewer_results(simulate: Callable, rng: Random, results: set[ResultCode]
         got = simulate(made, total=totals, **headrooms, result=result.value)["output"].tolist()
         for code, t, e in zip(got, totals.tolist(), exponents.tolist(), strict=True):
             assert code == code_of(t * two_to_the(e - grid_bits), result)
+
+
+@pytest.mark.parametrize(
+    "cuts", [("reduce",), ("count",), ("normalise",), ("reduce", "count", "normalise")], ids="+".join
+)
+@pytest.mark.parametrize("results", [set(ResultCode), {ResultCode.S32}], ids=len)
+def test_behind_registers(rng: Random, results: set[ResultCode], cuts: tuple[str, ...]) -> None:
+    """Every result and its overflow, with the special values that go with it."""
+    total_bits, _, integer_bits = WIDTHS["hopper"]
+    rounders = [RoundStage(total_bits, integer_bits, results, registers) for registers in (cuts, ())]
+    check_delayed(*rounders, len(cuts), rng)
 
 
 def other(word: str, alignment_bits: int, step_bytes: int) -> tuple[int, int]:

@@ -45,7 +45,7 @@ class Lane(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.multiply = multiply = SlotMultiplier(self.slot.significand_bits)
+        m.submodules.multiply = multiply = SlotMultiplier(self.slot.significand_bits, self.slot.factor)
         for name in ("a", "b"):
             m.submodules[f"format_{name}"] = decoder = FormatDecoder(self.slot.config)
             m.submodules[name] = unpack = Unpack(self.slot, name)

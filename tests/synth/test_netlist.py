@@ -32,7 +32,7 @@ def test_units() -> None:
     top = modules(enabled.text)["top"]
     assert not re.search(r"input \d+ \\enable", top)
     assert re.search(r"connect \\enable 1'1", top)
-    assert unit(config, operators=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
+    assert unit(config, fpga=True).text.count("cell $mul ") > 0 == whole.text.count("cell $mul ")
 
 
 @pytest.mark.regression

@@ -1,4 +1,4 @@
-"""Recoded multipliers: the product, in every pair of few bits; both ways to elaborate them."""
+"""Multipliers: the product, in every pair of few bits, with and without signs; both ways to elaborate them."""
 
 from collections.abc import Callable
 
@@ -7,55 +7,60 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.cells.booth import BoothMultiplier
+from sptc.rtl.cells.multiplier import Multiplier
 from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator
 #: Widths of which every pair is tried, and those of units of the presets and more: even and odd.
-SMALL, LARGE = tuple(range(1, 9)), (9, 12, 13)
+SMALL, LARGE = tuple(range(1, 9)), (9, 11, 12, 13)
 MOST = max(LARGE)
+KINDS = {"signed": True, "unsigned": False}
 
 
 class Multipliers(wiring.Component):
     """Multipliers of some widths, side by side, of the same operands cut to theirs."""
 
     def __init__(self, widths: tuple[int, ...]) -> None:
-        self.multipliers = {bits: BoothMultiplier(bits) for bits in widths}
-        products = {f"product{bits}": Out(multiplier.product.shape()) for bits, multiplier in self.multipliers.items()}
+        self.multipliers = {
+            f"{kind}{bits}": Multiplier(bits, signed=signed) for kind, signed in KINDS.items() for bits in widths
+        }
+        products = {name: Out(multiplier.product.shape()) for name, multiplier in self.multipliers.items()}
         super().__init__({"a": In(MOST), "b": In(MOST), **products})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        for bits, multiplier in self.multipliers.items():
-            m.submodules[f"multiplier{bits}"] = multiplier
+        for name, multiplier in self.multipliers.items():
+            m.submodules[f"multiplier_{name}"] = multiplier
             m.d.comb += [
-                multiplier.a.eq(self.a[:bits]),
-                multiplier.b.eq(self.b[:bits]),
-                getattr(self, f"product{bits}").eq(multiplier.product),
+                multiplier.a.eq(self.a[: multiplier.bits]),
+                multiplier.b.eq(self.b[: multiplier.bits]),
+                getattr(self, name).eq(multiplier.product),
             ]
         return m
 
 
 @pytest.fixture(scope="module", params=(None, OPERATORS), ids=["structure", "simulation"])
 def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[..., None]:
-    """Check pairs of operands in all widths of a kind that hold them."""
+    """Check pairs of operands in all widths of a kind that hold them, with a sign or without."""
     built = {widths: compiled(Multipliers(widths), request.param) for widths in (SMALL, LARGE)}
 
     def check(widths: tuple[int, ...], a: np.ndarray, b: np.ndarray) -> None:
         got = built[widths](a=a, b=b)
         for bits in widths:
             low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-            fits = (low <= a) & (a <= high) & (low <= b) & (b <= high) & ((a > low) | (b > low))
+            fits = (low <= a) & (a <= high) & (low <= b) & (b <= high)
             assert fits.any()
-            np.testing.assert_array_equal(got[f"product{bits}"][fits], (a * b)[fits], err_msg=f"{bits} bits")
+            np.testing.assert_array_equal(got[f"signed{bits}"][fits], (a * b)[fits], err_msg=f"{bits} bits")
+            # The same bits without a sign.
+            bare = (a & (1 << bits) - 1) * (b & (1 << bits) - 1)
+            np.testing.assert_array_equal(got[f"unsigned{bits}"][fits], bare[fits], err_msg=f"{bits} bits")
 
     return check
 
 
 @pytest.mark.regression
 def test_every_pair_of_few_bits(multiplied: Callable) -> None:
-    """Apart from the most negative number times itself, which no product holds."""
     top = 1 << max(SMALL) - 1
     numbers = np.arange(-top, top)
     multiplied(SMALL, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
@@ -92,5 +97,5 @@ def test_random_operands(multiplied: Callable, rng: Random) -> None:
 
 def test_only_what_is_simulated_multiplies_by_one_operator() -> None:
     """Synthesis is given the rows."""
-    assert "cell $mul" not in to_rtlil(BoothMultiplier(9), "top")
-    assert "cell $mul" in to_rtlil(BoothMultiplier(9), "top", platform=OPERATORS)
+    assert "cell $mul" not in to_rtlil(Multiplier(9, signed=True), "top")
+    assert "cell $mul" in to_rtlil(Multiplier(9, signed=True), "top", platform=OPERATORS)

@@ -1,0 +1,127 @@
+"""Exact multiplication by digits of two bits."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .compressor import compress
+from .platforms import has_operators
+
+__all__ = ["Multiplier"]
+
+#: Signed numbers of so few bits are recoded: adding three times `a` would take more than it saves.
+_RECODED_BITS = 8
+
+#: Where a row begins, the row, and bits of twice its lowest weight: one, or none.
+_Row = tuple[int, Value, Value]
+
+
+class Multiplier(wiring.Component):
+    """Multiply two numbers. Combinational.
+
+    Two bits of `b` choose 0, 1, 2 or 3 times `a`: half as many rows as `b` has bits, and none is negative but the
+    highest of a signed `b`. Three times `a` is added up once, bit by bit: the exponents take longer. Short signed
+    numbers are recoded instead, to digits from -2 to 2 after Booth. The rows are added in carry-save form, with one
+    carry-propagating addition at the end. Where the platform :func:`~sptc.rtl.cells.platforms.has_operators` it is one
+    multiplication; the proof ``operands.exact`` shows that they are the same.
+
+    Parameters
+    ----------
+    bits : int
+        Width of the operands.
+    signed : bool
+        Whether they have a sign.
+
+    Members
+    -------
+    a, b : In(signed(bits)) or In(bits)
+        Operands.
+    product : Out(signed(2 * bits)) or Out(2 * bits)
+        Their product.
+    """
+
+    def __init__(self, bits: int, *, signed: bool) -> None:
+        self.bits = bits
+        self.signed = signed
+        operand = Shape(bits, signed)
+        super().__init__({"a": In(operand), "b": In(operand), "product": Out(Shape(2 * bits, signed))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the rows and add them."""
+        m = Module()
+        if has_operators(platform):
+            m.d.comb += self.product.eq(self.a * self.b)
+            return m
+        columns: list[list[Value]] = [[] for _ in self.product]
+        constant = 0
+        for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
+            bits = [*row]
+            if self.signed:  # The sign has a negative weight: it enters inverted, and a constant restores the sum.
+                bits[-1] = ~bits[-1]
+                constant -= 1 << low + len(bits) - 1
+            for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
+                if place < len(columns):
+                    columns[place].append(bit)
+        for place, column in enumerate(columns):
+            if constant >> place & 1:
+                column.append(Const(1, 1))
+        first, second = compress(m, columns)
+        m.d.comb += self.product.eq(first + second)
+        return m
+
+    @property
+    def _recoded(self) -> bool:
+        return self.signed and self.bits <= _RECODED_BITS
+
+    def _rows(self, m: Module) -> Iterator[_Row]:
+        """Yield the multiples of digits from 0 to 3, and of what is left of `b` above them."""
+        bits = self.bits + 2
+        one = Cat(self.a, *([self.a[-1] & self.signed] * 2))
+        two = Cat(Const(0, 1), one[:-1])
+        three = Signal(bits)
+        m.d.comb += three.eq(one + two)
+        above = (self.bits - self.signed) // 2 * 2
+        for low in range(0, above, 2):
+            lower, upper = self.b[low], self.b[low + 1]
+            row = Signal(bits)
+            m.d.comb += row.eq(
+                one & (lower & ~upper).replicate(bits)
+                | two & (upper & ~lower).replicate(bits)
+                | three & (lower & upper).replicate(bits)
+            )
+            yield low, row, Const(0, 0)
+        left = self.b[above:]
+        if self.signed:  # The sign, or a bit below it as well: a digit of -1, or from -2 to 1.
+            yield above, *self._recoded_row(m, Cat(Const(0, 1), left, left[-1])[:3])
+        elif len(left):
+            yield above, self.a & left.replicate(self.bits), Const(0, 0)
+
+    def _recoded_rows(self, m: Module) -> Iterator[_Row]:
+        digits = Cat(Const(0, 1), self.b, self.b[-1])
+        for low in range(0, self.bits, 2):
+            yield low, *self._recoded_row(m, digits[low : low + 3])
+
+    def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
+        """Return the multiple of `a` of a recoded digit, and a bit of twice the row's lowest weight.
+
+        A negative multiple is the complement and one; the lowest bit and that one are added at once.
+        """
+        negative = digit[2]
+        single = Signal()
+        double = Signal()
+        magnitude = Signal(self.bits + 1)
+        row = Signal(self.bits + 1)
+        negation = Signal()
+        m.d.comb += [
+            single.eq(digit[0] ^ digit[1]),
+            double.eq((digit[2] & ~digit[1] & ~digit[0]) | (~digit[2] & digit[1] & digit[0])),
+            magnitude.eq(
+                (Cat(self.a, self.a[-1]) & single.replicate(self.bits + 1))
+                | (Cat(Const(0, 1), self.a) & double.replicate(self.bits + 1))
+            ),
+            row.eq(Cat(magnitude[0], magnitude[1:] ^ negative.replicate(self.bits))),
+            negation.eq(negative & ~magnitude[0]),
+        ]
+        return row, negation
