@@ -296,11 +296,12 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
     lowest = -max((1 << fmt.bits - 1 for fmt in formats if fmt.signed), default=0)
     highest = max(((1 << fmt.bits - fmt.signed) - 1 for fmt in formats), default=0)
     integer = rng.random(count) < (0.4 if formats else 0)
+    magnitude_bits = slot.factor.width - slot.factor.signed
     given: Values = {}
     for side in ("a", "b"):
         kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # ordinary, zero, Inf, NaN
         kind = np.where(integer, np.minimum(kind, 1), kind)
-        bits = rng.integers(1, slot.significand_bits, count, endpoint=True)
+        bits = rng.integers(1, magnitude_bits, count, endpoint=True)
         significand = np.maximum(1, rng.integers(0, 1 << bits))
         significand = np.where(rng.random(count) < 0.1, (1 << bits) - 1, significand)
         negative = (rng.random(count) < 0.5) & (lowest < 0)
@@ -308,7 +309,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
         # The widest operands are floats', whose signs are apart; where integers have one, it takes them all the same.
-        largest = (1 << slot.factor.width - slot.factor.signed) - 1
+        largest = (1 << magnitude_bits) - 1
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)
         significand = np.where(integer, whole, significand)
