@@ -1,25 +1,27 @@
-"""What units take beside published ones: area of a multiplication, delay, and what sparsity adds.
+"""What units take beside published ones, at equal numbers of products, and what sparsity adds to an array.
 
 ``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
-with the recipe of ``sptc area --liberty``; the other designs were measured with it too, registers taken for wires.
+with the recipe of ``sptc area --liberty``, several times with its ports in another order, since ABC's heuristics
+scatter: figures are medians. The other designs were measured with it too, registers taken for wires.
 """
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from measure import Row, options, show
 from sptc.errors import Error
 from sptc.infra.pools import cores
-from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.config import PRESETS, STAGE_CUTS, CoreConfig
 from sptc.synth.liberty import Library
-from sptc.synth.netlist import unit
-from sptc.synth.price import Measurement, measure, measure_all
+from sptc.synth.netlist import Netlist, around_units, unit
+from sptc.synth.price import Measurement, Request, measure, measure_all
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-FOUR_STAGES = ("multiply", "align", "reduce", "round")
 #: Measured by the recipe with the library osu018: multiplications, square microns each in thousands, nanoseconds.
 PUBLISHED = {
     "Vortex TFR, f16 x4 + f32": (4, 55.8, 14.6),
@@ -28,23 +30,51 @@ PUBLISHED = {
     "Vortex, s8 x4 + s32": (4, 19.3, 5.6),
     "fpnew SDOTP, f16 x2 + f32, correctly rounded": (2, 90.7, 26.6),
 }
+_FOUR_STAGES = STAGE_CUTS[1:]
+_F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
+_S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
+#: Units, by format and number of products; of `hopper`, the products of f16.
 UNITS = {
-    "f16": CoreConfig(name="f16", formats=("f16",), fp8_alignment_bits=25, rows=1, columns=1, cuts=FOUR_STAGES),
-    "s8": CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=FOUR_STAGES),
-    "hopper": PRESETS["hopper"],
+    **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
+    **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
+    "hopper x16": PRESETS["hopper"],
 }
-#: For `--small`: two products of f16 or four of s8, and a preset of which little more is left.
+#: Of which the array is measured as well.
+ARRAYS = ("f16 x16", "s8 x32", "hopper x16")
+#: For `--small`: few products, and a preset of which little more is left.
 SMALL_UNITS = {
-    "f16": replace(UNITS["f16"], step_bytes=4),
-    "s8": replace(UNITS["s8"], step_bytes=4),
-    "tiny": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
+    "f16 x2": replace(_F16, step_bytes=4),
+    "s8 x4": replace(_S8, step_bytes=4),
+    "tiny x4": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
 }
-#: What is promised: thousands of square microns a multiplication, and nanoseconds.
-BOUNDS = {"f16": (42.0, 16.0), "s8": (17.5, None), "hopper": (85.0, None)}
+SMALL_ARRAYS = ("s8 x4",)
+#: What is promised of dense units: thousands of square microns a multiplication, and nanoseconds.
+BOUNDS = {"f16 x8": (44.0, 15.0), "f16 x16": (41.0, 15.5), "s8 x32": (13.0, 7.5), "hopper x16": (78.0, 20.0)}
 STAGE_NS = 5.0
-OVERHEAD = {"area": 6.0, "delay": 5.0}
 BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Medians of a unit: thousands of square microns a multiplication, nanoseconds, and per cent that sparsity adds."""
+
+    products: int
+    dense: float
+    dense_ns: float
+    with_adders: float
+    sparse: float
+    sparse_ns: float
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Medians of what sparsity adds, in per cent: to the area of arrays of 4 x 4 and of one unit, and to the delay."""
+
+    array: float
+    alone: float
+    delay: float
+    stage_ns: float
 
 
 def products(config: CoreConfig) -> int:
@@ -52,81 +82,119 @@ def products(config: CoreConfig) -> int:
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
-def measured(units: dict[str, CoreConfig], library: Library) -> dict[str, Measurement]:
-    """Measure every unit, as many at a time as there are cores; at last the last alone, with its conversion."""
-    wires, adders = Recipe(library=library, combinational=True), Recipe(library, combinational=True, full_adders=True)
-    wanted = {}
-    for name, config in units.items():
-        dense = unit(replace(config, sparse=False), combinational=True)
-        wanted[f"{name} dense"] = (dense, wires)
-        wanted[f"{name} sparse"] = (unit(config, combinational=True), wires)
-        wanted[f"{name} adders"] = (dense, adders)
-    wanted["f16 stages"] = (unit(replace(units["f16"], sparse=False)), Recipe(library=library))
-    with tqdm(total=len(wanted), unit="unit", disable=None, leave=False) as bar:
+def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[str, list[Measurement]]:
+    """Measure each netlist with every seed, as many at a time as there are cores."""
+    requests: dict[str, Request] = {
+        f"{name} {seed}": (netlist, replace(recipe, seed=seed))
+        for name, (netlist, recipe) in wanted.items()
+        for seed in seeds
+    }
+    with tqdm(total=len(requests), unit="unit", disable=None, leave=False) as bar:
 
         def progress(done: int, _total: int) -> None:
             bar.update(done - bar.n)
 
-        found = measure_all(wanted, cores(), progress=progress)
-    start = time.perf_counter()
-    last = unit([*units.values()][-1])
-    conversion = time.perf_counter() - start
-    alone = measure(last, Recipe(library=library))
-    return found | {"report": replace(alone, seconds=conversion + alone.seconds)}
+        found = measure_all(requests, cores(), progress=progress)
+    return {name: [found[f"{name} {seed}"] for seed in seeds] for name in wanted}
 
 
-def per_product(measurement: Measurement, config: CoreConfig) -> float:
-    """Return thousands of square microns a multiplication."""
-    return measurement.amounts["area"] / products(config) / 1000
+def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> dict[str, Figures]:
+    """Measure every unit by itself, registers taken for wires."""
+    wires = Recipe(library=library, combinational=True)
+    wanted = {}
+    for name, config in units.items():
+        dense = unit(replace(config, sparse=False), combinational=True)
+        wanted[f"{name} dense"] = dense, wires
+        wanted[f"{name} sparse"] = unit(config, combinational=True), wires
+        wanted[f"{name} adders"] = dense, replace(wires, full_adders=True)
+    found = measured(wanted, seeds)
+
+    def area(name: str, config: CoreConfig) -> float:
+        return median(one.amounts["area"] for one in found[name]) / products(config) / 1000
+
+    return {
+        name: Figures(
+            products(config),
+            area(f"{name} dense", config),
+            nanoseconds(found[f"{name} dense"]),
+            area(f"{name} adders", config),
+            area(f"{name} sparse", config),
+            nanoseconds(found[f"{name} sparse"]),
+        )
+        for name, config in units.items()
+    }
 
 
-def nanoseconds(measurement: Measurement) -> float:
-    """Return the delay of the longest path."""
-    assert measurement.longest is not None
-    return measurement.longest / 1000
+def nanoseconds(found: Iterable[Measurement]) -> float:
+    """Return the median of the longest paths."""
+    return median(one.longest for one in found if one.longest is not None) / 1000
 
 
-def rows_of(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> list[Row]:
+def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overheads:
+    """Measure arrays with their registers, of 4 x 4 and of one unit, beside those without sparsity."""
+    recipe, wanted = Recipe(library=library), {}
+    for sparse in (True, False):
+        wanted[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
+        for side in (1, 4):
+            sized = replace(config, rows=side, columns=side, sparse=sparse)
+            wanted[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
+    found = measured(wanted, seeds)
+
+    def areas(side: int, sparse: bool) -> list[float]:
+        pairs = zip(found[f"unit {sparse}"], found[f"around {side} {sparse}"], strict=True)
+        return [side * side * one.amounts["area"] + around.amounts["area"] for one, around in pairs]
+
+    def added(side: int) -> float:
+        return 100 * (median(areas(side, True)) / median(areas(side, False)) - 1)
+
+    stage_ns = nanoseconds(found["unit False"])
+    return Overheads(added(4), added(1), 100 * (nanoseconds(found["unit True"]) / stage_ns - 1), stage_ns)
+
+
+def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], seconds: float) -> list[Row]:
     """Return the figures, each beside what is promised."""
     rows = []
-    for name, config in units.items():
-        dense, sparse, adders = (found[f"{name} {kind}"] for kind in ("dense", "sparse", "adders"))
+    for name, one in figures.items():
         area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))
-        rows.append(Row(f"{name} dense, area a product", "k um2", per_product(dense, config), area))
-        rows.append(Row(f"{name} dense, delay", "ns", nanoseconds(dense), delay))
-        rows.append(Row(f"{name} dense with full-adder cells", "k um2", per_product(adders, config)))
-        rows.append(Row(f"{name} sparse, area a product", "k um2", per_product(sparse, config)))
-        for what, added in {
-            "area": sparse.amounts["area"] / dense.amounts["area"],
-            "delay": nanoseconds(sparse) / nanoseconds(dense),
-        }.items():
-            promise = f"at most {OVERHEAD[what]:g}"
-            rows.append(Row(f"{name}, sparsity adds {what}", "%", 100 * (added - 1), promise))
-        rows.append(Row(f"{name} dense, synthesis beside another", "s", dense.seconds))
-    rows.append(
-        Row("f16 dense in four stages, longest", "ns", nanoseconds(found["f16 stages"]), f"at most {STAGE_NS:g}")
-    )
-    report = f"{[*units][-1]} sparse in its stages, report of one unit"
-    rows.append(Row(report, "s", found["report"].seconds, "at most 60"))
+        rows.append(Row(f"{name} dense, area a product", "k um2", one.dense, area))
+        rows.append(Row(f"{name} dense, delay", "ns", one.dense_ns, delay))
+        rows.append(Row(f"{name} dense with full-adder cells", "k um2", one.with_adders))
+        rows.append(Row(f"{name} sparse, area a product", "k um2", one.sparse))
+        rows.append(Row(f"{name} sparse, delay", "ns", one.sparse_ns))
+    for name, added in overheads.items():
+        rows.append(Row(f"{name}, sparsity adds to an array of 4 x 4", "% area", added.array))
+        rows.append(Row(f"{name}, sparsity adds to one unit and its decoders", "% area", added.alone))
+        rows.append(Row(f"{name}, sparsity adds to the longest stage", "% delay", added.delay))
+        rows.append(Row(f"{name} dense, longest stage", "ns", added.stage_ns))
+    rows.append(Row("the largest, sparse in its stages, report of one unit", "s", seconds, "at most 60"))
     return rows
 
 
-def table(units: dict[str, CoreConfig], found: dict[str, Measurement]) -> str:
-    """Return the table of the page on area."""
+def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
+    """Return the tables of the page on area."""
     lines = ["| unit | products | area of one, k um2 | with full-adder cells | delay, ns |", "|---|---|---|---|---|"]
     lines += [f"| {name} | {count} | {area:.1f} | | {delay:.1f} |" for name, (count, area, delay) in PUBLISHED.items()]
-    for name, config in units.items():
-        words = f"`{name}` preset, {' '.join(config.formats)}" if name in PRESETS else f"{name} alone"
-        for kind in ("dense", "sparse"):
-            area, delay = per_product(found[f"{name} {kind}"], config), nanoseconds(found[f"{name} {kind}"])
-            adders = f"{per_product(found[f'{name} adders'], config):.1f}" if kind == "dense" else ""
-            count = f"{products(config)} of f16" if len(config.formats) > 1 else products(config)
-            lines.append(f"| **sptc {words}, {kind}** | {count} | {area:.1f} | {adders} | {delay:.1f} |")
+    for name, one in figures.items():
+        words = name.partition(" ")[0]
+        described = f"`{words}` preset, {' '.join(PRESETS[words].formats)}" if words in PRESETS else f"{words} alone"
+        count = f"{one.products} of f16" if words in PRESETS else one.products
+        adders, dense_ns = f"{one.with_adders:.1f}", f"{one.dense_ns:.1f}"
+        lines.append(f"| **sptc {described}, dense** | {count} | {one.dense:.1f} | {adders} | {dense_ns} |")
+        lines.append(f"| **sptc {described}, sparse** | {count} | {one.sparse:.1f} | | {one.sparse_ns:.1f} |")
+    lines += [
+        "",
+        "| sparsity adds, per cent | area of an array of 4 x 4 | area of one unit and its decoders | longest stage |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} products | {added.array:.1f} | {added.alone:.1f} | {added.delay:.1f} |"
+            for name, added in overheads.items()
+        ),
+    ]
     return "\n".join(lines)
 
 
 def write(text: str) -> None:
-    """Put a table between the marks in the page on area."""
+    """Put tables between the marks in the page on area."""
     whole = PAGE.read_text(encoding="utf-8")
     before, _, rest = whole.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -137,19 +205,28 @@ def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="standard cells")
-    parser.add_argument("--page", action="store_true", help="also write the table of docs/guides/area.md")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="orders of ports that each is measured with")
+    parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.page:
         parser.error("--small has no figures for the page")
-    units = SMALL_UNITS if chosen.small else UNITS
+    if chosen.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)
+    seeds = range(1, 2 if chosen.small else chosen.seeds + 1)
     try:
-        found = measured(units, Library.read(chosen.liberty))
+        library = Library.read(chosen.liberty)
+        figures = figures_of(units, library, seeds)
+        overheads = {name: overheads_of(units[name], library, seeds) for name in arrays}
+        start = time.perf_counter()
+        last = unit([*units.values()][-1])
+        conversion = time.perf_counter() - start
+        seconds = conversion + measure(last, Recipe(library=library)).seconds
     except Error as error:
         sys.exit(str(error))
-    show(rows_of(units, found), chosen.json)
-    text = table(units, found)
+    show(rows_of(figures, overheads, seconds), chosen.json)
     if chosen.page:
-        write(text)
+        write(table(figures, overheads))
 
 
 if __name__ == "__main__":
