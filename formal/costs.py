@@ -64,7 +64,7 @@ COSTS: dict[str, Cost] = {
     "rounding.integers": Cost(0.3, 0.2, 1.3),
     "unit.floats": Cost(26.8, 26.8, 60.4),
     "unit.integers": Cost(143.2, 143.2, 431.3),
-    "unit.stages": Cost(12.9, 43.5, 147.7),
+    "unit.stages": Cost(34.3, 43.5, 169.1),
     "core.order": Cost(0.7, 2.5, 5.0),
     "core.reset": Cost(0.6, 3.7, 6.7),
     "core.operands": Cost(1.0, 26.2, 91.9),

@@ -51,8 +51,8 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
         Special values that decide the result.
     """
     widths = Widths(config)
-    significand_bits = 2 * widths.significand_bits + 1
-    members: dict[str, wiring.Member] = {"significands": Out(signed(significand_bits)).array(config.slots)}
+    product_bits = max(slot.product_bits for slot in widths.slots)
+    members: dict[str, wiring.Member] = {"significands": Out(signed(product_bits)).array(config.slots)}
     if widths.floating:
         members |= {
             "signs": Out(1).array(config.slots),

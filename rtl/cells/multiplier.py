@@ -22,10 +22,10 @@ class Multiplier(wiring.Component):
     """Multiply two numbers. Combinational.
 
     Two bits of `b` choose 0, 1, 2 or 3 times `a`: half as many rows as `b` has bits, and none is negative but the
-    highest of a signed `b`. Three times `a` is added up once, bit by bit: the exponents take longer. Short signed
-    numbers are recoded instead, to digits from -2 to 2 after Booth. The rows are added in carry-save form, with one
-    carry-propagating addition at the end. Where the platform :func:`~sptc.rtl.cells.platforms.has_operators` it is one
-    multiplication; the proof ``operands.exact`` shows that they are the same.
+    highest of a signed `b`. Three times `a` is added up once, for which there is time: the exponents take longer. Short
+    signed numbers are recoded instead, to digits from -2 to 2 after Booth. The rows are added in carry-save form, with
+    one carry-propagating addition at the end. Where the platform :func:`~sptc.rtl.cells.platforms.has_operators` it is
+    one multiplication; the proof ``operands.exact`` shows that they are the same.
 
     Parameters
     ----------
