@@ -24,7 +24,7 @@ from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: 
 from sptc.sim.engine import libraries  # noqa: E402
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup  # noqa: E402
 from sptc.sim.engine.engine import engine  # noqa: E402
-from sptc.sim.engine.specialised import can_be_specialised  # noqa: E402
+from sptc.sim.engine.libraries import can_be_specialised  # noqa: E402
 from sptc.sim.engine.steps import steps_of  # noqa: E402
 from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 

@@ -19,7 +19,7 @@ from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
 from ..sim.benches.random_operands import distributions
 from ..sim.benches.wgmma_items import Job
-from ..sim.engine.steps import wgmma_fields
+from ..sim.engine.warpgroup_commands import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file
 

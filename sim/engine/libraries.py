@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import importlib.util
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,14 +10,11 @@ from pathlib import Path
 from ...infra.cache import built, is_built
 from ...infra.compiler import compile_shared, progress
 from ...infra.verilator import compile_library
-from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
-from ...rtl.emit import emit
 from .fingerprint import fingerprint
 from .simd import OPTIMISATION, vectorised
-from .specialised import can_be_specialised, specialised
 
-__all__ = ["WORTH", "Libraries"]
+__all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
 #: Steps of one control word that are worth a library of their own, where none was built earlier.
 WORTH = 1 << 23
@@ -30,6 +28,11 @@ _WRITTEN = b"".join(
 def recipe() -> str:
     """Return what a library of one control word depends on beside the hardware: how it is folded and written."""
     return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
+
+
+def can_be_specialised() -> bool:
+    """Return whether Yosys is there, which folds what is constant."""
+    return importlib.util.find_spec("pyosys") is not None
 
 
 class Libraries:
@@ -87,6 +90,11 @@ class Libraries:
         return self._found[control]
 
     def _build(self, library: Path, control: int | None) -> None:
+        # Here, because what is built already needs no Amaranth, whose import takes longer than to load it.
+        from ...rtl.cells.platforms import OPERATORS
+        from ...rtl.emit import emit
+        from .specialised import specialised
+
         kind = "" if control is None else " for one kind of instruction"
         building = f"building the {self._config.name} {self._top}{kind}"
         progress(f"{building}: elaborating")

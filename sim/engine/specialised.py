@@ -4,7 +4,6 @@ It is the same hardware with some inputs tied, so that results are the same; a s
 its registers, which add a latency and nothing else, are wires: what follows is a function of one step.
 """
 
-import importlib.util
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from ...rtl.step import row_result_layout, row_step_layout, unit_result_layout, 
 from .pipelines import ENABLED, WITHOUT_REGISTERS, is_balanced, write_wires
 from .simd import PREPARED
 
-__all__ = ["can_be_specialised", "control_place", "specialised"]
+__all__ = ["control_place", "specialised"]
 
 _INSIDE, _NAME = "general", "tied"
 _LAYOUTS: dict[str, tuple[Callable[[CoreConfig], data.StructLayout], Callable[[CoreConfig], data.StructLayout]]] = {
@@ -49,11 +48,6 @@ opt -full
 write_json registered.json
 {WITHOUT_REGISTERS}{PREPARED}write_json folded.json
 """
-
-
-def can_be_specialised() -> bool:
-    """Return whether Yosys is there, which folds what is constant."""
-    return importlib.util.find_spec("pyosys") is not None
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """Instructions to steps: which bytes, nibbles, scales and control a row gets for every output."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +8,11 @@ from numpy.typing import NDArray
 from ...isa.instructions import Instruction
 from ...isa.metadata import join_nibbles
 from ...isa.numerics import BLOCK_GROUP
-from ...isa.operands import Immediates, MatrixOperands
-from ...rtl.config import WARP_COLUMNS, CoreConfig
-from ...rtl.metadata import RuleCode
-from ...rtl.order import DENSE_NIBBLE, byte_order, nibble_order
-from ...rtl.round import ResultCode
-from ...rtl.scale import ScaleCode
-from ...rtl.step import control_layout, row_step_layout
+from ...isa.operands import MatrixOperands
+from ...rtl.config import CoreConfig
+from .row_interface import row_interface
 
-__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of", "wgmma_fields"]
+__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -57,49 +52,35 @@ class StepWords:
 
 def step_words(config: CoreConfig) -> StepWords:
     """Return the word layout of a configuration's step."""
-    layout = row_step_layout(config)
+    layout = row_interface(config).step
     assert config.step_bytes % 16 == 0, "the simulators pack whole words"
     fields = {
         name: slice(field.offset // _WORD, -(-(field.offset + field.width) // _WORD))
-        for name, field in layout
+        for name, field in layout.items()
         if name != "overflow"
     }
     overflow = layout["overflow"].offset - fields["control"].start * _WORD
-    return StepWords(**fields, overflow_bit=overflow, total=-(-layout.size // _WORD))
+    total = max(-(-(field.offset + field.width) // _WORD) for field in layout.values())
+    return StepWords(**fields, overflow_bit=overflow, total=total)
 
 
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
     """Return the control word of one step of an instruction; only the last one may clamp."""
-    elements = [config.element_code(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
-    result = {"s32": ResultCode.S32, "f16": ResultCode.F16, "f32": ResultCode.F32}[instruction.d.name]
+    interface = row_interface(config)
     short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
-    if result is ResultCode.F32 and short:
-        result = ResultCode.E8M13
-    scale = ScaleCode[instruction.scale_format.name.upper()] if instruction.scale_format else ScaleCode.NONE
+    names = {
+        "result": "E8M13" if short and instruction.d.name == "f32" else instruction.d.name.upper(),
+        "rule": instruction.rule.name.upper() if instruction.rule else "PLAIN",
+        "scale": instruction.scale_format.name.upper() if instruction.scale_format else "NONE",
+    }
     fields = {
-        "a": elements[0],
-        "b": elements[1],
-        "result": result,
-        "saturate": instruction.satfinite and last,
-        "sparse": bool(instruction.sparse),
-        "rule": RuleCode[instruction.rule.name.upper()] if instruction.rule else RuleCode.PLAIN,
-        "scale": scale,
+        "a": config.element_code(instruction.a, instruction.container_bits),
+        "b": config.element_code(instruction.b, instruction.container_bits),
+        "saturate": int(instruction.satfinite and last),
+        "sparse": int(bool(instruction.sparse)),
+        **{field: interface.codes[field][name] for field, name in names.items()},
     }
-    return int(control_layout().const(fields).as_value().value)
-
-
-def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return what :func:`~sptc.rtl.wgmma.wgmma_layout` has of an instruction of ``wgmma`` beside its operands."""
-    return {
-        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
-        "a_shared": not immediates.a_in_registers,
-        "a_transposed": immediates.imm_trans[0],
-        "b_transposed": immediates.imm_trans[1],
-        "negated": immediates.imm_scale[0] != immediates.imm_scale[1],
-        "add": immediates.scale_d,
-        "last_panel": instruction.n // WARP_COLUMNS - 1,
-        "sparsity_selector": immediates.sparsity_selector,
-    }
+    return sum(value << interface.control[field].offset for field, value in fields.items())
 
 
 def steps_of(
@@ -144,7 +125,7 @@ def steps_of(
             nibbles = _ordered_nibbles(config, instruction, nibbles) if ordered else nibbles
             _put(step[..., words.metadata], join_nibbles(nibbles))
         elif ordered:
-            step[..., words.metadata] = DENSE_NIBBLE * 0x11111111
+            step[..., words.metadata] = row_interface(config).dense_nibble * 0x11111111
         if instruction.scale_size:
             assert operands.scale_a is not None
             assert operands.scale_b is not None
@@ -166,14 +147,14 @@ def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.
 
 
 def _ordered_nibbles(config: CoreConfig, instruction: Instruction, nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    order = nibble_order(config, wide=instruction.wide)
+    order = row_interface(config).nibble_order[instruction.wide]
     return np.take(_with_zero(nibbles), [min(chunk, nibbles.shape[-1]) for chunk in order], axis=-1)
 
 
 def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if not config.sparse:
         return b
-    order = byte_order(config, wide=instruction.wide, sparse=bool(instruction.sparse))
+    order = row_interface(config).byte_order[instruction.wide][bool(instruction.sparse)]
     missing = b.shape[-1]
     places = [missing if source is None else min(source, missing) for source in order]
     return np.take(_with_zero(b), places, axis=-1)

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...isa.instructions import Instruction
-from ...isa.operands import HeldOperands
+from ...isa.operands import HeldOperands, Immediates
 from ...isa.timing import ARCHITECTURE, is_sequence, timing
-from ...rtl.config import CoreConfig
+from ...rtl.config import WARP_COLUMNS, CoreConfig
 from ...rtl.fetch import descriptor_layout
 from ...rtl.life_cycle import Operation
 from ...rtl.step import control_layout
 from ...rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import mma_layout
-from .steps import control_word, wgmma_fields
+from .steps import control_word
 
 __all__ = [
     "COMMIT",
@@ -26,6 +26,7 @@ __all__ = [
     "multiplication",
     "wait",
     "warp_instruction",
+    "wgmma_fields",
 ]
 
 
@@ -147,6 +148,20 @@ def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOpera
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
     return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
+
+
+def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
+    """Return what :func:`~sptc.rtl.wgmma.wgmma_layout` has of an instruction of ``wgmma`` beside its operands."""
+    return {
+        "control": control_layout().from_bits(control_word(config, instruction, last=True)),
+        "a_shared": not immediates.a_in_registers,
+        "a_transposed": immediates.imm_trans[0],
+        "b_transposed": immediates.imm_trans[1],
+        "negated": immediates.imm_scale[0] != immediates.imm_scale[1],
+        "add": immediates.scale_d,
+        "last_panel": instruction.n // WARP_COLUMNS - 1,
+        "sparsity_selector": immediates.sparsity_selector,
+    }
 
 
 def warp_instruction(

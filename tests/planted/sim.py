@@ -255,6 +255,12 @@ def _(engine: Any, change: Change) -> None:
     change(engine, "flags_watched", lambda watcher: right(lambda steps: watcher(steps[-1:])))
 
 
+@fault("sim.row_interface.another", "sim.engine.row_interface")
+def _(row_interface: Any, change: Change) -> None:
+    """What was kept of one datapath is read for every other."""
+    change(row_interface, "hardware_fingerprint", lambda config, *others: "one")
+
+
 @fault("sim.equivalence.undecided", "sim.faults.equivalence")
 def _(equivalence: Any, change: Change) -> None:
     """A survivor whose search ends without an answer is taken to change nothing."""

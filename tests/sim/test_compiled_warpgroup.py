@@ -12,7 +12,7 @@ from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
-from sptc.sim.engine.specialised import can_be_specialised
+from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, Completion, multiplication, wait
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped

@@ -226,7 +226,7 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
         assert err == ""
         assert out.strip() == str([[[sixteen, sixteen]] * 2]).replace("np.uint32(", "").replace(")", "")
     assert len([*folder.glob("row-*.so")]) == 1
-    assert {path.suffix for path in folder.iterdir()} == {".lock", ".o", ".so"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".lock", ".o", ".so"}
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_row import CompiledRow
-from sptc.sim.engine.libraries import Libraries
-from sptc.sim.engine.specialised import can_be_specialised, control_place
+from sptc.sim.engine.libraries import Libraries, can_be_specialised
+from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import control_word, step_words
 
 TINY = PRESETS["tiny"]

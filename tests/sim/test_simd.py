@@ -18,9 +18,10 @@ from sptc.sim.benches.blocks import native
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_component import CompiledComponent
 from sptc.sim.engine.compiled_row import CompiledRow
+from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.ports import port_dtype
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
-from sptc.sim.engine.specialised import can_be_specialised, control_place
+from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import control_word, step_words
 
 pytestmark = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")

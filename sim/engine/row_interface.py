@@ -1,0 +1,120 @@
+"""What a program has to know of a row: where the fields of a step stand, what its control word says, and the orders.
+
+The hardware says all of it, in Amaranth, whose import takes longer than all else of a start. So it is kept, and a
+process that only runs a row that was built earlier needs no Amaranth.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from sys import modules
+from typing import NamedTuple
+
+from ...errors import FileError
+from ...infra.cache import recall, store
+from ...infra.reading import parse_json
+from ...rtl.config import CoreConfig
+from .fingerprint import hardware_fingerprint
+
+__all__ = ["Field", "RowInterface", "row_interface"]
+
+#: Taken when it is imported, as in :mod:`~sptc.sim.engine.fingerprint`.
+_WRITTEN = Path(__file__).read_text(encoding="utf-8")
+
+
+class Field(NamedTuple):
+    """Bits of a word: the lowest, and how many."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True)
+class RowInterface:
+    """How a row is spoken to.
+
+    Attributes
+    ----------
+    step, result, control : dict of str to Field
+        Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
+        :func:`~sptc.rtl.step.control_layout`.
+    codes : dict of str to dict of str to int
+        By field of the control word that is an enumeration: its codes by their names.
+    dense_nibble : int
+        Metadata of a dense step.
+    byte_order : list of list of list of (int or None)
+        :func:`~sptc.rtl.order.byte_order`, first by `wide`, then by `sparse`.
+    nibble_order : list of list of int
+        :func:`~sptc.rtl.order.nibble_order` by `wide`.
+    """
+
+    step: dict[str, Field]
+    result: dict[str, Field]
+    control: dict[str, Field]
+    codes: dict[str, dict[str, int]]
+    dense_nibble: int
+    byte_order: list[list[list[int | None]]]
+    nibble_order: list[list[int]]
+
+
+@lru_cache(maxsize=64)
+def row_interface(config: CoreConfig) -> RowInterface:
+    """Return how the row of a datapath is spoken to: from the hardware if that is imported, else as it was kept.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath.
+
+    Raises
+    ------
+    BackendError
+        Another user could have written what is in the cache.
+    """
+    if "amaranth" in modules:
+        return _of_hardware(config)
+    entry = f"row-{hardware_fingerprint(config, _WRITTEN)}.json"
+    data = recall(entry)
+    found = None if data is None else _read(data, entry)
+    if found is None:
+        found = _of_hardware(config)
+        store(entry, json.dumps(asdict(found)).encode())
+    return found
+
+
+def _read(data: bytes, entry: str) -> RowInterface | None:
+    """Return what was kept, None if it is damaged."""
+    try:
+        kept = parse_json(data, entry)
+        for layout in ("step", "result", "control"):
+            kept[layout] = {name: Field(*place) for name, place in kept[layout].items()}
+        return RowInterface(**kept)
+    except (FileError, AttributeError, KeyError, TypeError):
+        return None
+
+
+def _of_hardware(config: CoreConfig) -> RowInterface:
+    from ...rtl.metadata import RuleCode
+    from ...rtl.order import DENSE_NIBBLE, byte_order, nibble_order
+    from ...rtl.round import ResultCode
+    from ...rtl.scale import ScaleCode
+    from ...rtl.step import control_layout, row_result_layout, row_step_layout
+
+    step, result, control = (
+        {str(name): Field(field.offset, field.width) for name, field in layout}
+        for layout in (row_step_layout(config), row_result_layout(config), control_layout())
+    )
+    enumerations: dict[str, type[Enum]] = {"result": ResultCode, "rule": RuleCode, "scale": ScaleCode}
+    return RowInterface(
+        step=step,
+        result=result,
+        control=control,
+        codes={field: {code.name: code.value for code in codes} for field, codes in enumerations.items()},
+        dense_nibble=DENSE_NIBBLE,
+        byte_order=[
+            [byte_order(config, wide=wide, sparse=sparse) for sparse in (False, True)] for wide in (False, True)
+        ],
+        nibble_order=[nibble_order(config, wide=wide) for wide in (False, True)],
+    )
