@@ -81,4 +81,4 @@ def test_two_builders(tmp_path: Path) -> None:
     printed = {builder.communicate(timeout=300) for builder in builders}
     assert len(printed) == 1
     assert not next(iter(printed))[1]
-    assert sorted(path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock") == [".o", ".so"]
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock") == [".json", ".o", ".so"]

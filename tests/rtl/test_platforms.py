@@ -37,7 +37,7 @@ def units(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPTC_CACHE", str(tmp_path_factory.mktemp("emitted")))
-        patch.setattr(libraries, "emit", emitted)
+        patch.setattr("sptc.rtl.emit.emit", emitted)
         patch.setattr(libraries, "compile_library", partial(libraries.compile_library, optimisation=("-O0",)))
         structure = CompiledRow(config, words)
     assert len(texts) == 1
