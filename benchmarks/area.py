@@ -39,8 +39,9 @@ UNITS = {
     **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
     "hopper x16": PRESETS["hopper"],
 }
-#: Of which the array is measured as well.
+#: Of which arrays of so many rows and columns are measured as well.
 ARRAYS = ("f16 x16", "s8 x32", "hopper x16")
+SIDES = (4, 1)
 #: For `--small`: few products, and a preset of which little more is left.
 SMALL_UNITS = {
     "f16 x2": replace(_F16, step_bytes=4),
@@ -50,7 +51,6 @@ SMALL_UNITS = {
 SMALL_ARRAYS = ("s8 x4",)
 #: What is promised of dense units: thousands of square microns a multiplication, and nanoseconds.
 BOUNDS = {"f16 x8": (44.0, 15.0), "f16 x16": (41.0, 15.5), "s8 x32": (13.0, 7.5), "hopper x16": (78.0, 20.0)}
-STAGE_NS = 5.0
 BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
 
@@ -69,12 +69,24 @@ class Figures:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Medians of what sparsity adds, in per cent: to the area of arrays of 4 x 4 and of one unit, and to the delay."""
+    """Medians of arrays with their registers, by the side of the array: 1 or 4 units.
 
-    array: float
-    alone: float
-    delay: float
+    Attributes
+    ----------
+    area : dict of int to float
+        Of a dense array, thousands of square microns a multiplication.
+    added, around : dict of int to float
+        Per cent of area that sparsity adds; and of the sparse array what is not units: decoders of metadata, order of B
+        and control.
+    stage_ns, delay : float
+        Longest stage of the dense unit, and per cent that sparsity adds to it.
+    """
+
+    area: dict[int, float]
+    added: dict[int, float]
+    around: dict[int, float]
     stage_ns: float
+    delay: float
 
 
 def products(config: CoreConfig) -> int:
@@ -135,20 +147,24 @@ def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overhead
     recipe, wanted = Recipe(library=library), {}
     for sparse in (True, False):
         wanted[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
-        for side in (1, 4):
+        for side in SIDES:
             sized = replace(config, rows=side, columns=side, sparse=sparse)
             wanted[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
     found = measured(wanted, seeds)
 
-    def areas(side: int, sparse: bool) -> list[float]:
+    def area(side: int, sparse: bool) -> float:
         pairs = zip(found[f"unit {sparse}"], found[f"around {side} {sparse}"], strict=True)
-        return [side * side * one.amounts["area"] + around.amounts["area"] for one, around in pairs]
+        return median(side * side * one.amounts["area"] + around.amounts["area"] for one, around in pairs)
 
-    def added(side: int) -> float:
-        return 100 * (median(areas(side, True)) / median(areas(side, False)) - 1)
-
+    units = median(one.amounts["area"] for one in found["unit True"])
     stage_ns = nanoseconds(found["unit False"])
-    return Overheads(added(4), added(1), 100 * (nanoseconds(found["unit True"]) / stage_ns - 1), stage_ns)
+    return Overheads(
+        area={side: area(side, False) / side / side / products(config) / 1000 for side in SIDES},
+        added={side: 100 * (area(side, True) / area(side, False) - 1) for side in SIDES},
+        around={side: 100 * (1 - side * side * units / area(side, True)) for side in SIDES},
+        stage_ns=stage_ns,
+        delay=100 * (nanoseconds(found["unit True"]) / stage_ns - 1),
+    )
 
 
 def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], seconds: float) -> list[Row]:
@@ -162,10 +178,13 @@ def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], second
         rows.append(Row(f"{name} sparse, area a product", "k um2", one.sparse))
         rows.append(Row(f"{name} sparse, delay", "ns", one.sparse_ns))
     for name, added in overheads.items():
-        rows.append(Row(f"{name}, sparsity adds to an array of 4 x 4", "% area", added.array))
-        rows.append(Row(f"{name}, sparsity adds to one unit and its decoders", "% area", added.alone))
-        rows.append(Row(f"{name}, sparsity adds to the longest stage", "% delay", added.delay))
+        for side in SIDES:
+            array = f"{name}, array of {side} x {side}"
+            rows.append(Row(f"{array} dense, area a product", "k um2", added.area[side]))
+            rows.append(Row(f"{array}, sparsity adds", "% area", added.added[side]))
+            rows.append(Row(f"{array} sparse, beside the units", "% area", added.around[side]))
         rows.append(Row(f"{name} dense, longest stage", "ns", added.stage_ns))
+        rows.append(Row(f"{name}, sparsity adds to the longest stage", "% delay", added.delay))
     rows.append(Row("the largest, sparse in its stages, report of one unit", "s", seconds, "at most 60"))
     return rows
 
@@ -183,11 +202,14 @@ def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
         lines.append(f"| **sptc {described}, sparse** | {count} | {one.sparse:.1f} | | {one.sparse_ns:.1f} |")
     lines += [
         "",
-        "| sparsity adds, per cent | area of an array of 4 x 4 | area of one unit and its decoders | longest stage |",
-        "|---|---|---|---|",
+        "| array with its registers | units | dense, k um2 a product | sparsity adds, % | beside the units, % "
+        "| longest stage, dense, ns | sparsity adds, % |",
+        "|---|---|---|---|---|---|---|",
         *(
-            f"| {name} products | {added.array:.1f} | {added.alone:.1f} | {added.delay:.1f} |"
-            for name, added in overheads.items()
+            f"| {name} products | {side} x {side} | {one.area[side]:.1f} | {one.added[side]:.1f} "
+            f"| {one.around[side]:.1f} | {one.stage_ns:.2f} | {one.delay:.1f} |"
+            for name, one in overheads.items()
+            for side in SIDES
         ),
     ]
     return "\n".join(lines)

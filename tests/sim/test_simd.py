@@ -177,4 +177,4 @@ def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.Monk
         got = row.run(given)
         assert row._model_for(given) is not row._general
         np.testing.assert_array_equal(got & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))
-        assert len(np.unique(got)) > 1000
+        assert len(np.unique(got)) > 300  # of any bits most sums in f16 are NaN or infinite
