@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,22 +123,26 @@ def _ended(work: Work, folder: Path) -> object:
     return work.result(printed, folder)
 
 
-def _killed(work: Work, folder: Path, delay: float, everything: bool) -> bool:
-    """Start the work and kill it, the first process alone or all of them; return False if it had ended before."""
+def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | None:
+    """Start the work and kill it, the first process alone or all of them; return what it printed if it ended before."""
     process = _started(work, folder)
-    time.sleep(delay)
-    running = process.poll() is None
-    with suppress(ProcessLookupError):
+    try:
+        printed, errors = process.communicate(timeout=delay)
+    except subprocess.TimeoutExpired:
         if everything:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-    process.communicate(timeout=60)
-    return running
+        process.communicate(timeout=60)
+        return None
+    assert process.returncode == 0, errors
+    return printed
 
 
 def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> None:
     """Do the work once undisturbed; then kill it so many times, at any moment of it, and compare what it ends with.
+
+    Whenever it comes to its end before it is killed, it begins anew: what is done already leaves little to kill.
 
     Raises
     ------
@@ -153,11 +158,15 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
     done = 0
     while done < kills:
         everything = bool(rng.random() < 0.5)
-        if _killed(work, cut, float(rng.uniform(0, seconds)), everything):
-            done += 1
+        printed = _killed(work, cut, float(rng.uniform(0, seconds)), everything)
+        done += printed is None
         if work.finished and (cut / work.finished).exists():
             assert work.result("", cut) == wanted, f"{work.finished} looks whole after kill {done} and is not"
             (cut / work.finished).unlink()
+        elif printed is not None:
+            assert work.result(printed, cut) == wanted, f"the work ends with something else after kill {done}"
+            shutil.rmtree(cut)
+            cut.mkdir()
     assert _ended(work, cut) == wanted
     if work.finished:
         assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
