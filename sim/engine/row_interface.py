@@ -16,7 +16,7 @@ from ...errors import FileError
 from ...infra.cache import recall, store
 from ...infra.reading import parse_json
 from ...rtl.config import CoreConfig
-from .fingerprint import hardware_fingerprint
+from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
@@ -71,7 +71,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
     Raises
     ------
     BackendError
-        Another user could have written what is in the cache.
+        Another user could have written what is in the cache, or the hardware's sources have changed meanwhile.
     """
     if "amaranth" in modules:
         return _of_hardware(config)
@@ -79,6 +79,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
     data = recall(entry)
     found = None if data is None else _read(data, entry)
     if found is None:
+        require_hashed_hardware()
         found = _of_hardware(config)
         store(entry, json.dumps(asdict(found)).encode())
     return found

@@ -255,6 +255,12 @@ def _(engine: Any, change: Change) -> None:
     change(engine, "flags_watched", lambda watcher: right(lambda steps: watcher(steps[-1:])))
 
 
+@fault("sim.fingerprint.late", "sim.engine.fingerprint")
+def _(fingerprint: Any, change: Change) -> None:
+    """Hardware that is imported late is kept under the name of sources that it is not of."""
+    change(fingerprint, "_is_hashed", lambda: True)
+
+
 @fault("sim.row_interface.another", "sim.engine.row_interface")
 def _(row_interface: Any, change: Change) -> None:
     """What was kept of one datapath is read for every other."""

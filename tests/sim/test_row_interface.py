@@ -40,6 +40,24 @@ np.testing.assert_array_equal(engine(PRESETS["tiny"]).multiply(i, given).d, mult
 print("amaranth" in sys.modules)
 """
 
+_EDITED = """
+import hashlib, sys
+from sptc.errors import BackendError
+from sptc.rtl.config import PRESETS
+from sptc.sim.engine import fingerprint
+from sptc.sim.engine.engine import engine
+from sptc.sim.engine.row_interface import row_interface
+if sys.argv[1] == "later":
+    row_interface(PRESETS["tiny"])
+assert "amaranth" not in sys.modules
+fingerprint._hash_sources = lambda: hashlib.sha256(b"edited")
+for _ in range(2):
+    try:
+        engine(PRESETS["tiny"])
+    except BackendError as error:
+        print(error)
+"""
+
 
 def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
     """Run a script in a process of its own; return the lines that it prints."""
@@ -69,6 +87,17 @@ def test_a_built_row_runs_without_amaranth(seed: int) -> None:
     engine(PRESETS["tiny"])
     say(_RUN, str(seed))  # keeps the interface, if nothing did before
     assert say(_RUN, str(seed)) == ["False"]
+
+
+@pytest.mark.parametrize("edited", ["first", "later"])
+def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
+    """Before the interface is kept, or the library: neither is kept of other sources under the name of these."""
+    if edited == "later":
+        say(_ASK, "tiny", tmp_path)
+    before = {*tmp_path.glob("*.json")}
+    sentence = "the sources of the hardware have changed since this process began: start it again"
+    assert say(_EDITED, edited, tmp_path) == [sentence] * 2
+    assert {path for path in tmp_path.iterdir() if path.suffix != ".lock"} == before
 
 
 @pytest.mark.parametrize("preset", PRESETS)
