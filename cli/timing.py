@@ -82,7 +82,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, of every instruction, and nothing else")
     parser.add_argument(
-        "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and what bounds it (extra: plot)"
+        "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and what bounds it (extra: area)"
     )
     parser.set_defaults(execute=_execute)
 

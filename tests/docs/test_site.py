@@ -1,5 +1,6 @@
 """The site: what is made from code, and what a check of it finds."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import sptc
 from sptc.cli.examples import EXAMPLES
+from sptc.formal.catalogue import PROPERTIES
 from sptc.tests.docs.pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
@@ -40,6 +42,11 @@ def test_the_version_is_said_once_more() -> None:
     recordings = (ROOT / "recordings" / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{sptc.__version__}"\n' in recordings
     assert sptc.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1].splitlines()[0]
+
+
+def test_the_number_of_properties_is_said_rightly() -> None:
+    for path in (ROOT / "README.md", DOCS / "guides" / "development.md"):
+        assert re.findall(r"(\d+) properties of the hardware", path.read_text("utf-8")) == [str(len(PROPERTIES))]
 
 
 @pytest.mark.usefixtures("of_docs")
