@@ -1,6 +1,7 @@
 """Liberty files: the cells of a library, and which of them is a NAND2 or a full adder by what it computes."""
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Library:
         Raises
         ------
         FileError
-            It cannot be read, or is no liberty file with cells.
+            It cannot be read, is no liberty file with cells, or gives a cell an area that is none.
         """
         text = read_bytes(path).decode(errors="surrogateescape")
         library = cls(path.name, text)
@@ -106,7 +107,13 @@ class Library:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells that have an area, in the file's order."""
+        """Cells that have an area, in the file's order.
+
+        Raises
+        ------
+        FileError
+            An area is no finite number from 0.
+        """
         cells = []
         for name, body in _groups(_CELL, COMMENT.sub(" ", self.text)):
             inputs, outputs = [], []
@@ -117,16 +124,29 @@ class Library:
                 elif direction and direction[1] == "output":
                     outputs.append((pin, function[1] if function else ""))
             if area := _AREA.search(body):
-                cells.append(Cell(name, float(area[1]), tuple(inputs), tuple(outputs)))
+                cells.append(Cell(name, self._area(name, area[1]), tuple(inputs), tuple(outputs)))
         return tuple(cells)
+
+    def _area(self, cell: str, word: str) -> float:
+        """Return the area of a cell."""
+        try:
+            area = float(word)
+        except ValueError:
+            area = math.nan
+        if not (math.isfinite(area) and area >= 0):
+            raise FileError(f"{self.name} gives cell {cell} an area of {word}")
+        return area
 
     @cached_property
     def nand2(self) -> Cell | None:
-        """The smallest NAND of two inputs, if there is one: the gate equivalent."""
+        """The smallest NAND of two inputs that takes an area, if there is one: the gate equivalent."""
         found = [
             cell
             for cell in self.cells
-            if len(cell.inputs) == 2 and len(cell.outputs) == 1 and cell.computes(cell.outputs[0][0], frozenset({0, 1}))
+            if len(cell.inputs) == 2
+            and len(cell.outputs) == 1
+            and cell.area > 0
+            and cell.computes(cell.outputs[0][0], frozenset({0, 1}))
         ]
         return min(found, key=lambda cell: cell.area, default=None)
 

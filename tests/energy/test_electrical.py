@@ -35,6 +35,7 @@ def test_between_and_beyond_what_is_tabulated() -> None:
         ("(1, pf)", "(1, uf)", "power.lib has capacitances in uf, not in pf or ff"),
         ("nom_voltage : 2.0", "nom_voltage : VDD", "power.lib has tables or numbers that cannot be read"),
         ("0.25, 1.25", "0.25, 1.25, 2", "power.lib has tables or numbers that cannot be read"),
+        ("0.25, 1.25", "0.25, nan", "power.lib has tables or numbers that cannot be read"),
         ('"1nW"', '"1hp"', "power.lib has leakage in 1hp, which is no unit of power"),
         ("nom_voltage : 2.0;", "", "power.lib does not say its nominal voltage"),
     ],

@@ -60,6 +60,7 @@ def test_what_cells_are_for(library: Library) -> None:
 def test_a_library_without_them(library: Library) -> None:
     text = "\n".join(line for line in library.text.splitlines() if "NAND2" not in line and "(ADD)" not in line)
     assert Library("poor.lib", text).nand2 is None
+    assert Library("free.lib", re.sub(r"area : \d+", "area : 0", library.text)).nand2 is None
     with pytest.raises(Error, match=r"^poor\.lib has no full adder, that is no cell whose outputs are A \^ B \^ C"):
         _ = Library("poor.lib", text).full_adder
 
@@ -81,6 +82,14 @@ def test_no_libraries(text: str, tmp_path: Path) -> None:
     path = tmp_path / "file.lib"
     path.write_text(text)
     with pytest.raises(FileError, match=rf"^{re.escape(str(path))} is not a liberty file that holds cells$"):
+        Library.read(path)
+
+
+@pytest.mark.parametrize("area", ["3e", "1-2", "-4", "1e999", "."])
+def test_areas_that_are_none(area: str, library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "file.lib"
+    path.write_text(re.sub(r"(\(NAND2\w*\) \{ area : )\d+", rf"\g<1>{area}", library.text))
+    with pytest.raises(FileError, match=rf"^file\.lib gives cell NAND2\w* an area of {re.escape(area)}$"):
         Library.read(path)
 
 
