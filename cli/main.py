@@ -136,6 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Error as error:
         print(f"sptc {options.command}: {_in_one_line(error)}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        wanted = f" ({_in_one_line(error)})" if str(error) else ""
+        print(f"sptc {options.command}: there is not enough memory{wanted}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         sys.stderr.close()
         return 1

@@ -46,3 +46,15 @@ def test_a_long_word_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_no_word_can_hold(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No shell gives such a word, but a caller of ``main`` may."""
     assert "holds what no word of a command line can" in said(["campaign", "--state", word], capsys)
+
+
+@pytest.mark.parametrize("wanted", ["", "Unable to allocate 2 GiB"])
+def test_memory_that_is_not_there(
+    wanted: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(_options: object) -> int:
+        raise MemoryError(*[wanted] if wanted else [])
+
+    monkeypatch.setattr("sptc.cli.hardware._presets", execute)
+    assert main(["presets"]) == 2
+    assert capsys.readouterr().err == f"sptc presets: there is not enough memory{wanted and f' ({wanted})'}\n"

@@ -19,7 +19,7 @@ SHARE, SHARES, QUICK = 500, 20, 150
 #: What a command may take beside what the process holds already; how long, since some words ask for days of work, until
 #: it is interrupted; and how long it may then take to end.
 MEMORY, SECONDS, PATIENCE = 3 << 30, 120, 20
-#: Only a number of at least so much asks for work of more than those seconds.
+#: Only a number of at least so much asks for work of more than those seconds, or of more than that memory.
 MUCH = 100
 MMA = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 #: Lines that are right as they stand; in capitals, the files that they read or write.
@@ -64,7 +64,7 @@ _NAMES = ("missing", "/dev/full", "/proc/self/mem", "a\x00b", "\udcff")
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Bound memory of what runs inside: more is an error that no command catches. And its time, by an interruption."""
+    """Bound memory of what runs inside, where more is an error; and its time, by an interruption."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, before[1]))
@@ -184,6 +184,7 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
             assert said.err.endswith("interrupted\n"), (words, said.err)
             continue
         assert (status == 2) == bool(said.err.strip()) or status == 1, (words, status, said.err)
+        assert "there is not enough memory" not in said.err or any(map(is_much, words)), (words, said.err)
         assert len(said.err.splitlines()) <= 1, (words, said.err)
         assert len(said.err) < 3_000, (words, "a message that nobody reads")
     assert found[2] > 0.3 * count
