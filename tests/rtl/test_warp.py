@@ -298,10 +298,10 @@ def test_interval_and_latency(
     assert warp.blocks == 128 // (rows * columns)
     log = run(warp, cases, rng)
     check_results(cases, log)
-    work = [warp.blocks * steps(config, case) for case in cases]
-    assert np.diff(accepted(log)).tolist() == work[:-1]
+    intervals = [config.warp_interval(steps(config, case)) for case in cases]
+    assert np.diff(accepted(log)).tolist() == intervals[:-1]
     latencies = [after - before for before, after in zip(accepted(log), first_valid(log), strict=True)]
-    assert latencies == [cycles + config.latency + 1 for cycles in work]
+    assert latencies == [config.warp_latency(steps(config, case)) for case in cases]
 
 
 def test_an_idle_warp_answers_as_fast(rng: np.random.Generator) -> None:
