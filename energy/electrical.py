@@ -1,6 +1,5 @@
 """Electrical data of a liberty file: capacitances, energies and transition times of its cells."""
 
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Error
-from ..synth.liberty import COMMENT, Library
+from ..synth.liberty import COMMENT, Library, finite
 
 __all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "Table"]
 
@@ -168,7 +167,7 @@ class ElectricalLibrary:
         capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
         if capacitance not in _PICO:
             raise Error(f"{library.name} has capacitances in {capacitance}, not in pf or ff")
-        scale = _number(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
+        scale = finite(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
         templates = {
             group.words[0]: group for kind in ("lu_table_template", "power_lut_template") for group in root.of(kind)
         }
@@ -180,16 +179,8 @@ class ElectricalLibrary:
             raise Error(f"{library.name} has leakage in {root.values['leakage_power_unit']}, which is no unit of power")
         if "nom_voltage" not in root.values:
             raise Error(f"{library.name} does not say its nominal voltage")
-        nanowatts = _number(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]
-        return cls(library.name, _number(root.values["nom_voltage"]), nanowatts, cells)
-
-
-def _number(word: str) -> float:
-    """Return a finite number."""
-    number = float(word)
-    if not math.isfinite(number):
-        raise ValueError(word)
-    return number
+        nanowatts = finite(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]
+        return cls(library.name, finite(root.values["nom_voltage"]), nanowatts, cells)
 
 
 def _cell(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalCell:
@@ -197,7 +188,7 @@ def _cell(group: _Group, templates: Mapping[str, _Group], scale: float) -> Elect
     register = next(group.of("ff"), None)
     data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
     states = tuple(register.words) if register else ()
-    return ElectricalCell(pins, _number(group.values.get("cell_leakage_power", "0")), data, clock, states)
+    return ElectricalCell(pins, finite(group.values.get("cell_leakage_power", "0")), data, clock, states)
 
 
 def _pin(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalPin:
@@ -208,7 +199,7 @@ def _pin(group: _Group, templates: Mapping[str, _Group], scale: float) -> Electr
     energies = [(of.values.get("related_pin", ""), tables(of, "{}_power")) for of in group.of("internal_power")]
     transitions = [(of.values.get("related_pin", ""), tables(of, "{}_transition")) for of in group.of("timing")]
     return ElectricalPin(
-        scale * _number(group.values.get("capacitance", "0")),
+        scale * finite(group.values.get("capacitance", "0")),
         tuple((pin, found) for pin, found in energies if found),
         tuple((pin, found) for pin, found in transitions if found),
     )
@@ -220,7 +211,7 @@ def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Tabl
 
     def numbers(name: str) -> NDArray[np.float64]:
         words = group.lists.get(name) or (template.lists.get(name) if template else None) or ["0"]
-        return np.array([_number(word) for part in words for word in part.split(",")])
+        return np.array([finite(word) for part in words for word in part.split(",")])
 
     values = numbers("values")
     if not variables[0]:

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import Error, FileError
 from ..infra.reading import read_bytes
 
-__all__ = ["COMMENT", "Cell", "Computing", "Library", "computing", "evaluate"]
+__all__ = ["COMMENT", "Cell", "Computing", "Library", "computing", "evaluate", "finite"]
 
 #: Of pins' values, and of one with every bit one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
@@ -63,6 +63,20 @@ class Cell:
             )
         except (KeyError, ValueError):  # it depends on a register, or is written in no way known here
             return False
+
+
+def finite(word: str) -> float:
+    """Return a number of a liberty file.
+
+    Raises
+    ------
+    ValueError
+        It is none, or not finite.
+    """
+    number = float(word)
+    if not math.isfinite(number):
+        raise ValueError(word)
+    return number
 
 
 @dataclass(frozen=True)
@@ -130,10 +144,10 @@ class Library:
     def _area(self, cell: str, word: str) -> float:
         """Return the area of a cell."""
         try:
-            area = float(word)
+            area = finite(word)
         except ValueError:
-            area = math.nan
-        if not (math.isfinite(area) and area >= 0):
+            area = -1.0
+        if area < 0:
             raise FileError(f"{self.name} gives cell {cell} an area of {word}")
         return area
 
