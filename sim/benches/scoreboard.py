@@ -96,8 +96,8 @@ class Scoreboard:
     Parameters
     ----------
     longest_wait : int
-        Cycles that may pass without a result while items are under way, and with an item waiting at the input while
-        results are taken.
+        Cycles that may pass without a result while items are under way; and, of those in which a result would be taken,
+        while one item waits at the input.
     """
 
     def __init__(self, longest_wait: int) -> None:
@@ -146,7 +146,7 @@ class Scoreboard:
             self._compare(self._under_way[0], cycle.result)
         self._held = cycle.result if cycle.o_valid and not cycle.o_ready else None
         self._silent = self._silent + 1 if self._under_way and not cycle.o_valid else 0
-        self._closed = self._closed + 1 if cycle.i_valid and not cycle.i_ready and cycle.o_ready else 0
+        self._closed = self._closed + cycle.o_ready if cycle.i_valid and not cycle.i_ready else 0
         if self._silent > self.longest_wait:
             raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items under way")
         if self._closed > self.longest_wait:

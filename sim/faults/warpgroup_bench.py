@@ -247,7 +247,7 @@ def warpgroup_bench(settings: Settings, rng: np.random.Generator) -> StreamBench
         WARPS * warp_result_layout().size,
         pace=pace,
         cycles=6 * len(panels) * pace,
-        scoreboard=lambda: Scoreboard(100 * pace),
+        scoreboard=lambda: Scoreboard(8 * pace + 64),
     )
 
 

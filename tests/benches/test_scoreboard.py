@@ -65,6 +65,7 @@ def test_a_reset_forgets_what_was_under_way() -> None:
         ("no result for 6 cycles with 1 items", [cycle(taken=True), *[cycle()] * 6]),
         ("no result for 6 cycles", [cycle(taken=True)] * 7),  # it takes everything and gives nothing
         ("has not been taken for 6 cycles", [cycle(waits=True)] * 6),
+        ("has not been taken for 6 cycles", [cycle(waits=True), cycle(ready=False, waits=True)] * 6),  # stalls between
     ],
 )
 def test_a_broken_rule(message: str, cycles: list[Cycle]) -> None:

@@ -23,6 +23,19 @@ def _(scoreboard: Any, change: Change) -> None:
     change(scoreboard.Scoreboard, "under_way", property(lambda self: 0))
 
 
+@fault("sim.scoreboard.patient", "sim.benches.scoreboard")
+def _(scoreboard: Any, change: Change) -> None:
+    """What waits at the input is forgotten whenever a result is kept from leaving."""
+    right = scoreboard.Scoreboard.observe
+
+    def observe(self: Any, cycle: Any, offered: Any) -> None:
+        right(self, cycle, offered)
+        if not cycle.o_ready:
+            self._closed = 0
+
+    change(scoreboard.Scoreboard, "observe", observe)
+
+
 @fault("sim.streams.stalls", "sim.benches.streams")
 def _(streams: Any, change: Change) -> None:
     """A result is taken as soon as it is there, whatever the pattern says."""
