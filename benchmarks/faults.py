@@ -245,12 +245,21 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"faults to draw (default {FULL.faults})")
     parser.add_argument("--presets", nargs="+", choices=PRESETS, help=f"datapaths (default {' '.join(FULL.presets)})")
+    parser.add_argument("--tops", nargs="+", choices=FULL.items, help="only these parts, their share of the faults")
     parser.add_argument("--seed", type=int, default=0, help="decides faults and vectors (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("build/faults"), help="what is done (default %(default)s)")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
-    size = replace(size, faults=chosen.faults or size.faults, presets=tuple(chosen.presets or size.presets))
+    tops = chosen.tops or size.items
+    size = replace(
+        size,
+        faults=chosen.faults or size.faults,
+        presets=tuple(chosen.presets or size.presets),
+        items={top: items for top, items in size.items.items() if top in tops},
+    )
+    if not any(work(size, chosen.folder)):
+        parser.error("none of these parts is one of these datapaths'")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if chosen.small else chosen.folder
         outcomes, seconds = run(size, chosen.seed, chosen.jobs, folder)
