@@ -223,8 +223,8 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         "# Planted faults\n\nMistakes put into the sources on purpose, and the quick test that saw each first.\n\n"
         + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in found.items())),
     )
-    injected = json.loads((ROOT / "benchmarks" / "faults.json").read_text(encoding="utf-8"))
-    tops, verdicts = injected["tops"], ("faults", "killed", "equivalent", "undecided")
+    tops = json.loads((ROOT / "benchmarks" / "faults.json").read_text(encoding="utf-8"))
+    verdicts = ("faults", "killed", "equivalent", "told apart", "undecided")
     sums = {name: sum(top[name] for top in tops) for name in verdicts}
     share = sums["killed"] / (sums["faults"] - sums["equivalent"])
     yield (
@@ -232,14 +232,14 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         "# Fault injection\n\n"
         "Single faults put into the netlist of each part, drawn by area (`benchmarks/faults.py`). *Killed* were those "
         "that the vectors of the benches tell from the hardware; *equivalent* is what a prover shows to change nothing "
-        f"that anybody looks at. Drawn with seed {injected['seed']}, of {injected['date']}: {share:.2%} of those that "
-        "change something, if each that is undecided does. Put together from several draws: where hardware or vectors "
-        "changed on the way, faults of that part were met again.\n\n"
+        "that anybody looks at, *told apart* what only a prover tells from the hardware. Killed are "
+        f"{share:.2%} of those that change something, if each that is undecided does. Where hardware or vectors "
+        "changed, faults of that part were drawn anew.\n\n"
         + _table(
-            ["datapath", "part", *verdicts],
+            ["datapath", "part", "date", "seed", *verdicts],
             [
-                *((f"`{top['preset']}`", top["top"], *(top[name] for name in verdicts)) for top in tops),
-                ("all", "", *sums.values()),
+                *((f"`{top['preset']}`", *(top[name] for name in ("top", "date", "seed", *verdicts))) for top in tops),
+                ("all", "", "", "", *sums.values()),
             ],
         ),
     )
