@@ -14,9 +14,12 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Every reason for a skipped test is printed.
-test: lint
-	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -r fEs
+# Linters and tests at once. Every reason for a skipped test is printed, and what the tests cost.
+test: $(VENV)/.installed-test
+	@mkdir -p build
+	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -r fEs --cost=build/cost/quick.json; tests=$$?; \
+	wait $$lint; linted=$$?; cat build/lint.log; exit $$((tests ? tests : linted))
 
 regression: $(VENV)/.installed-models
 	$(TOOLS) $(BIN)/python tests/regression.py

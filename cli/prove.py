@@ -11,7 +11,6 @@ from typing import Any
 from tqdm import tqdm
 
 from ..errors import Error, FileError
-from ..formal.costs import LEFT_OUT, NOT_THERE, ONLY_OF_TINY, expected_seconds, is_quick
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
 from .arguments import processes, seconds
@@ -22,6 +21,8 @@ __all__ = ["add_parser"]
 
 #: Datapaths of the quick set.
 _QUICK = ("tiny", "hopper")
+#: Seconds that a proof of the quick set took at most when it was recorded.
+_QUICK_SECONDS = 10.0
 #: Seconds for each question to a solver.
 _LIMIT = 400.0
 
@@ -40,9 +41,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"only what takes seconds, and only of {' and '.join(_QUICK)} unless datapaths are named; nothing of "
-        f"{', '.join(LEFT_OUT)}, of {', '.join(ONLY_OF_TINY)} only what is asked of tiny, "
-        f"and {', '.join(NOT_THERE)} are of neither; some 140 s of work",
+        help=f"only proofs that took at most {_QUICK_SECONDS:g} s of processor time when they were recorded, and only "
+        f"of {' and '.join(_QUICK)} unless datapaths are named",
     )
     parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
     parser.add_argument(
@@ -51,6 +51,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         default=_LIMIT,
         metavar="S",
         help="for each question to a solver (default %(default)g)",
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="skip each problem (netlist and claims) that FILE says is proved, and enter what is proved now",
     )
     parser.add_argument("--first", action="store_true", help="stop at the first that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples there as VCD files")
@@ -63,6 +69,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _execute(options: argparse.Namespace) -> int:
     from ..formal.catalogue import chosen
     from ..formal.properties import Case, cases
+    from ..formal.record import expected_seconds
     from ..formal.report import Table, as_dict, counterexample, listed, listed_as_dict, write_trace
 
     properties = chosen(options.names)
@@ -73,7 +80,7 @@ def _execute(options: argparse.Namespace) -> int:
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
     wanted: list[Case] = cases(properties, configs)
     if options.quick:
-        wanted = [case for case in wanted if is_quick(case)]
+        wanted = [case for case in wanted if expected_seconds(case) <= _QUICK_SECONDS]
     if not wanted:
         raise Error("there is nothing to prove: no such datapath has what these properties speak of")
     if options.trace:
@@ -84,7 +91,8 @@ def _execute(options: argparse.Namespace) -> int:
     table, rows, reported = Table(wanted), {}, []
     say = _nothing if options.json else _line
     say(table.head)
-    with closing(_settled(wanted, options.jobs, options.seconds)) as outcomes:
+    record = _Recorder(options.record, wanted) if options.record else None
+    with closing(_settled(wanted, options.jobs, options.seconds, record)) as outcomes:
         for outcome in outcomes:
             number, file = wanted.index(outcome.case), None
             if options.trace and outcome.trace:
@@ -100,6 +108,8 @@ def _execute(options: argparse.Namespace) -> int:
                 if options.first:
                     break
     say(table.total)
+    if record and not (options.names or options.quick or datapaths(options)):
+        record.finish()
     report(options, reported)
     failed = sum(row["result"] != "proved" for row in rows.values())
     if options.json:
@@ -118,15 +128,55 @@ def _nothing(text: str) -> None:
     """Print nothing of what JSON says at the end."""
 
 
-def _settled(wanted: list[Any], jobs: int, limit: float) -> Generator[Any, None, None]:
-    """Yield the outcomes as they come, what takes longest begun first."""
-    from ..formal.proof import settle
+class _Recorder:
+    """Enters proofs into a record while they come, so that an interrupted run goes on where it stopped.
 
+    Parameters
+    ----------
+    path : Path
+        The record.
+    cases : list of Case
+        All that is to be proved.
+    """
+
+    def __init__(self, path: Path, cases: list[Any]) -> None:
+        from ..formal.record import read_record
+
+        self._path = path
+        self._missing = len(cases)
+        self._current: list[Any] = []
+        self.record = read_record(path)
+
+    def enter(self, outcome: Any, proof: Any) -> None:
+        """Enter a case, if it is proved."""
+        if outcome.result != "proved":
+            return
+        self._missing -= 1
+        self._current.append(proof)
+        if proof not in self.record.proofs:
+            self.record = self.record.with_proof(proof)
+            self.record.write(self._path)
+
+    def finish(self) -> None:
+        """Leave out what no property asks for any more, if all that one asks for was proved."""
+        from ..formal.record import Record, source_digest
+
+        if not self._missing:
+            Record(source_digest(), tuple(self._current)).write(self._path)
+
+
+def _settled(wanted: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
+    """Yield the outcomes as they come, what takes longest begun first."""
+    from ..formal.record import expected_seconds, settle_unless_recorded
+
+    known = recorder.record.by_digest if recorder else {}
     waiting = sorted(wanted, key=expected_seconds, reverse=True)
     with local_pool(jobs) as pool, tqdm(total=len(wanted), unit="proof", disable=None, leave=False) as bar:
         while waiting or pool.busy:
             while waiting and pool.accepts:
-                pool.submit(settle, waiting.pop(0), limit)
-            for outcome in pool.collect():
+                pool.submit(settle_unless_recorded, waiting.pop(0), limit, known)
+            for outcome, proof in pool.collect():
                 bar.update()
+                if recorder:
+                    recorder.enter(outcome, proof)
                 yield outcome

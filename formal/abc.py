@@ -12,32 +12,34 @@ __all__ = ["broken_after", "reached_after"]
 
 #: Signals that provably agree over two cycles are merged first; then invariants are sought, or, if no register is left,
 #: a case.
-_PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove"
+_PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
 #: Seconds for all claims at once.
 _TOGETHER = 60
 #: Short runs may break a claim. Claims that are an invariant need no search: they hold in the first two cycles, and
-#: again after one in which they hold.
-_INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -T 10; ind -F 2 -T {seconds}"
-_REACH = "strash; bmc3 -F {frames} -T {seconds}; iprove"
+#: again after one in which they hold. Both are given up after a number of conflicts, whatever the machine is busy with.
+_INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
+_REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 
 
-def _run(folder: Path, commands: str, seconds: float) -> str:
-    # ABC looks at its clock now and then only.
+def _run(folder: Path, commands: str, seconds: float | None) -> str:
+    clock = "" if seconds is None else f" -T {ceil(seconds)}"
     try:
-        return run_abc(folder, BINARY_GRAPH, commands, 2 * seconds + 30)
+        # ABC looks at its clock now and then only.
+        limit = None if seconds is None else 2 * seconds + 30
+        return run_abc(folder, BINARY_GRAPH, commands.format(clock=clock), limit)
     except TimeoutError:
         raise UndecidedError from None
 
 
-def broken_after(folder: Path, seconds: float) -> int | None:
+def broken_after(folder: Path, seconds: float | None) -> int | None:
     """Return after how many cycles some claim can be broken, or None if that is proved never to happen.
 
     Parameters
     ----------
     folder : Path
         Where the graph is.
-    seconds : float
-        For each question.
+    seconds : float or None
+        For each question; None for no limit.
 
     Raises
     ------
@@ -48,7 +50,8 @@ def broken_after(folder: Path, seconds: float) -> int | None:
         covers, _, claims = map(int, graph.readline().split()[4:7])
     if not claims:  # all that was claimed followed from the structure alone
         return None
-    together, all_claims = min(_TOGETHER, seconds), range(covers, covers + claims)
+    together = None if seconds is None else min(_TOGETHER, seconds)
+    all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, together)
     # All at once they share invariants; one by one each needs fewer.
@@ -68,26 +71,24 @@ def broken_after(folder: Path, seconds: float) -> int | None:
     return None
 
 
-def _broken_soon(folder: Path, claims: range, seconds: float) -> int | None:
+def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
     """Return after how many cycles, of a few, a claim can be broken, or None if all are an invariant as they stand."""
-    text = _run(
-        folder, f"cone -O {claims.start} -R {len(claims)}; " + _INDUCTION.format(seconds=ceil(seconds)), seconds
-    )
+    text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
         raise UndecidedError
     return cycles
 
 
-def _broken_after(folder: Path, claims: range, seconds: float) -> int | None:
-    text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; " + _PROVE.format(seconds=ceil(seconds)), seconds)
+def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | None:
+    text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_PROVE}", seconds)
     cycles = _cycles(text)
     if cycles is None and "Property proved" not in text and "UNSATISFIABLE" not in text:
         raise UndecidedError
     return cycles
 
 
-def reached_after(folder: Path, output: int, cycles: int, seconds: float) -> int | None:
+def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
     """Return after how many cycles, of at most so many, an output can be set, or None.
 
     Raises
@@ -95,7 +96,7 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float) -> int
     UndecidedError
         Time was up.
     """
-    text = _run(folder, f"cone -O {output}; " + _REACH.format(frames=cycles, seconds=ceil(seconds)), seconds)
+    text = _run(folder, f"cone -O {output}; " + _REACH.replace("{frames}", str(cycles)), seconds)
     found = _cycles(text)
     if found is None and _unset_frames(text) < cycles and "UNSATISFIABLE" not in text:
         raise UndecidedError

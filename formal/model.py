@@ -73,8 +73,8 @@ class Model:
     ----------
     text : str
         SMT-LIB as Yosys writes it.
-    seconds : float
-        For each question.
+    seconds : float or None
+        For each question; None for no limit.
 
     Raises
     ------
@@ -82,13 +82,14 @@ class Model:
         Bitwuzla is not installed.
     """
 
-    def __init__(self, text: str, seconds: float) -> None:
+    def __init__(self, text: str, seconds: float | None) -> None:
         if importlib.util.find_spec("bitwuzla") is None:
             raise BackendError(f"proofs need Bitwuzla: install it with `{install_line('formal')}`")
         solver: Any = importlib.import_module("bitwuzla")
         options = solver.Options()
         options.set(solver.Option.PRODUCE_MODELS, True)
-        options.set(solver.Option.TIME_LIMIT_PER, int(1000 * seconds))
+        if seconds is not None:
+            options.set(solver.Option.TIME_LIMIT_PER, int(1000 * seconds))
         self._results = solver.Result
         self._parser = solver.Parser(solver.TermManager(), options)
         self._parse(f"(set-logic ALL)\n{text}")

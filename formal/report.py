@@ -2,23 +2,24 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vcd import VCDWriter
 
 from ..infra.files import whole_file
-from .costs import COSTS, MEASURED
 from .model import Trace
 from .proof import Outcome
 from .properties import Case, Engine, Property
+from .record import RECORD, read_record
 
 __all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "write_trace"]
 
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
+#: Datapaths of which the list says by themselves what a property takes.
+_LISTED = ("tiny", "hopper")
 #: Widths of the columns behind those of a case.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
@@ -104,20 +105,31 @@ def counterexample(outcome: Outcome) -> str:
 
 
 def listed(properties: Sequence[Property]) -> str:
-    """Return what there is to prove, and what it takes."""
+    """Return names and statements of properties, and the processor seconds that their proofs took."""
+    seconds = _recorded_seconds()
     lines = []
     for item in properties:
-        cost = COSTS.get(item.name)
-        lines += [item.name, f"    {item.statement}", *([f"    {cost}"] if cost else [])]
-    return "\n".join([*lines, "", f"Seconds as measured {MEASURED}."])
+        lines += [item.name, f"    {item.statement}"]
+        if taken := seconds.get(item.name):
+            words = (f"{taken[name]:.1f} s for {name}" for name in _LISTED if name in taken)
+            lines.append("    " + ", ".join([*words, f"{taken['every']:.1f} s for all presets"]))
+    return "\n".join([*lines, "", "Processor seconds of the recorded proofs."])
 
 
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
     """Return the same as plain values, by name."""
-    return {
-        item.name: {"statement": item.statement, "seconds": asdict(COSTS[item.name]) if item.name in COSTS else None}
-        for item in properties
-    }
+    seconds = _recorded_seconds()
+    return {item.name: {"statement": item.statement, "seconds": seconds.get(item.name)} for item in properties}
+
+
+def _recorded_seconds() -> dict[str, dict[str, float]]:
+    """Return what the recorded proofs of each property took: of some presets, and of every preset."""
+    seconds: dict[str, dict[str, float]] = {}
+    for proof in read_record(RECORD).proofs:
+        taken = seconds.setdefault(proof.property, {})
+        for name in ("every", *(preset for preset in _LISTED if preset in proof.presets)):
+            taken[name] = round(taken.get(name, 0.0) + (proof.seconds or 0.0), 2)
+    return seconds
 
 
 def write_trace(trace: Trace, path: Path) -> None:

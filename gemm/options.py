@@ -179,10 +179,13 @@ def epilogue_of(
     Raises
     ------
     OperandError
-        An array holds no numbers, or `beta` has no C.
+        An array holds no numbers, or numbers beyond the range of float32; or `beta` has no C.
     """
     if beta is not None and c is None:
         raise OperandError("beta is a factor of c, which is missing")
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if factor is not None:
+            _floats(name, factor)
     arrays = {
         name: None if value is None else _floats(name, value)
         for name, value in (("c", c), ("bias", bias), ("scale_a", scale_a), ("scale_b", scale_b))
@@ -252,5 +255,10 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(np.float32)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        values = array.astype(np.float32)
+    exact = array.astype(np.float64)
+    lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
+    if lost.any():
+        raise OperandError(f"{name} holds {exact[lost].flat[0]:g}, which is beyond the range of float32")
+    return values

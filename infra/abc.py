@@ -10,7 +10,7 @@ from .installation import install_line
 __all__ = ["run_abc"]
 
 
-def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
+def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
     """Run ABC on a graph with constraints, folded into its outputs; registers without a first value hold any.
 
     Parameters
@@ -21,8 +21,8 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float) -> str:
         Its file, in AIGER.
     commands : str
         What is done with it, with semicolons between.
-    seconds : float
-        After which the process is ended.
+    seconds : float or None
+        After which the process is ended; None for no limit.
 
     Returns
     -------

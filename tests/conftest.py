@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "planted" / "start"))
 import planting  # before anything of the package: it plants the fault that SPTC_PLANT names
 from numpy.typing import NDArray
+from sptc.tests.cost import CostPlugin
 
 # What is of the package is imported where it is used: tests/dependencies.py asks which fixtures a test depends on.
 
@@ -30,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
     parser.addoption("--waves", type=Path, default=None, metavar="FOLDER", help="write the waves of the benches there")
     parser.addoption("--rooms", default=None, metavar="ROOMS", help="fail if a module of another room was loaded")
+    parser.addoption("--again", action="store_true", help="prove what is recorded as proved or broken")
+    parser.addoption("--cost", type=Path, default=None, metavar="FILE", help="measure processor time, write it there")
     parser.addoption("--recordings", type=Path, default=None, metavar="FOLDER", help="replay all recordings from there")
 
 
@@ -42,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--rooms") is not None:
         importlib.import_module("sptc")
         _LOADED.update(sys.modules)
+    if (path := config.getoption("--cost")) is not None:
+        config.pluginmanager.register(CostPlugin(path))
     if config.getoption("--seed") is None:
         config.option.seed = secrets.randbelow(2**31)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from sptc.infra.sources import code_digest
 from sptc.tests import test_house
 from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, module_name
 
@@ -21,6 +22,8 @@ TESTS = ROOT / "tests"
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
 #: Words of one that reads what stands in no room.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
+#: Words of one to which comments and docstrings matter: of ports and properties they are what a command prints.
+_READS_DOCSTRINGS = ("module.__doc__", "rtl.ports", '"ports"', ".statement", *_READS_FILES)
 #: What stands in no room: texts, scripts, benchmarks.
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.
@@ -51,13 +54,15 @@ def needs(file: Path) -> frozenset[str]:
 
 
 def digest_of(file: Path) -> str:
-    """Return a digest of all that a test file could reach."""
-    found = hashlib.sha256()
+    """Return a digest of all that a test file could reach; comments and docstrings count only if it reads them."""
+    digest = hashlib.sha256()
+    texts = [path.read_text(encoding="utf-8") for path in modules(file)]
+    is_read = file.parent == TESTS or any(word in text for text in texts for word in _READS_DOCSTRINGS)
     for path in sorted({*modules(file), *_files(needs(file), file)}):
-        found.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
         status = path.stat()
-        found.update(_content(path, status.st_mtime_ns, status.st_size))
-    return found.hexdigest()[:16]
+        digest.update(_content(path, is_read, status.st_mtime_ns, status.st_size))
+    return digest.hexdigest()[:16]
 
 
 def modules(file: Path) -> list[Path]:
@@ -139,8 +144,10 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 @cache
-def _content(path: Path, changed: int, size: int) -> bytes:
-    """Return the digest of a file as it is since it was last changed."""
+def _content(path: Path, is_read: bool, changed: int, size: int) -> bytes:
+    """Return the digest of a file as it is since it was last changed: of its bytes, or of its code alone."""
+    if path.suffix == ".py" and not is_read and not path.is_relative_to(TESTS):
+        return code_digest([path]).encode()
     return hashlib.sha256(path.read_bytes()).digest()
 
 

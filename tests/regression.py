@@ -1,10 +1,12 @@
 """The regression tier: every test there is, a file at a time on all cores; run again, it goes on where it stopped.
 
-``python tests/regression.py`` (or ``make regression``) runs pytest on one test file after another, the longest first,
-each in a process of its own. What a file gave is kept in ``build/regression/latest`` with a digest of all that it
-depends on (:mod:`sptc.tests.dependencies`): run again, after an interruption or an edit, it repeats only what did not
-pass or could give something else now. At the end stands ``build/regression/summary.md``: totals, what failed, what was
-skipped and why, and what took longest; ``sptc report build/regression/latest`` makes a page of it.
+``python tests/regression.py`` (or ``make regression``) first proves what ``formal/proved.json`` does not say is proved,
+and then runs pytest on one test file after another, the longest first, each in a process of its own. What a file gave
+is kept in ``build/regression/latest`` with a digest of all that it depends on (:mod:`sptc.tests.dependencies`): run
+again, after an interruption or an edit, it repeats only what did not pass or could give something else now; with
+``--again`` everything is proved and run anew. At the end stands ``build/regression/summary.md``: totals, what failed,
+what was skipped and why, and what took longest; ``sptc report build/regression/latest`` makes a page of it, and
+``python tests/cost.py`` says what it cost.
 
 ``tests/regression.json`` is the record of what each file gave when it last passed, on whatever machine. Its seconds say
 which files are the longest; ``--recorded`` goes on from it as from an earlier run here, so that machines can share the
@@ -26,13 +28,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from filelock import FileLock, Timeout
+from sptc.formal import record
 from sptc.tests.dependencies import digest_of, needs
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "regression"
+#: For each question to a solver, by the clock: far more than any takes on a machine that does other work as well.
+PROOF_SECONDS = 3600
 #: What the last run of each file gave.
 RESULTS = FOLDER / "latest"
+#: What is proved, by the committed record and by runs here.
+PROVED = FOLDER / "proved.json"
 #: What each file gave when it last passed.
 RECORD = ROOT / "tests" / "regression.json"
 
@@ -68,10 +75,11 @@ class Outcome:
     sources: str
 
 
-def run(file: str, seed: int, options: list[str]) -> Outcome:
+def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
     """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
     sources = stamp(file, options)
-    report, log, failed, part, passed = (kept_in(file, kind) for kind in ("xml", "log", "failed", "part", "json"))
+    kinds = ("xml", "log", "failed", "part", "json", "cost")
+    report, log, failed, part, passed, cost = (kept_in(file, kind) for kind in kinds)
     for path in (report, failed):
         path.unlink(missing_ok=True)
     command = [
@@ -84,7 +92,9 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
         "-p",
         "no:cacheprovider",
         f"--junitxml={report}",
+        f"--cost={cost}",
         f"--rooms={','.join(sorted(needs(ROOT / file)))}",
+        *(["--again"] if again else []),
     ]
     begun = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
@@ -106,6 +116,32 @@ def run(file: str, seed: int, options: list[str]) -> Outcome:
         outcome.failed.append(f"{file}: what it depends on was changed while it ran")
     part.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
     part.replace(failed if outcome.failed else passed)
+    return outcome
+
+
+def prove(jobs: int, *, again: bool) -> Outcome:
+    """Prove every property of every preset whose problem is not recorded, on all cores."""
+    committed, begun = record.read_record(record.RECORD), time.monotonic()
+    outcome = Outcome(record.RECORD.relative_to(ROOT).as_posix(), len(committed.proofs), [], {}, 0.0, 0, "")
+    if committed.sources == record.source_digest() and not again:
+        return outcome
+    earlier = record.read_record(PROVED)
+    if again:
+        earlier = record.Record(None, ())
+    else:
+        for proof in committed.proofs:
+            earlier = earlier if proof in earlier.proofs else earlier.with_proof(proof)
+    earlier.write(PROVED)
+    words = [sys.executable, "-m", "sptc", "prove", "--json", "--seconds", str(PROOF_SECONDS), "--jobs", str(jobs)]
+    done = subprocess.run([*words, "--record", str(PROVED)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    outcome.seconds = time.monotonic() - begun
+    if done.returncode not in (0, 1):
+        outcome.failed.append(f"sptc prove ended with status {done.returncode}")
+        return outcome
+    rows = json.loads(done.stdout)["proofs"]
+    broken = [row for row in rows if row["result"] != "proved"]
+    outcome.passed = len(rows) - len(broken)
+    outcome.failed += [f"{row['property']} of {row['parameters']} is {row['result']}" for row in broken]
     return outcome
 
 
@@ -173,7 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")
-    parser.add_argument("--again", action="store_true", help="forget what has passed before")
+    parser.add_argument("--again", action="store_true", help="forget what has passed and what is proved")
     parser.add_argument("--recorded", action="store_true", help=f"go on from {RECORD.relative_to(ROOT)}, too")
     parser.add_argument("options", nargs="*", help="options for pytest, behind --")
     chosen = parser.parse_args()
@@ -200,8 +236,15 @@ def main() -> int:
     print(f"{len(files)} files, {len(outcomes)} passed before; random tests use --seed {seed}", flush=True)
     interrupted = False
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process would ignore it
+    try:
+        proofs = [prove(chosen.jobs, again=chosen.again)]
+    except KeyboardInterrupt:
+        print("interrupted while proving: the next run goes on with what is left", file=sys.stderr)
+        return 130
     with ThreadPoolExecutor(chosen.jobs) as pool, tqdm(total=len(files), initial=len(outcomes), unit="file") as bar:
-        waiting: set[Future[Outcome]] = {pool.submit(run, file, seed, chosen.options) for file in left}
+        waiting: set[Future[Outcome]] = {
+            pool.submit(run, file, seed, chosen.options, again=chosen.again) for file in left
+        }
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -216,12 +259,14 @@ def main() -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest was told as well, and ends by itself
             for future in waiting:
                 future.cancel()
-    page = summary(outcomes, len(files) - len(outcomes))
+    page = summary([*proofs, *outcomes], len(files) - len(outcomes))
     (FOLDER / "summary.md").write_text(page, encoding="utf-8")
     write_record(known, outcomes, files)
     print(page.splitlines()[2])
     print(f"see {(FOLDER / 'summary.md').relative_to(ROOT)}")
-    return 130 if interrupted else int(any(outcome.failed for outcome in outcomes))
+    if PROVED.exists() and record.read_record(PROVED).sources == record.source_digest():
+        print(f"what is proved has changed: copy {PROVED.relative_to(ROOT)} to {record.RECORD.relative_to(ROOT)}")
+    return 130 if interrupted else int(any(outcome.failed for outcome in [*proofs, *outcomes]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -139,47 +140,49 @@ def test_fusesoc_stops_at_an_unknown_preset(tmp_path: Path) -> None:
 
 
 REQUESTS = {
-    "unknown top": ("{preset: tiny, top: chip}", "sptc verilog: argument --top: invalid choice: 'chip'"),
-    "no preset": ("{top: unit}", "the parameter preset is missing"),
-    "nothing": ("{}", "the parameter preset is missing"),
-    "superfluous": ("{preset: tiny, rows: 2}", "there is no parameter rows, only preset and top"),
-    "no name": ("{preset: tiny, top: 1}", "the parameter top is a name, not 1"),
-    "empty": ("{preset: }", "the parameter preset is a name, not None"),
-    "a list": ("[tiny]", "parameters are names with values, not ['tiny']"),
-    "no YAML": ("{", "cannot be read as YAML ("),
+    "{top: unit}": "the parameter preset is missing",
+    "{}": "the parameter preset is missing",
+    "{preset: tiny, rows: 2}": "there is no parameter rows, only preset and top",
+    "{preset: tiny, top: 1}": "the parameter top is a name, not 1",
+    "{preset: }": "the parameter preset is a name, not None",
+    "[tiny]": "parameters are names with values, not ['tiny']",
+    "{": "cannot be read as YAML (",
 }
 
 
-@pytest.mark.parametrize(("parameters", "message"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_bad_requests(parameters: str, message: str, tmp_path: Path) -> None:
-    work = tmp_path / "work"
+def refusal(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
+    """Run the generator in this process, in the current folder; return what it says as it ends."""
+    monkeypatch.setattr(sys, "argv", ["generate.py", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(CORES / "generate.py"), run_name="__main__")
+    message = str(end.value.code)
+    assert re.fullmatch("sptc generator: .+", message), message
+    return message
+
+
+def test_bad_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, request = tmp_path / "work", tmp_path / "request.yml"
     work.mkdir()
-    request = tmp_path / "request.yml"
-    request.write_text(f"gapi: '1.0'\nfiles_root: .\nvlnv: '::mine-core:0'\nparameters: {parameters}\n")
-    done = subprocess.run(
-        [sys.executable, CORES / "generate.py", request],
-        cwd=work,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    monkeypatch.chdir(work)
+    for parameters, message in REQUESTS.items():
+        request.write_text(f"gapi: '1.0'\nfiles_root: .\nvlnv: '::mine-core:0'\nparameters: {parameters}\n")
+        assert message in refusal(monkeypatch, request), parameters
+        assert list(work.iterdir()) == []
+    request.write_text("parameters: {preset: tiny}\n")
+    for words in (["missing.yml"], [], [request]):
+        refusal(monkeypatch, *words)
+
+
+def test_a_request_that_the_command_refuses(tmp_path: Path) -> None:
+    request, work = tmp_path / "request.yml", tmp_path / "work"
+    work.mkdir()
+    request.write_text("vlnv: '::mine-core:0'\nparameters: {preset: tiny, top: chip}\n")
+    done = command(sys.executable, CORES / "generate.py", request, folder=work)
     assert done.returncode != 0
     assert done.stdout == ""
+    assert done.stderr.startswith("sptc verilog: argument --top: invalid choice: 'chip'")
     assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
-    assert list(work.iterdir()) == []
-
-
-MISSING = {"no file": ["missing.yml"], "none": [], "no name": ["request.yml"]}
-
-
-@pytest.mark.parametrize("words", MISSING.values(), ids=MISSING.keys())
-def test_what_is_no_request(words: list[str], tmp_path: Path) -> None:
-    (tmp_path / "request.yml").write_text("parameters: {preset: tiny}\n")
-    done = command(sys.executable, CORES / "generate.py", *words, folder=tmp_path)
-    assert done.returncode != 0
-    assert re.fullmatch(r"sptc generator: .+\n", done.stderr)
+    assert [*work.rglob("*.v"), *work.rglob("*.core")] == []
 
 
 def test_a_python_without_the_package(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ One model of it all would be built of as many copies of a unit as there are, and
 of instruction can take their place.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from ...rtl.config import CoreConfig
 from ...rtl.emit import unit_of
 from ...rtl.step import unit_result_layout, unit_step_layout
+from ...rtl.warp import Warp
 
-__all__ = ["CALLED", "FUNCTIONS", "UNIT", "unit_drivers", "unit_module"]
+__all__ = ["CALLED", "FUNCTIONS", "UNIT", "StandIn", "unit_drivers", "unit_module"]
 
 #: The module of a unit.
 UNIT = "dot"
@@ -167,6 +171,28 @@ extern "C" void units_clock(void* units, void* of, const uint32_t* step, uint32_
     static_cast<Units*>(units)->clock(*static_cast<Unit*>(of), step, result);
 }}
 """
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Stand-ins for the arrays of a compiled top: its control and its fetch are built without any datapath.
+
+    Attributes
+    ----------
+    warp_class : type of Warp
+        The component that stands for an array, an instance of the module below.
+    module : str
+        Verilog of that module, which calls `unit_create` and `unit_clock` as the module of a unit does.
+    library : Path
+        A shared library of :data:`FUNCTIONS`.
+    optimisation : tuple of str
+        Options of the C++ compiler for the top.
+    """
+
+    warp_class: type[Warp]
+    module: str
+    library: Path
+    optimisation: tuple[str, ...]
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[str, str]:

@@ -18,12 +18,13 @@ from ...isa.tensor_memory import COLUMNS, LANES
 from ...rtl.accumulators import ARRAYS
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import WARP_COLUMNS, CoreConfig
+from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from ...rtl.fetch import descriptor_layout
 from ...rtl.step import control_layout
-from ...rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, tcgen05_layout
+from ...rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05, tcgen05_layout
 from ...rtl.warp import CHUNKS, ScaleSizeCode
-from .array_units import FUNCTIONS, UNIT, unit_drivers, unit_module
+from .array_units import FUNCTIONS, UNIT, StandIn, unit_drivers, unit_module
 from .fingerprint import fingerprint
 from .libraries import Libraries
 from .steps import control_word
@@ -167,17 +168,21 @@ class CompiledTcgen05:
         The array of 16 rows, by default half of a tensor core of sm_100. It is built on first use and kept in
         :func:`~sptc.infra.cache.cache_folder`.
 
+    stand_in : StandIn, optional
+        What stands in place of the arrays, whose results are then its own.
+
     Raises
     ------
     BackendError
         The simulator or a compiler is missing or fails; one sentence that says what to install.
     """
 
-    def __init__(self, config: CoreConfig = TCGEN05_ARRAY) -> None:
-        self.config = config
+    def __init__(self, config: CoreConfig = TCGEN05_ARRAY, stand_in: StandIn | None = None) -> None:
+        self.config, self._stand_in = config, stand_in
         self._layout = tcgen05_layout()
         text = driver(-(-self._layout.size // 32), _FLAG_WORDS)
-        library = built(f"tcgen05-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
+        kept = text if stand_in is None else text + stand_in.module + " ".join(stand_in.optimisation)
+        library = built(f"tcgen05-{fingerprint(config, kept)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         pointer = ctypes.c_void_p
         self._library.cta_create.restype = pointer
@@ -190,16 +195,22 @@ class CompiledTcgen05:
         ]  # fmt: skip
         self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, ARRAYS))
         self._handles: dict[Any, list[int]] = {}
-        self._units.of_every_instruction()
+        if stand_in is None:
+            self._units.of_every_instruction()
 
     def _build(self, text: str, library: Any) -> None:
         progress(f"building the {self.config.name} tensor cores of a CTA: elaborating")
+        if self._stand_in is not None:
+            component = Tcgen05(self.config, warp_class=self._stand_in.warp_class)
+            cores = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
+            compile_library(cores, TOP, text, library, optimisation=self._stand_in.optimisation)
+            return
         cores = emit(self.config, "tcgen05", TOP, platform=OPERATORS, with_unit=False)
         compile_library(cores + unit_module(self.config, TOP), TOP, text, library)
 
     def _ctas(self, steps: Counter[int]) -> list[int]:
         """Return two CTAs of the units that so many steps of each control word are worth."""
-        path = self._units.of(steps)
+        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._handles:
             units = ctypes.CDLL(str(path))
             functions = [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in FUNCTIONS]

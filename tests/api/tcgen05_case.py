@@ -1,20 +1,25 @@
-"""Instructions of ``tcgen05.mma`` with random operands, placed in memory as the manual lays them out."""
+"""Instructions of ``tcgen05.mma`` with random operands, placed by the manual's text: own formulas, no map of ours.
 
-from dataclasses import dataclass, field
+Sections are of PTX ISA 9.7.16: shared-memory descriptor 4.1, instruction descriptor 4.2, packing 10.4, data path
+layouts 10.5, block scales 10.7, sparse matrices 10.8. Where the manual has a picture only, CUTLASS's fragment is read
+(metadata, copies of A, scales of layout B).
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sptc
 from numpy.typing import NDArray
+from sptc.api.tcgen05 import placement_of
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import Instruction
-from sptc.isa.memory import encode_descriptor
 from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import Opcode, instructions_of, parse_opcode
-from sptc.isa.tensor_memory import TensorMap, a_map, accumulator_map, layout_for, metadata_map, scale_map
+from sptc.isa.tensor_memory import TensorMap
 from sptc.sim.benches.random_operands import random_codes
 
 Random = np.random.Generator
@@ -29,8 +34,16 @@ NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 
 #: Columns of tensor memory where the operands start; D may take 256.
 D_AT, A_AT, E_AT, SFA_AT, SFB_AT = 256, 3, 40, 60, 90
-#: Width of the pattern, and of what moves as a whole.
-PATTERNS = {"none": (16, 16), "32B": (32, 16), "64B": (64, 16), "128B": (128, 16), "128B with 32B atoms": (128, 32)}
+#: Width of the pattern, what moves as a whole, and the code in the descriptor.
+PATTERNS = {
+    "none": (16, 16, 0),
+    "32B": (32, 16, 6),
+    "64B": (64, 16, 4),
+    "128B": (128, 16, 2),
+    "128B with 32B atoms": (128, 32, 1),
+}
+#: Codes of types in the instruction descriptor (tables 42 to 44); kinds of packed e2m1 have a code of their own.
+TYPE_CODES = {"tf32": 2, "f16": 0, "bf16": 1, "u8": 0, "s8": 1, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 
 
 @dataclass
@@ -47,7 +60,7 @@ class Case:
     scale_a: NDArray[np.uint8] | None
     scale_b: NDArray[np.uint8] | None  # (CTAs, n, scales)
     d: TensorMap
-    ctas: int = field(default=1)
+    ctas: int
 
     def run(self, **changes: Any) -> NDArray[np.uint32]:
         given = {"instruction": self.text, **self.arguments, **changes}
@@ -84,7 +97,7 @@ def place_shared(
     smem: NDArray[np.uint8], start: int, matrix: NDArray, fmt: Format, padded: bool, transposed: bool, swizzle: str
 ) -> tuple[int, int]:
     """Write a matrix (mn, k) of codes as the manual lays it out; return its descriptor and the first byte behind."""
-    width, atom = PATTERNS[swizzle]
+    width, atom, code = PATTERNS[swizzle]
     bits = fmt.container_bits
     per_unit = 16 if padded else 128 // bits
     period = 4 if atom == 32 else 8
@@ -104,52 +117,81 @@ def place_shared(
     leading, stride = int(units_step), rows_step
     if transposed and swizzle == "none":
         leading, stride = stride, leading
-    return encode_descriptor(start, leading, stride, swizzle, family="tcgen05"), -(-end // 1024) * 1024
+    descriptor = start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | code << 61
+    return descriptor, -(-end // 1024) * 1024
 
 
-class Memory:
-    """Tensor memory and shared memory of all CTAs of an instruction: random bits, and the operands placed among them.
+class Manual:
+    """Where operands lie in the tensor memory of a CTA; those of half of the lanes start at `lane`."""
 
-    `arguments` holds where each operand starts, by the names of :func:`sptc.tcgen05_mma`.
-    """
+    def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
+        i = descriptor.instruction
+        self.instruction, self.descriptor, self.lane = i, descriptor, lane
+        self.rows = i.m // opcode.cta_group
+        if opcode.weight_stationary:
+            layout = {32: "G", 64: "E", 128: "D"}[i.m]
+        elif opcode.cta_group == 1:
+            layout = {64: "F", 128: "D"}[i.m]
+        else:
+            layout = "A" if i.m == 256 else "C" if opcode.sparse else "B"
+        self.layout = layout
+        #: Parts of N that lie one below the other.
+        self.parts = {"B": 2, "E": 2, "G": 4}.get(layout, 1)
+        self.copies = tuple(self.rows * part for part in range(self.parts))
 
-    def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, rng: Random) -> None:
-        i, self.ctas = descriptor.instruction, opcode.cta_group
-        self.descriptor = descriptor
-        self.layout = layout_for(opcode, i.m)
-        self.tmem = rng.integers(0, 1 << 32, (self.ctas, 128, 512), dtype=np.uint32)
-        self.smem = rng.integers(0, 256, (self.ctas, 1 << 17), dtype=np.uint8)
-        self.arguments: dict[str, Any] = {"idesc": encode_instruction_descriptor(opcode, descriptor)}
-        self._end = 0  # of what is placed in shared memory
+    def lanes(self, row: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the lane of a row of the CTA in column 0 (figures of 10.5.1 to 10.5.7)."""
+        return self.lane + 32 * (row // 16) + row % 16 if self.layout in "CF" else row
 
-    def in_shared(self, name: str, codes: NDArray, fmt: Format, transposed: bool, swizzle: str) -> None:
-        """Place A or B; its rows, or columns of B, are shared by the CTAs."""
-        padded, start = is_padded(self.descriptor.instruction, fmt), self._end
-        for image, part in zip(self.smem, cut(codes, self.ctas), strict=True):
-            self.arguments[name], self._end = place_shared(image, start, part, fmt, padded, transposed, swizzle)
+    def d(self, base: int) -> TensorMap:
+        """Elements of 16 bits take the low half of a word (10.4.1)."""
+        i = self.instruction
+        row, column = np.indices((self.rows, i.n))
+        width = i.n // self.parts
+        lanes = self.lanes(row) + self.rows * (column // width)
+        return TensorMap(lanes, base + column % width, np.zeros_like(row), i.d.bits)
 
-    def in_tensor(self, name: str, where: TensorMap, codes: NDArray, start: int) -> None:
-        """Place an operand whose rows are shared by the CTAs."""
-        fill_tensor(self.tmem, where, cut(codes, self.ctas))
-        self.arguments[name] = start
+    def metadata(self, base: int) -> TensorMap:
+        """A nibble for two logical tf32, eight 4-bit elements or four others, beside every part of N (10.8)."""
+        i = self.instruction
+        row, chunk = np.indices((self.rows, i.k // {"tf32": 2, "mxf4": 8, "mxf4nvf4": 8}.get(i.kind, 4)))
+        if i.kind in ("f16", "tf32"):  # four chunks of rows r and r + 8 in a word
+            line = row // 16 * 16 + chunk // 4 * 8 + row % 8
+            column, low = (
+                np.full_like(row, base + self.descriptor.sparsity_selector),
+                row % 16 // 8 * 16 + chunk % 4 * 4,
+            )
+        else:
+            line, column, low = row, base + chunk // 8, chunk % 8 * 4
+        return TensorMap(self.lanes(line), column, low, 4, self.copies)
 
-    def scales(self, name: str, lines: int, base: int, rng: Random) -> NDArray[np.uint8]:
-        """Place random block scales of A or B, and return them, (CTAs, lines, scales)."""
-        i = self.descriptor.instruction
-        assert i.scale_format
-        assert i.scale_size
-        codes = random_codes(i.scale_format, "mid", (self.ctas, lines, i.scale_size), rng).astype(np.uint8)
-        scale_id = getattr(self.descriptor, f"scale_id_{name}")
-        parts = self.layout.column_parts if name == "b" else 1
-        fill_tensor(self.tmem, scale_map(name, lines, i.scale_size, scale_id, base, parts), codes)
-        self.arguments[f"scale_{name}"] = base
-        return codes
+    def a(self, base: int) -> TensorMap:
+        """Words are packed from the low end (10.4.3, 10.4.5)."""
+        bits = self.instruction.container_bits
+        row, k = np.indices((self.rows, self.instruction.stored_k))
+        return TensorMap(self.lanes(row), base + k * bits // 32, k * bits % 32, bits, self.copies)
 
-    def images(self) -> dict[str, NDArray]:
-        """Return both as the instruction takes them."""
-        return {
-            name: image if self.ctas == 2 else image[0] for name, image in (("tmem", self.tmem), ("smem", self.smem))
-        }
+    def scales(self, name: str, base: int) -> TensorMap:
+        """A byte each, of all rows of the CTA's A or all columns of B (10.7)."""
+        lines, parts = (self.rows, 1) if name == "a" else (self.instruction.n, self.parts)
+        line, scale = np.indices((lines, self.instruction.scale_size or 0))
+        per_part = lines // parts
+        lanes = line // per_part * (128 // parts) + line % per_part % 32
+        low = 8 * (getattr(self.descriptor, f"scale_id_{name}") + scale)
+        return TensorMap(lanes, base + line % per_part // 32, low, 8, tuple(range(0, 128 // parts, 32)))
+
+    def idesc(self) -> int:
+        """Return the instruction descriptor (tables 42 to 44)."""
+        i, descriptor = self.instruction, self.descriptor
+        a, b = (1 if "mxf4" in i.kind else TYPE_CODES[fmt.name] for fmt in (i.a, i.b))
+        value = bool(i.sparse) << 2 | a << 7 | b << 10 | i.n >> 3 << 17 | i.m >> 4 << 24
+        for low, name in enumerate(("negate_a", "negate_b", "transpose_a", "transpose_b"), 13):
+            value |= getattr(descriptor, name) << low
+        if i.scale_format:
+            is_ue8m0 = i.scale_format.name == "ue8m0"
+            return value | descriptor.scale_id_b << 4 | is_ue8m0 << 23 | descriptor.scale_id_a << 29
+        value |= descriptor.sparsity_selector | i.satfinite << 3 | {"f16": 0, "f32": 1, "s32": 2}[i.d.name] << 4
+        return value | (0, 8, 16, 32).index(descriptor.max_shift) << 30
 
 
 def cut(rows: NDArray, ctas: int) -> NDArray:
@@ -172,11 +214,14 @@ def instruction_for(opcode: Opcode, wanted: dict[str, object]) -> Instruction:
 
 
 def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> InstructionDescriptor:
-    """Return the instruction descriptor with some options; selector and scale IDs are random if not among them."""
-    options = {"sparsity_selector": int(rng.integers(i.sparsity_selectors)), **options}
-    for name in ("scale_id_a", "scale_id_b"):
-        options.setdefault(name, int(rng.choice(range(0, 4, i.scale_size))) if i.scale_size else 0)
-    return InstructionDescriptor(instruction=i, **options)
+    """Return the instruction descriptor with some options; selector and scale IDs are random if not among them.
+
+    The IDs of A and B differ wherever there is a choice.
+    """
+    ids = rng.permutation(range(0, 4, i.scale_size or 4))
+    drawn = {"sparsity_selector": int(rng.integers(i.sparsity_selectors))}
+    drawn |= {"scale_id_a": int(ids[0]), "scale_id_b": int(ids[-1])}
+    return InstructionDescriptor(instruction=i, **drawn | options)
 
 
 def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> NDArray:
@@ -206,10 +251,12 @@ def case(
 ) -> Case:
     """Build an instruction whose shape and types are as wanted, with random operands and random bits around them.
 
-    `options` are those of its descriptor, and the lane at which operands in tensor memory start.
+    `options` are those of its descriptor, and the lane at which operands in tensor memory start. The instruction itself
+    may be given as `instruction`. Raises :class:`sptc.OperandError` where no source states how operands are placed.
     """
     opcode = parse_opcode(text)
-    i = instruction_for(opcode, wanted)
+    i = wanted.pop("instruction", None) or instruction_for(opcode, wanted)
+    assert isinstance(i, Instruction)
     options = {"lane": 0, **(options or {})}
     lane = options.pop("lane")
     descriptor = descriptor_for(i, options, rng)
@@ -221,32 +268,48 @@ def case(
     )
     c = random_codes(i.c, distribution, (i.m, i.n), rng).astype(CONTAINERS[i.c.bits])
     nibbles = random_nibbles(i, any_nibble, rng)
-    memory = Memory(opcode, descriptor, rng)
-    d_at, a_at, e_at = (lane << 16 | column for column in (D_AT, A_AT, E_AT))
-    where_d = accumulator_map(memory.layout, i.n, i.d.bits, d_at)
-    memory.in_tensor("d", where_d, c, d_at)
-    if nibbles is not None:
-        memory.in_tensor("e", metadata_map(memory.layout, i, descriptor.sparsity_selector, e_at), nibbles, e_at)
+    ctas, manual = opcode.cta_group, Manual(opcode, descriptor, lane)
+    tmem = rng.integers(0, 1 << 32, (ctas, 128, 512), dtype=np.uint32)
+    smem = rng.integers(0, 256, (ctas, 1 << 17), dtype=np.uint8)
+
+    addresses: dict[str, int] = {"d": lane << 16 | D_AT}
+    placed = [(manual.d(D_AT), cut(c, ctas))]
+    end, in_shared = 0, [("b", codes_b, i.b, descriptor.transpose_b, swizzles[1])]
     if a_in == "shared":
-        memory.in_shared("a", codes_a, i.a, descriptor.transpose_a, swizzles[0])
+        in_shared.insert(0, ("a", codes_a, i.a, descriptor.transpose_a, swizzles[0]))
     else:
-        noise = rng.integers(0, 4, codes_a.shape) << 6 if is_padded(i, i.a) else 0
-        memory.in_tensor("a", a_map(memory.layout, i, a_at), codes_a | noise, a_at)
-    memory.in_shared("b", codes_b, i.b, descriptor.transpose_b, swizzles[1])
-    scale_a = scale_b = None
-    if i.scale_size:
-        scale_a = memory.scales("a", memory.layout.rows, SFA_AT, rng).reshape(i.m, -1)
-        scale_b = memory.scales("b", i.n, SFB_AT, rng)
+        addresses["a"] = lane << 16 | A_AT
+        placed.append((manual.a(A_AT), cut(codes_a, ctas)))
+    for name, codes, fmt, transposed, swizzle in in_shared:  # rows of A, or columns of B, are shared by the CTAs
+        start = end
+        for image, part in zip(smem, cut(codes, ctas), strict=True):
+            addresses[name], end = place_shared(image, start, part, fmt, is_padded(i, fmt), transposed, swizzle)
+    if nibbles is not None:
+        addresses["e"] = lane << 16 | E_AT
+        placed.append((manual.metadata(E_AT), cut(nibbles, ctas)))
+    scales: dict[str, NDArray[np.uint8]] = {}
+    for name, lines, base in (("a", manual.rows, SFA_AT), ("b", i.n, SFB_AT)) if i.scale_size else ():
+        assert i.scale_format
+        scales[name] = random_codes(i.scale_format, "mid", (ctas, lines, i.scale_size), rng).astype(np.uint8)
+        placed.append((manual.scales(name, base), scales[name]))
+    at = {f"scale_{name}": {"a": SFA_AT, "b": SFB_AT}[name] for name in scales}
+    assert encode_instruction_descriptor(opcode, descriptor) == manual.idesc()
+    placement_of(opcode, descriptor, addresses, {name: at.get(name) for name in ("scale_a", "scale_b")}, None)
+    for where, codes in placed:
+        fill_tensor(tmem, where, codes)
+
+    arguments: dict[str, Any] = {"idesc": manual.idesc(), **addresses, **at}
+    arguments |= {name: image if ctas == 2 else image[0] for name, image in (("tmem", tmem), ("smem", smem))}
     return Case(
         text,
         i,
-        {**memory.arguments, **memory.images()},
+        arguments,
         containers(i, codes_a, i.a, descriptor.negate_a != descriptor.negate_b),
         containers(i, codes_b, i.b, False).T,
         c,
         nibbles,
-        scale_a,
-        scale_b,
-        where_d,
-        opcode.cta_group,
+        scales["a"].reshape(i.m, -1) if scales else None,
+        scales.get("b"),
+        placed[0][0],
+        ctas,
     )

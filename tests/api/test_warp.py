@@ -2,15 +2,17 @@
 
 import contextlib
 import re
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
 from sptc.golden.registers import pack, pack_nibbles
-from sptc.isa.fragments import a_fragment
+from sptc.isa.fragments import a_fragment, metadata_map
 from sptc.isa.instructions import parse
-from sptc.sim.benches.random_operands import random_operands
+
+from .calls import prepared, refusal
 
 PLAIN = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 ORDERED = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -23,31 +25,15 @@ SCALED = (
     "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X"
     ".f32.e2m1.e2m1.f32.ue8m0"
 )
+MXF8 = (
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X"
+    ".f32.e4m3.e5m2.f32.ue8m0"
+)
 DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 SPARSE = (PLAIN, ORDERED, TF32, FP8, BYTES, HALF_BYTES, CONTAINERS, SCALED)
 
 Random = np.random.Generator
-
-
-def prepared(text: str, cases: int, rng: Random, selector: int = 0) -> tuple[Any, dict[str, Any]]:
-    """Return the function for an instruction and all it takes, for random tiles.
-
-    For wgmma: any bits, each chunk selecting its first and second element; B starts at byte 0 and its core matrices of
-    128 bytes follow each other along K.
-    """
-    parsed = parse(text)
-    if text == WGMMA:
-        d, a = rng.integers(0, 1 << 32, (2, cases, 128, 4), dtype=np.uint32)
-        e = np.full((cases, 128), 0x44444444, np.uint32)
-        smem = rng.integers(0, 256, (cases, 512), dtype=np.uint8)
-        operands = {"d": d, "a": a, "b": (128 >> 4) << 16, "e": e, "smem": smem}
-        return sptc.wgmma, {"instruction": text, "selector": selector} | operands
-    distribution = "uniform" if parsed.a.is_integer else "mid"
-    drawn = random_operands(parsed, distribution, cases, rng, sparsity_selector=selector)
-    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-    arch = "sm_90" if "sm_90" in parsed.architectures else "sm_120"
-    return sptc.mma, {"instruction": text, "selector": selector, "arch": arch} | operands
 
 
 def mapped(operands: dict[str, Any], change: Any) -> dict[str, Any]:
@@ -61,114 +47,80 @@ def mapped(operands: dict[str, Any], change: Any) -> dict[str, Any]:
     return result
 
 
-def refusal(kind: type[sptc.Error], function: Any, operands: dict[str, Any]) -> str:
-    """Return the message of the error that a call raises, which is one line."""
-    with pytest.raises(sptc.Error) as caught:
-        function(**operands)
-    assert type(caught.value) is kind
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
-    return message
-
-
-def test_every_error_derives_from_one() -> None:
-    kinds = (sptc.BackendError, sptc.FileError, sptc.InstructionError, sptc.MetadataError, sptc.OperandError)
-    assert issubclass(sptc.Error, ValueError)
-    assert all(issubclass(kind, sptc.Error) for kind in kinds)
-
-
 A_WANTED = r"^a of .* must be a uint32 array of shape \(\.\.\., 32, 4\), not "
 E_WANTED = r"^e of .* must be a uint32 array of shape \(\.\.\., 32\), not "
 TRIPLE_WANTED = r" must be a tuple \(data, byte id, thread id\), not "
 SCALE_WANTED = r"^scale_. of .* must be a uint32 array of shape \(\.\.\., 32\), not "
-REFUSALS = {
-    "a of another dtype": (ORDERED, "a", lambda a: a.view(np.int32), A_WANTED + "int32 of shape"),
-    "a of the other byte order": (ORDERED, "a", lambda a: a.astype(">u4"), A_WANTED + ">u4 of shape"),
-    "a with too few registers": (ORDERED, "a", lambda a: a[..., :2], A_WANTED + r"uint32 of shape \(3, 32, 2\)"),
-    "a without lanes": (ORDERED, "a", lambda a: a[0, 0], A_WANTED + r"uint32 of shape \(4,\)"),
-    "a as a list": (ORDERED, "a", lambda a: a.tolist(), A_WANTED + "list"),
-    "no a": (ORDERED, "a", lambda a: None, A_WANTED + "NoneType"),
-    "b of another dtype": (ORDERED, "b", lambda b: b.astype(np.uint64), r"^b of .* uint32 .*, not uint64 "),
-    "b with too many registers": (DENSE, "b", lambda b: b.repeat(2, -1), r"\(\.\.\., 32, 2\), not .*\(3, 32, 4\)"),
-    "c of another dtype": (ORDERED, "c", lambda c: c.view(np.float32), r"^c of .* uint32 .*, not float32 "),
-    "missing e": (ORDERED, "e", lambda e: None, "is sparse and requires the metadata operand e"),
-    "e of another dtype": (ORDERED, "e", lambda e: e.astype(np.uint16), E_WANTED + "uint16 "),
-    "e with too few lanes": (ORDERED, "e", lambda e: e[:, :8], E_WANTED + r"uint32 of shape \(3, 8\)"),
-    "superfluous e": (DENSE, "e", lambda e: np.zeros(32, np.uint32), "is dense and takes no metadata operand e"),
-    "selector too large": (ORDERED, "selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
-    "selector below zero": (ORDERED, "selector", lambda s: -1, "selector of .* must be 0 to 1, not -1"),
-    "selector of a dense one": (DENSE, "selector", lambda s: 1, "selector of .* must be 0, not 1"),
-    "selector as a float": (ORDERED, "selector", lambda s: 0.0, "selector of .* must be an int, not float"),
-    "selector as a bool": (ORDERED, "selector", lambda s: False, "selector of .* must be an int, not bool"),
-    "superfluous scale_a": (ORDERED, "scale_a", lambda s: (0, 0, 0), "has no block scales and takes no scale_a"),
-    "superfluous scale_b": (DENSE, "scale_b", lambda s: (0, 0, 0), "has no block scales and takes no scale_b"),
-    "missing scale_a": (SCALED, "scale_a", lambda s: None, "is block-scaled and requires scale_a"),
-    "missing scale_b": (SCALED, "scale_b", lambda s: None, "is block-scaled and requires scale_b"),
-    "scale without ids": (SCALED, "scale_a", lambda s: s[0], TRIPLE_WANTED + r"uint32 of shape \(3, 32\)"),
-    "scale as a pair": (SCALED, "scale_b", lambda s: s[:2], "^scale_b of .*" + TRIPLE_WANTED),
-    "scale of another dtype": (SCALED, "scale_a", lambda s: (s[0] + 0.5, 0, 0), SCALE_WANTED + "float64 "),
-    "scale of another shape": (SCALED, "scale_b", lambda s: (s[0][:, :9], 0, 0), SCALE_WANTED + r"uint32 .*\(3, 9\)"),
-    "odd byte id": (SCALED, "scale_a", lambda s: (s[0], 1, 0), "byte id in scale_a of .* must be 0 or 2, not 1"),
-    "byte id too large": (SCALED, "scale_b", lambda s: (s[0], 4, 0), "byte id in scale_b of .* 0 or 2, not 4"),
-    "byte id as a float": (SCALED, "scale_a", lambda s: (s[0], 2.0, 0), r"byte id in .* 0 or 2, not 2\.0"),
-    "thread id of A": (SCALED, "scale_a", lambda s: (s[0], 0, 2), "thread id in scale_a of .* must be 0 or 1, not 2"),
-    "thread id of B": (SCALED, "scale_b", lambda s: (s[0], 0, 4), "thread id in scale_b of .* 2 or 3, not 4"),
-    "thread id below zero": (SCALED, "scale_b", lambda s: (s[0], 0, -1), "thread id in scale_b of .*, not -1"),
-    "batch axes": (ORDERED, "a", lambda a: a[:2], r"do not broadcast: a \(2,\), b \(3,\), c \(3,\), e \(3,\)$"),
-    "batch axes of scales": (SCALED, "scale_b", lambda s: (s[0][:2], 0, 0), r"scale_a \(3,\), scale_b \(2,\)$"),
-    "wgmma batch axes": (WGMMA, "smem", lambda s: s[:2], r"broadcast: d \(3,\), a \(3,\), e \(3,\), smem \(2,\)$"),
-}
+REFUSALS = [
+    (ORDERED, "a", lambda a: a.view(np.int32), A_WANTED + "int32 of shape"),
+    (ORDERED, "a", lambda a: a.astype(">u4"), A_WANTED + ">u4 of shape"),
+    (ORDERED, "a", lambda a: a[..., :2], A_WANTED + r"uint32 of shape \(3, 32, 2\)"),
+    (ORDERED, "a", lambda a: a[0, 0], A_WANTED + r"uint32 of shape \(4,\)"),
+    (ORDERED, "a", lambda a: a.tolist(), A_WANTED + "list"),
+    (DENSE, "b", lambda b: b.repeat(2, -1), r"\(\.\.\., 32, 2\), not .*\(3, 32, 4\)"),
+    (ORDERED, "c", lambda c: c.view(np.float32), r"^c of .* uint32 .*, not float32 "),
+    (ORDERED, "e", lambda e: None, "is sparse and requires the metadata operand e"),
+    (ORDERED, "e", lambda e: e[:, :8], E_WANTED + r"uint32 of shape \(3, 8\)"),
+    (DENSE, "e", lambda e: np.zeros(32, np.uint32), "is dense and takes no metadata operand e"),
+    (ORDERED, "selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
+    (DENSE, "selector", lambda s: 1, "selector of .* must be 0, not 1"),
+    (ORDERED, "selector", lambda s: False, "selector of .* must be an int, not bool"),
+    (ORDERED, "scale_a", lambda s: (0, 0, 0), "has no block scales and takes no scale_a"),
+    (SCALED, "scale_a", lambda s: None, "is block-scaled and requires scale_a"),
+    (SCALED, "scale_a", lambda s: s[0], TRIPLE_WANTED + r"uint32 of shape \(3, 32\)"),
+    (SCALED, "scale_a", lambda s: (s[0] + 0.5, 0, 0), SCALE_WANTED + "float64 "),
+    (SCALED, "scale_b", lambda s: (s[0][:, :9], 0, 0), SCALE_WANTED + r"uint32 .*\(3, 9\)"),
+    (SCALED, "scale_a", lambda s: (s[0], 1, 0), "byte id in scale_a of .* must be 0 or 2, not 1"),
+    (SCALED, "scale_a", lambda s: (s[0], 2.0, 0), r"byte id in .* 0 or 2, not 2\.0"),
+    (SCALED, "scale_a", lambda s: (s[0], 0, 2), "thread id in scale_a of .* must be 0 or 1, not 2"),
+    (SCALED, "scale_b", lambda s: (s[0], 0, 4), "thread id in scale_b of .* 2 or 3, not 4"),
+    (ORDERED, "a", lambda a: a[:2], r"do not broadcast: a \(2,\), b \(3,\), c \(3,\), e \(3,\)$"),
+    (WGMMA, "smem", lambda s: s[:2], r"broadcast: d \(3,\), a \(3,\), e \(3,\), smem \(2,\)$"),
+]
 
 
-@pytest.mark.parametrize(("text", "name", "change", "words"), REFUSALS.values(), ids=REFUSALS.keys())
-def test_an_operand_that_does_not_fit(text: str, name: str, change: Any, words: str, rng: Random) -> None:
-    function, operands = prepared(text, 3, rng)
-    message = refusal(sptc.OperandError, function, operands | {name: change(operands[name])})
-    assert re.search(words, message), message
-
-
-@pytest.mark.parametrize("text", [ORDERED, WGMMA])
-def test_unknown_backend_and_policy(text: str, rng: Random) -> None:
-    function, operands = prepared(text, 1, rng)
-    message = refusal(sptc.BackendError, function, operands | {"backend": "abacus"})
-    assert re.search("^backend must be 'golden'.* not 'abacus'$", message), message
-    message = refusal(sptc.OperandError, function, operands | {"metadata": "lenient"})
-    assert re.search("^metadata must be 'strict'.*'software'.*'silicon', not 'lenient'$", message), message
+def test_an_operand_that_does_not_fit(rng: Random) -> None:
+    for text, name, change, words in REFUSALS:
+        function, operands = prepared(text, 3, rng)
+        message = refusal(sptc.OperandError, function, operands | {name: change(operands.get(name))})
+        assert re.search(words, message), message
+    for text in (ORDERED, WGMMA):
+        function, operands = prepared(text, 1, rng)
+        message = refusal(sptc.BackendError, function, operands | {"backend": "abacus"})
+        assert re.search("^backend must be 'golden'.* not 'abacus'$", message), message
+        message = refusal(sptc.OperandError, function, operands | {"metadata": "lenient"})
+        assert re.search("^metadata must be 'strict'.*'software'.*'silicon', not 'lenient'$", message), message
 
 
 UNKNOWN = "^'sm_70' is no known architecture.* 'sm_80', 'sm_86', 'sm_89', 'sm_90', 'sm_100' or 'sm_120'"
 TWO_LINES, BROKEN = f"{ORDERED}\n{ORDERED}", ORDERED.replace(".sync", ".sync\n\t")
-INSTRUCTION_REFUSALS = {
-    "one architecture has it": (SCALED, {"arch": "sm_90"}, f"^sm_90 does not have {SCALED}; sm_120 has it"),
-    "four have it": (FP8, {"arch": "sm_86"}, f"^sm_86 does not .* {FP8}; sm_89, sm_90, sm_100, sm_120 have it"),
-    "unknown architecture": (ORDERED, {"arch": "sm_70"}, UNKNOWN),
-    "wgmma given to mma": (ORDERED, {"instruction": WGMMA}, f"^{WGMMA} .* use sptc.wgmma"),
-    "mma given to wgmma": (WGMMA, {"instruction": ORDERED}, f"^{ORDERED} .* use sptc.mma"),
-    "empty": (ORDERED, {"instruction": ""}, "''"),
-    "another opcode": (WGMMA, {"instruction": "fma.rn.f32"}, "'fma.rn.f32'"),
-    "two lines": (ORDERED, {"instruction": TWO_LINES}, re.escape(repr(TWO_LINES))),
-    "broken qualifier": (ORDERED, {"instruction": BROKEN}, re.escape(repr(BROKEN))),
-    "None": (ORDERED, {"instruction": None}, "NoneType"),
-    "int": (WGMMA, {"instruction": 5}, r"\bint\b"),
-    "bytes": (ORDERED, {"instruction": ORDERED.encode()}, "bytes"),
-}
+INSTRUCTION_REFUSALS = [
+    (SCALED, {"arch": "sm_90"}, f"^sm_90 does not have {SCALED}; sm_120 has it"),
+    (FP8, {"arch": "sm_86"}, f"^sm_86 does not .* {FP8}; sm_89, sm_90, sm_100, sm_120 have it"),
+    (ORDERED, {"arch": "sm_70"}, UNKNOWN),
+    (ORDERED, {"instruction": WGMMA}, f"^{WGMMA} .* use sptc.wgmma"),
+    (WGMMA, {"instruction": ORDERED}, f"^{ORDERED} .* use sptc.mma"),
+    (ORDERED, {"instruction": ""}, "''"),
+    (WGMMA, {"instruction": "fma.rn.f32"}, "'fma.rn.f32'"),
+    (ORDERED, {"instruction": TWO_LINES}, re.escape(repr(TWO_LINES))),
+    (ORDERED, {"instruction": BROKEN}, re.escape(repr(BROKEN))),
+    (ORDERED, {"instruction": None}, "NoneType"),
+    (WGMMA, {"instruction": 5}, r"\bint\b"),
+    (ORDERED, {"instruction": ORDERED.encode()}, "bytes"),
+]
 
 
-@pytest.mark.parametrize(("text", "changes", "words"), INSTRUCTION_REFUSALS.values(), ids=INSTRUCTION_REFUSALS.keys())
-def test_an_instruction_that_does_not_fit(text: str, changes: dict[str, Any], words: str, rng: Random) -> None:
-    function, operands = prepared(text, 1, rng)
-    message = refusal(sptc.InstructionError, function, operands | changes)
-    assert re.search(words, message), message
-
-
-def test_evidence() -> None:
-    assert sptc.evidence(ORDERED, "sm_90") == sptc.evidence(WGMMA, "sm_90", a_from="registers") == "recorded"
-    assert sptc.evidence(WGMMA.replace("n8k", "n176k"), "sm_90", a_from="shared") == "measured"
-    assert sptc.evidence("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_100") == "recorded elsewhere"
-    assert sptc.evidence(ORDERED, "sm_80") == sptc.evidence(SCALED, "sm_120") == "modelled"
-    assert re.search(UNKNOWN, refusal(sptc.InstructionError, sptc.evidence, {"instruction": ORDERED, "arch": "sm_70"}))
-    assert "sm_120 has it" in refusal(sptc.InstructionError, sptc.evidence, {"instruction": SCALED, "arch": "sm_90"})
-    assert "'fma'" in refusal(sptc.InstructionError, sptc.evidence, {"instruction": "fma", "arch": "sm_90"})
+def test_an_instruction_that_does_not_fit(rng: Random) -> None:
+    for text, changes, words in INSTRUCTION_REFUSALS:
+        function, operands = prepared(text, 1, rng)
+        message = refusal(sptc.InstructionError, function, operands | changes)
+        assert re.search(words, message), message
+    for text, arch, words in (
+        (ORDERED, "sm_70", UNKNOWN),
+        (SCALED, "sm_90", "sm_120 has it"),
+        ("fma", "sm_90", "'fma'"),
+    ):
+        assert re.search(words, refusal(sptc.InstructionError, sptc.evidence, {"instruction": text, "arch": arch}))
 
 
 def with_nibble(e: np.ndarray, batch: tuple[int, ...], lane: int, low_bit: int, nibble: int) -> np.ndarray:
@@ -182,58 +134,63 @@ PLAIN_NIBBLES, ORDERED_NIBBLES = {1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14}, {4, 8
 
 @pytest.mark.parametrize(
     ("text", "legal"),
-    [*((text, PLAIN_NIBBLES) for text in (PLAIN, FP8, BYTES, WGMMA)), (TF32, {4, 14})]
-    + [(text, ORDERED_NIBBLES) for text in (ORDERED, CONTAINERS, SCALED)],
+    [
+        *((text, PLAIN_NIBBLES) for text in (PLAIN, PLAIN.replace("k32", "k16"), FP8, BYTES, HALF_BYTES, WGMMA)),
+        *((text, ORDERED_NIBBLES) for text in (ORDERED, ORDERED.replace("k32", "k16"), CONTAINERS, SCALED)),
+        *((text, {4, 14}) for text in (TF32, TF32.replace("k16", "k8"))),
+    ],
 )
 def test_strict_takes_the_defined_nibbles_alone(text: str, legal: set[int], rng: Random) -> None:
+    """Each of the sixteen, alone among legal ones, in the first chunk of a row, one in the middle and the last."""
     function, operands = prepared(text, 1, rng)
-    taken = set()
-    for nibble in range(16):
-        changed = operands | {"e": with_nibble(operands["e"], (0,), 4, 8, nibble)}
-        silicon = function(**changed, metadata="silicon")
-        with contextlib.suppress(sptc.MetadataError):
-            assert np.array_equal(function(**changed, metadata="strict"), silicon)
-            taken.add(nibble)
-    assert taken == legal
+    i = parse(text)
+    where = metadata_map(i, 0)
+    rows = (0, int(rng.integers(i.m)), i.m - 1)
+    for place in zip(
+        rng.permutation(rows).tolist(), (0, int(rng.integers(1, i.chunks - 1)), i.chunks - 1), strict=True
+    ):
+        taken = set()
+        for nibble in range(16):
+            e = with_nibble(operands["e"], (0,), int(where.lanes[place]), int(where.low_bits[place]), nibble)
+            silicon = function(**operands | {"e": e}, metadata="silicon")
+            with contextlib.suppress(sptc.MetadataError):
+                assert np.array_equal(function(**operands | {"e": e}, metadata="strict"), silicon)
+                taken.add(nibble)
+        assert taken == legal, place
 
 
 # Row 9 is the second row of group 1: lanes 4 to 7, bits 31:16 for 16-bit types, odd lanes for 8-bit and 4-bit ones.
-PLACES = {
-    "plain": (PLAIN, 1, (5, 7, 20, 0b0101), "plain", "two different indices"),
-    "ordered": (ORDERED, 0, (5, 5, 20, 0b0001), "ordered", "increasing indices"),
-    "tf32": (TF32, 0, (7, 5, 28, 0b1001), "tf32", "0b0100 (first element) or 0b1110 (second element)"),
-    "fp8": (FP8, 0, (10, 7, 8, 0b0000), "plain", "two different indices"),
-    "block-scaled": (SCALED, 0, (3, 5, 12, 0b0110), "ordered", "increasing indices"),
-}
-
-
+PLACES = [
+    (PLAIN, 1, (5, 7, 20, 0b0101), "plain", "two different indices"),
+    (ORDERED, 0, (5, 5, 20, 0b0001), "ordered", "increasing indices"),
+    (TF32, 0, (7, 5, 28, 0b1001), "tf32", "0b0100 (first element) or 0b1110 (second element)"),
+    (FP8, 0, (10, 7, 8, 0b0000), "plain", "two different indices"),
+    (SCALED, 0, (3, 5, 12, 0b0110), "ordered", "increasing indices"),
+]
 # The last tile of a batch; one block of tiles is 1024.
 BATCHES = {(): "", (3,): "batch 2, ", (2, 3): "batch (1, 2), ", (2100,): "batch 2099, ", (3, 700): "batch (2, 699), "}
 
 
 @pytest.mark.parametrize("shape", BATCHES)
-@pytest.mark.parametrize(("text", "selector", "place", "rule", "meaning"), PLACES.values(), ids=PLACES.keys())
-def test_metadata_error_says_where(
-    text: str, selector: int, place: Any, rule: str, meaning: str, shape: tuple[int, ...], rng: Random
-) -> None:
-    chunk, lane, low_bit, nibble = place
-    batch = tuple(size - 1 for size in shape)
-    _, operands = prepared(text, 1, rng, selector)
-    e = np.broadcast_to(operands["e"][0], (*shape, 32))
-    operands |= {name: operands[name][0] for name in ("a", "b", "c")}
-    operands |= {name: (s[0][0], *s[1:]) for name in ("scale_a", "scale_b") if (s := operands[name])}
-    operands["e"] = with_nibble(e, batch, lane, low_bit, nibble)
-    with pytest.raises(sptc.MetadataError) as caught:
-        sptc.mma(**operands)
-    error = caught.value
-    assert (error.batch, error.row, error.chunk) == (batch, 9, chunk)
-    assert (error.lane, error.low_bit, error.nibble, error.rule) == (lane, low_bit, nibble, rule)
-    assert all(type(number) is int for number in (*error.batch, error.row, error.chunk, error.lane, error.low_bit))
-    assert str(error) == (
-        f"undefined metadata at {BATCHES[shape]}row 9, chunk {chunk} (lane {lane}, bits {low_bit + 3}:{low_bit}): "
-        f"nibble 0b{nibble:04b} breaks the {rule} rule, {error.meaning}"
-    )
-    assert meaning in error.meaning
+def test_metadata_error_says_where(shape: tuple[int, ...], rng: Random) -> None:
+    for text, selector, (chunk, lane, low_bit, nibble), rule, meaning in PLACES:
+        batch = tuple(size - 1 for size in shape)
+        _, operands = prepared(text, 1, rng, selector)
+        e = np.broadcast_to(operands["e"][0], (*shape, 32))
+        operands |= {name: operands[name][0] for name in ("a", "b", "c")}
+        operands |= {name: (s[0][0], *s[1:]) for name in ("scale_a", "scale_b") if (s := operands[name])}
+        operands["e"] = with_nibble(e, batch, lane, low_bit, nibble)
+        with pytest.raises(sptc.MetadataError) as caught:
+            sptc.mma(**operands)
+        error = caught.value
+        assert (error.batch, error.row, error.chunk) == (batch, 9, chunk)
+        assert (error.lane, error.low_bit, error.nibble, error.rule) == (lane, low_bit, nibble, rule)
+        assert all(type(number) is int for number in (*error.batch, error.row, error.chunk, error.lane, error.low_bit))
+        assert str(error) == (
+            f"undefined metadata at {BATCHES[shape]}row 9, chunk {chunk} (lane {lane}, bits {low_bit + 3}:{low_bit}): "
+            f"nibble 0b{nibble:04b} breaks the {rule} rule, {error.meaning}"
+        )
+        assert meaning in error.meaning
 
 
 def test_metadata_error_of_wgmma_says_where(rng: Random) -> None:
@@ -244,19 +201,15 @@ def test_metadata_error_of_wgmma_says_where(rng: Random) -> None:
     assert "batch 2, row 57, chunk 5 (lane 103, bits 23:20): nibble 0b1111 breaks the wgmma rule" in message
 
 
-def test_metadata_error_names_the_first_of_several(rng: Random) -> None:
+def test_metadata_error_names_the_first_of_several_in_the_broadcast_batch(rng: Random) -> None:
     _, operands = prepared(ORDERED, 3, rng)
+    doubled = operands | {"a": np.stack([operands["a"]] * 2)}
+    for e, batch in ((operands["e"][0], ()), (operands["e"], (1,))):
+        message = refusal(sptc.MetadataError, sptc.mma, doubled | {"e": with_nibble(e, batch, 4, 0, 5)})
+        assert f"batch (0, {len(batch)}), row 1, chunk 0 " in message
     for batch, lane, low_bit in ((2, 0, 0), (1, 4, 20), (1, 4, 16), (1, 9, 12)):
         operands["e"] = with_nibble(operands["e"], (batch,), lane, low_bit, 0)
     assert "batch 1, row 2, chunk 7 " in refusal(sptc.MetadataError, sptc.mma, operands)
-
-
-def test_metadata_error_counts_in_the_broadcast_batch(rng: Random) -> None:
-    _, operands = prepared(ORDERED, 3, rng)
-    operands["a"] = np.stack([operands["a"]] * 2)
-    for e, batch in ((operands["e"][0], ()), (operands["e"], (1,))):
-        message = refusal(sptc.MetadataError, sptc.mma, operands | {"e": with_nibble(e, batch, 4, 0, 5)})
-        assert f"batch (0, {len(batch)}), row 1, chunk 0 " in message
 
 
 def test_lanes_that_the_selector_leaves_out_are_ignored(rng: Random) -> None:
@@ -268,30 +221,30 @@ def test_lanes_that_the_selector_leaves_out_are_ignored(rng: Random) -> None:
 
 
 # Codes of a chunk of stored A, as they stand in their containers.
-ZEROS = {
-    "f16 +0": (PLAIN, [0x0000, 0x0000]),
-    "f16 both": (ORDERED, [0x8000, 0x0000]),
-    "e4m3": (FP8, [0x80, 0x00]),
-    "s8": (BYTES, [0, 0]),
-    "u4": (HALF_BYTES, [0, 0, 0, 0]),
-    "tf32 -0 over ignored bits": (TF32, [0x80001FFF]),
-    "e2m1 in a byte among ignored bits": (CONTAINERS, [0b11000011, 0b10100001]),
-    "e2m1 in half a byte": (SCALED, [0x0, 0x8, 0x8, 0x0]),
-}
-NOT_TAKEN = {
-    "f16 subnormal": (ORDERED, [0x0000, 0x0001], 0),
-    "f16 NaN first": (PLAIN, [0xFE00, 0x0000], 0),
-    "e4m3 subnormal": (FP8, [0x00, 0x81], 0),
-    "s8 sign bit": (BYTES, [0x80, 0], 0),
-    "u4 top bit": (HALF_BYTES, [0, 0, 8, 0], 0),
-    "tf32 subnormal": (TF32, [0x00002000], 0),
-    "e2m1 in a byte": (CONTAINERS, [0b00000000, 0b00000100], 0),
-    "e2m1 in half a byte": (SCALED, [0x0, 0x8, 0x8, 0x9], 0),
-    "equal indices over zeros": (PLAIN, [0, 0], 0b0101),
-    "falling indices over zeros": (ORDERED, [0, 0], 0b0001),
-    "half an element over zero": (TF32, [0], 0b1000),
-    "undefined pair over zeros": (SCALED, [0, 0, 0, 0], 0b0110),
-}
+ZEROS = [
+    (PLAIN, [0x0000, 0x0000]),
+    (ORDERED, [0x8000, 0x0000]),
+    (FP8, [0x80, 0x00]),
+    (BYTES, [0, 0]),
+    (HALF_BYTES, [0, 0, 0, 0]),
+    (TF32, [0x80001FFF]),  # -0 over bits that are ignored
+    (CONTAINERS, [0b11000011, 0b10100001]),  # +0 and -0 among bits that are ignored
+    (SCALED, [0x0, 0x8, 0x8, 0x0]),
+]
+NOT_TAKEN = [
+    (ORDERED, [0x0000, 0x0001], 0),  # any number but zero, over 0x0
+    (PLAIN, [0xFE00, 0x0000], 0),
+    (FP8, [0x00, 0x81], 0),
+    (BYTES, [0x80, 0], 0),
+    (HALF_BYTES, [0, 0, 8, 0], 0),
+    (TF32, [0x00002000], 0),
+    (CONTAINERS, [0b00000000, 0b00000100], 0),
+    (SCALED, [0x0, 0x8, 0x8, 0x9], 0),
+    (PLAIN, [0, 0], 0b0101),  # any other nibble, over zeros
+    (ORDERED, [0, 0], 0b0001),
+    (TF32, [0], 0b1000),
+    (SCALED, [0, 0, 0, 0], 0b0110),
+]
 
 
 def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[str, Any]:
@@ -306,24 +259,24 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
     return prepared(text, 2, rng)[1] | {"a": pack(matrix, a_fragment(parsed)), "e": e}
 
 
-@pytest.mark.parametrize(("text", "codes"), ZEROS.values(), ids=ZEROS.keys())
-def test_software_takes_0x0_over_zeros(text: str, codes: list[int], rng: Random) -> None:
-    operands = with_chunk(text, codes, 0, rng)
-    if "tf32" in text:  # 0x0 splices low halves, which read as Inf or NaN would make NaN of a zero
-        operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
-    legal = with_chunk(text, codes, 0b0100, rng)["e"]
-    result = sptc.mma(**operands, metadata="software")
-    assert np.array_equal(result, sptc.mma(**operands, metadata="silicon"))
-    assert np.array_equal(result, sptc.mma(**operands | {"e": legal}))
-    assert "row 9, chunk 3" in refusal(sptc.MetadataError, sptc.mma, operands)
+def test_software_takes_0x0_over_zeros(rng: Random) -> None:
+    for text, codes in ZEROS:
+        operands = with_chunk(text, codes, 0, rng)
+        if "tf32" in text:  # 0x0 splices low halves, which read as Inf or NaN would make NaN of a zero
+            operands["b"] = operands["b"] & np.uint32(0xFFFF0000)
+        legal = with_chunk(text, codes, 0b0100, rng)["e"]
+        result = sptc.mma(**operands, metadata="software")
+        assert np.array_equal(result, sptc.mma(**operands, metadata="silicon")), text
+        assert np.array_equal(result, sptc.mma(**operands | {"e": legal})), text
+        assert "row 9, chunk 3" in refusal(sptc.MetadataError, sptc.mma, operands)
 
 
-@pytest.mark.parametrize(("text", "codes", "nibble"), NOT_TAKEN.values(), ids=NOT_TAKEN.keys())
-def test_software_takes_nothing_else(text: str, codes: list[int], nibble: int, rng: Random) -> None:
-    operands = with_chunk(text, codes, nibble, rng)
-    message = refusal(sptc.MetadataError, sptc.mma, operands | {"metadata": "software"})
-    assert re.search(f"batch 0, row 9, chunk 3 .* nibble 0b{nibble:04b}", message)
-    assert sptc.mma(**operands, metadata="silicon").shape == operands["c"].shape
+def test_software_takes_nothing_else(rng: Random) -> None:
+    for text, codes, nibble in NOT_TAKEN:
+        operands = with_chunk(text, codes, nibble, rng)
+        message = refusal(sptc.MetadataError, sptc.mma, operands | {"metadata": "software"})
+        assert re.search(f"batch 0, row 9, chunk 3 .* nibble 0b{nibble:04b}", message), (text, codes, message)
+        assert sptc.mma(**operands, metadata="silicon").shape == operands["c"].shape
 
 
 def test_software_for_wgmma(rng: Random) -> None:
@@ -370,13 +323,12 @@ def test_leading_axes_broadcast(text: str, rng: Random) -> None:
         assert np.array_equal(function(**mapped(full, lambda name, value, i=case: value[i])), result[case])
 
 
-@pytest.mark.parametrize("text", [ORDERED, SCALED, DENSE])
-@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)], ids=str)
-def test_a_batch_of_nothing(text: str, shape: tuple[int, ...], rng: Random) -> None:
-    _, operands = prepared(text, 1, rng)
-    operands["c"] = np.zeros((*shape, *operands["c"].shape[1:]), np.uint32)
-    result = sptc.mma(**operands)
-    assert (result.shape, result.dtype) == (operands["c"].shape, np.uint32)
+def test_a_batch_of_nothing(rng: Random) -> None:
+    for text, shape in product((ORDERED, SCALED, DENSE), ((0,), (2, 0), (0, 3))):
+        _, operands = prepared(text, 1, rng)
+        operands["c"] = np.zeros((*shape, *operands["c"].shape[1:]), np.uint32)
+        result = sptc.mma(**operands)
+        assert (result.shape, result.dtype) == (operands["c"].shape, np.uint32), text
 
 
 def strided(value: np.ndarray) -> np.ndarray:
@@ -408,17 +360,25 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
     assert np.array_equal(sptc.mma(**grid), np.stack(rows))
 
 
-def test_scale_ids_choose_the_scales(rng: Random) -> None:
-    _, operands = prepared(SCALED, 2, rng)
-    data = rng.integers(120, 134, (2, 32, 4), dtype=np.uint8).view(np.uint32)[..., 0]
-    for name, threads in (("scale_a", 2), ("scale_b", 4)):
-        choices = [(data, byte, thread) for byte in (0, 2) for thread in range(threads)]
-        results = [sptc.mma(**operands | {name: choice}) for choice in choices]
-        assert len({result.tobytes() for result in results}) == len(choices)
-        numpy = {name: (data, np.int64(2), np.uint8(threads - 1)), "selector": np.int32(0)}
-        assert np.array_equal(sptc.mma(**operands | numpy), results[-1])
-
-
-def test_the_architecture_matters(rng: Random) -> None:
-    _, operands = prepared(ORDERED, 200, rng)
-    assert not np.array_equal(sptc.mma(**operands), sptc.mma(**operands | {"arch": "sm_80"}))
+@pytest.mark.parametrize("text", [SCALED, MXF8])
+def test_scales_of_a_and_b_have_ids_of_their_own(text: str, rng: Random) -> None:
+    """What is read at other ids, never the same of A and of B, is what would be read at the ids 0 if it lay there."""
+    _, operands = prepared(text, 2, rng)
+    size = parse(text).scale_size
+    assert size
+    octets = {name: rng.integers(120, 134, (2, 8, 4, 4), dtype=np.uint8) for name in "ab"}  # group, lane, byte
+    results: list[bytes] = []
+    for byte_a, byte_b in permutations(range(0, 4, size), 2):
+        for thread_a, thread_b in ((a, b) for a, b in product(range(2), range(4)) if a != b):
+            at_zero = {name: np.zeros_like(part) for name, part in octets.items()}
+            at_zero["a"][:, :, :2, :size] = octets["a"][:, :, 2 * thread_a :][:, :, :2, byte_a : byte_a + size]
+            at_zero["b"][:, :, 0, :size] = octets["b"][:, :, thread_b, byte_b : byte_b + size]
+            ids = {"a": (np.int64(byte_a), np.uint8(thread_a)), "b": (byte_b, thread_b)}
+            scales, moved = (
+                {f"scale_{name}": (parts[name].reshape(2, 32, 4).view(np.uint32)[..., 0], *of[name]) for name in "ab"}
+                for parts, of in ((octets, ids), (at_zero, dict.fromkeys("ab", (0, 0))))
+            )
+            result = sptc.mma(**operands | scales)
+            assert np.array_equal(result, sptc.mma(**operands | moved)), ids
+            results.append(result.tobytes())
+    assert len({*results}) == len(results)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import sptc
 from sptc.golden.registers import gather_shared, unpack
-from sptc.isa.fragments import a_fragment, accumulator_fragment
+from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.memory import SWIZZLES as SWIZZLES_OF_MEMORY
-from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
+from sptc.isa.memory import SWIZZLES, decode_descriptor, encode_descriptor, operand_map
+from sptc.tests.api import calls
 
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 TF32 = "wgmma.mma_async.sp.sync.aligned.m64n16k16.f32.tf32.tf32"
@@ -18,83 +18,47 @@ FP8 = "wgmma.mma_async.sp.sync.aligned.m64n24k64.f16.e4m3.e5m2"
 DENSE = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 DENSE_BYTES = "wgmma.mma_async.sync.aligned.m64n32k32.satfinite.s32.s8.u8"
 BYTES = "wgmma.mma_async.sp.sync.aligned.m64n32k64.satfinite.s32.s8.u8"
-SWIZZLES = ("none", "32B", "64B", "128B")
 
 Random = np.random.Generator
 
 
 def prepared(text: str, cases: int, rng: Random) -> dict[str, Any]:
-    """Return all that wgmma takes, for random bits; each chunk selects its first and second element.
-
-    B starts at byte 0, without swizzle; its core matrices of 128 bytes follow each other along K, 64 bytes a column
-    where A is sparse and 32 where it is dense.
-    """
-    parsed = parse(text)
-    registers = (accumulator_fragment(parsed).registers, a_fragment(parsed).registers)
-    d, a = (rng.integers(0, 1 << 32, (cases, 128, count), dtype=np.uint32) for count in registers)
-    column_bytes = 64 if parsed.sparse else 32
-    metadata = {"e": np.full((cases, 128), 0x44444444, np.uint32), "selector": 0}
-    return {
-        "instruction": text,
-        "d": d,
-        "a": a,
-        "b": encode_descriptor(0, 128, 8 * column_bytes),
-        "smem": rng.integers(0, 256, (cases, column_bytes * parsed.n), dtype=np.uint8),
-        **(metadata if parsed.sparse else {}),
-    }
+    return calls.prepared(text, cases, rng)[1]
 
 
 def refusal(operands: dict[str, Any], kind: type[sptc.Error] = sptc.OperandError) -> str:
-    """Return the message of the error that a call raises, which is one line."""
-    with pytest.raises(sptc.Error) as caught:
-        sptc.wgmma(**operands)
-    assert type(caught.value) is kind
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
-    return message
+    return calls.refusal(kind, sptc.wgmma, operands)
 
 
 SMEM_WANTED = r"^smem of .* must be a uint8 array of shape \(\.\.\., bytes\), not "
-REFUSALS = {
-    "d of another dtype": ("d", lambda d: d.view(np.int32), r"^d of .* uint32 .*\(\.\.\., 128, 4\), not int32 "),
-    "d of one warp": ("d", lambda d: d[:, :32], r"\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
-    "e of one warp": ("e", lambda e: e[:, :32], r"^e of .*\(\.\.\., 128\), not .*\(3, 32\)"),
-    "a of one warp": ("a", lambda a: a[:, :32], r"^a of .*\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
-    "a as a float": ("a", lambda a: 1.0, r"^a of .* array of registers or a descriptor \(an int\), not float"),
-    "a as a list": ("a", lambda a: a.tolist(), r"^a of .* array of registers or a descriptor \(an int\), not list"),
-    "a far out": ("a", lambda a: 0x3FFF, r"^descriptor a of .* reaches byte 262128, but smem has 512 bytes$"),
-    "a with reserved bit 14": ("a", lambda a: 1 << 14, "0x0000000000004000 of wgmma sets the reserved bits 0x4000$"),
-    "b as registers": ("b", lambda b: np.zeros((3, 128, 4), np.uint32), r"\(an int\), not uint32 of shape"),
-    "b as a float": ("b", float, r"^b of .* descriptor \(an int\), not float"),
-    "b as a bool": ("b", bool, r"^b of .* descriptor \(an int\), not bool"),
-    "b below zero": ("b", lambda b: -1, "64-bit number, not -0x1$"),
-    "b too big": ("b", lambda b: b | 1 << 64, "64-bit number, not 0x10000002000080000$"),
-    "b with reserved bit 15": ("b", lambda b: b | 1 << 15, "0x0000002000088000 of wgmma sets .* bits 0x8000$"),
-    "b with reserved bit 52": ("b", lambda b: b | 1 << 52, "sets the reserved bits 0x10000000000000$"),
-    "b of another generation": ("b", lambda b: b | 1 << 46, "sets the reserved bits 0x400000000000$"),
-    "b with reserved bit 61": ("b", lambda b: b | 1 << 61, "sets the reserved bits 0x2000000000000000$"),
-    "smem one byte short": ("smem", lambda s: s[:, :511], "b of .* reaches byte 511, but smem has 511 bytes$"),
-    "smem short of a far start": ("b", lambda b: b | 2, "reaches byte 512, but smem has 512 bytes$"),
-    "empty smem": ("smem", lambda s: s[:, :0], "reaches byte 0, but smem has 0 bytes$"),
-    "smem as words": ("smem", lambda s: s.view(np.uint32), SMEM_WANTED + r"uint32 of shape \(3, 128\)"),
-    "smem without an axis": ("smem", lambda s: s[0, 0, ...], SMEM_WANTED + r"uint8 of shape \(\)"),
-    "selector too large": ("selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
-    "imm_scale_a": ("imm_scale_a", lambda _: 0, "^imm_scale_a of .* must be 1 or -1, not 0$"),
-    "imm_scale_b": ("imm_scale_b", lambda _: True, "^imm_scale_b of .* must be 1 or -1, not True$"),
-    "scale_d": ("scale_d", lambda _: 1, "^scale_d of .* must be True or False, not 1$"),
-    "transposed registers": ("imm_trans_a", lambda _: 1, "^imm_trans_a .* 0 where a is held in registers, not 1$"),
-    "imm_trans_b": ("imm_trans_b", lambda _: 2, "^imm_trans_b of .* must be 0 or 1, not 2$"),
-}
+REFUSALS = [
+    ("d", lambda d: d.view(np.int32), r"^d of .* uint32 .*\(\.\.\., 128, 4\), not int32 "),
+    ("d", lambda d: d[:, :32], r"\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
+    ("e", lambda e: e[:, :32], r"^e of .*\(\.\.\., 128\), not .*\(3, 32\)"),
+    ("a", lambda a: a[:, :32], r"^a of .*\(\.\.\., 128, 4\), not .*\(3, 32, 4\)"),
+    ("a", lambda a: 1.0, r"^a of .* array of registers or a descriptor \(an int\), not float"),
+    ("a", lambda a: 0x3FFF, r"^descriptor a of .* reaches byte 262128, but smem has 512 bytes$"),
+    ("b", lambda b: np.zeros((3, 128, 4), np.uint32), r"\(an int\), not uint32 of shape"),
+    ("b", lambda b: -1, "64-bit number, not -0x1$"),
+    ("b", lambda b: b | 1 << 64, "64-bit number, not 0x10000002000080000$"),
+    ("b", lambda b: b | 1 << 15, "0x0000002000088000 of wgmma sets .* bits 0x8000$"),
+    ("smem", lambda s: s[:, :511], "b of .* reaches byte 511, but smem has 511 bytes$"),
+    ("smem", lambda s: s.view(np.uint32), SMEM_WANTED + r"uint32 of shape \(3, 128\)"),
+    ("smem", lambda s: s[0, 0, ...], SMEM_WANTED + r"uint8 of shape \(\)"),
+    ("selector", lambda s: 2, "selector of .* must be 0 to 1, not 2"),
+    ("imm_scale_a", lambda _: 0, "^imm_scale_a of .* must be 1 or -1, not 0$"),
+    ("imm_scale_b", lambda _: True, "^imm_scale_b of .* must be 1 or -1, not True$"),
+    ("scale_d", lambda _: 1, "^scale_d of .* must be True or False, not 1$"),
+    ("imm_trans_a", lambda _: 1, "^imm_trans_a .* 0 where a is held in registers, not 1$"),
+    ("imm_trans_b", lambda _: 2, "^imm_trans_b of .* must be 0 or 1, not 2$"),
+]
 
 
-@pytest.mark.parametrize(("name", "change", "words"), REFUSALS.values(), ids=REFUSALS.keys())
-def test_an_operand_that_does_not_fit(name: str, change: Any, words: str, rng: Random) -> None:
-    operands = prepared(WGMMA, 3, rng)
-    message = refusal(operands | {name: change(operands.get(name))})
-    assert re.search(words, message), message
-
-
-def test_no_image_is_larger_than_what_descriptors_address(rng: Random) -> None:
+def test_an_operand_that_does_not_fit(rng: Random) -> None:
+    for name, change, words in REFUSALS:
+        operands = prepared(WGMMA, 3, rng)
+        message = refusal(operands | {name: change(operands.get(name))})
+        assert re.search(words, message), message
     large = {"a": encode_descriptor((1 << 18) - 1024, 128, 256), "smem": np.zeros((3, 1 << 19), np.uint8)}
     message = refusal(prepared(WGMMA, 3, rng) | large)
     assert re.search("^descriptor a of .* reaches byte 262144, but descriptors address 262144 bytes$", message), message
@@ -108,44 +72,16 @@ def test_a_sparse_form_requires_what_a_dense_one_does_not_take(rng: Random) -> N
     assert refusal(dense | {"selector": 0}) == f"{DENSE} is dense and takes no selector"
 
 
-def test_a_dense_product_of_integers(rng: Random) -> None:
-    """By hand: a register holds four columns of A, a column of B takes 32 bytes; the whole sum is clamped once."""
-    given = prepared(DENSE_BYTES, 2, rng)
-    i = parse(DENSE_BYTES)
-    a = unpack(given["a"], a_fragment(i)).view(np.int8).astype(np.int64)
-    core = given["smem"].reshape(2, 4, 2, 8, 16)  # eight columns, a half of K, a column, bytes
-    b = core.transpose(0, 1, 3, 2, 4).reshape(2, 32, 32).swapaxes(1, 2).astype(np.int64)
-    c = unpack(given["d"], accumulator_fragment(i)).view(np.int32).astype(np.int64)
-    wanted = (a @ b + c).clip(-(1 << 31), (1 << 31) - 1)
-    assert np.array_equal(unpack(sptc.wgmma(**given), accumulator_fragment(i)).view(np.int32), wanted)
-
-
-def test_a_dense_product_is_a_sparse_one_of_all_that_is_kept(rng: Random) -> None:
-    """Rows of B at the selected places of a sparse instruction, anything between them."""
-    i, sparse = parse(DENSE), parse(WGMMA)
-    given, other = prepared(DENSE, 3, rng), prepared(WGMMA, 3, rng)
-    b = gather_shared(given["smem"], operand_map(i, "b", decode_descriptor(given["b"])))
-    where = operand_map(sparse, "b", decode_descriptor(other["b"])).addresses
-    kept = where[:, np.arange(32) % 4 < 2]
-    for byte in range(2):
-        other["smem"][:, kept + byte] = (b >> 8 * byte).astype(np.uint8)
-    result = sptc.wgmma(**given)
-    assert np.array_equal(result, sptc.wgmma(**other | {"a": given["a"], "d": given["d"]}))
-    assert np.array_equal(result, sptc.wgmma(**given, backend="rtl"))
-
-
-@pytest.mark.parametrize("text", [TF32, FP8, BYTES])
-def test_only_16_bit_types_are_transposed(text: str, rng: Random) -> None:
-    operands = prepared(text, 1, rng)
-    assert refusal(operands | {"imm_trans_b": 1}).endswith("must be 0, not 1")
-    assert refusal(operands | {"imm_trans_a": 1, "a": 0}).endswith("must be 0, not 1")
-
-
-def test_integers_have_no_sign_to_scale(rng: Random) -> None:
+def test_only_16_bit_types_are_transposed_and_only_floats_negated(rng: Random) -> None:
+    for text in (TF32, FP8, BYTES):
+        operands = prepared(text, 1, rng)
+        assert refusal(operands | {"imm_trans_b": 1}).endswith("must be 0, not 1")
+        assert refusal(operands | {"imm_trans_a": 1, "a": 0}).endswith("must be 0, not 1")
     assert refusal(prepared(BYTES, 1, rng) | {"imm_scale_a": -1}).endswith("must be 1, not -1")
 
 
-def test_wgmma_scales_by_signs(rng: Random) -> None:
+@pytest.mark.parametrize("backend", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
+def test_wgmma_scales_by_signs(backend: str, rng: Random) -> None:
     """As if the signs had been flipped before, and as if D had been zero."""
     operands = prepared(WGMMA, 3, rng)
     minus_a = operands | {"a": operands["a"] ^ np.uint32(0x80008000)}
@@ -156,13 +92,11 @@ def test_wgmma_scales_by_signs(rng: Random) -> None:
         ({"imm_scale_b": -1}, minus_b),
         ({"scale_d": False}, without_d),
     ):
-        result = sptc.wgmma(**operands, **options)
+        result = sptc.wgmma(**operands, **options, backend=backend)
         assert np.array_equal(result, sptc.wgmma(**same))
         assert not np.array_equal(result, sptc.wgmma(**operands))
-        assert np.array_equal(result, sptc.wgmma(**operands, **options, backend="rtl"))
     both = {"imm_scale_a": -1, "imm_scale_b": -1}
-    for name in ("golden", "rtl"):
-        assert np.array_equal(sptc.wgmma(**operands, **both, backend=name), sptc.wgmma(**operands))
+    assert np.array_equal(sptc.wgmma(**operands, **both, backend=backend), sptc.wgmma(**operands))
 
 
 def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int) -> tuple[int, int]:
@@ -172,12 +106,12 @@ def natural_offsets(i: Instruction, operand: str, swizzle: str, transposed: int)
     units = inner * i.container_bits // 128
     if swizzle == "none":
         return (128 * units, 128) if transposed else (128, 128 * units)
-    pattern = 8 * SWIZZLES_OF_MEMORY[swizzle].row_bytes
+    pattern = 8 * SWIZZLES[swizzle].row_bytes
     return pattern * -(-outer // 8), pattern
 
 
 @pytest.mark.quick_cases(48)
-@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])
 @pytest.mark.parametrize(
     "text",
     [TF32, FP8, BYTES, DENSE_BYTES, *[str(i) for i in every_instruction("wgmma") if i.a.bits == 16 and i.n % 5 == 1]],
@@ -203,19 +137,6 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
             smem[:, octets] = stored[name][..., None].view(np.uint8)
         got = sptc.wgmma(**operands | descriptors | {"smem": smem}, imm_trans_a=trans_a, imm_trans_b=trans_b)
         assert np.array_equal(got, wanted), (trans_a, trans_b)
-
-
-def test_the_base_offset_moves_the_pattern(rng: Random) -> None:
-    """A tile whose pattern starts 384 bytes after its natural boundary is read with base offset 3 (PTX ISA)."""
-    operands = prepared(WGMMA, 2, rng)
-    natural = encode_descriptor(0, 0, 1024, "128B")
-    moved = encode_descriptor(384, 0, 1024, "128B", base_offset=3)
-    smem = rng.integers(0, 256, (2, 2048), dtype=np.uint8)
-    shifted = np.roll(smem, 384, axis=1)
-    d = sptc.wgmma(**operands | {"b": natural, "smem": smem})
-    assert np.array_equal(sptc.wgmma(**operands | {"b": moved, "smem": shifted}), d)
-    unmoved = encode_descriptor(384, 0, 1024, "128B")
-    assert not np.array_equal(sptc.wgmma(**operands | {"b": unmoved, "smem": shifted}), d)
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:

@@ -84,7 +84,7 @@ def unknown_codes(benches: Mapping[str, ComponentBench], names: list[str]) -> di
 
 
 def test_vectors_of_components_may_come(rng: Random) -> None:
-    """All of them at once; no code that the configuration lacks."""
+    """All of them at once; no code that the configuration lacks, of some ports that are drawn."""
     benches = component_benches(TINY)
     design = AssumedComponents(TINY, benches)
     inputs = [port for port in design.ports if port.is_input]
@@ -96,7 +96,9 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
     vectors = [[int(columns[port.name][number]) for port in inputs] for number in range(100)]
     assert kept(design, [port.value for port in inputs], vectors)
     names = [port.name for port in inputs]
-    for place, code in unknown_codes(benches, names).items():
+    codes = unknown_codes(benches, names)
+    for place in rng.choice([*codes], 4, replace=False).tolist():
+        code = codes[place]
         assert len({vector[place] for vector in vectors}) > 1
         wrong = [*vectors[0][:place], code, *vectors[0][place + 1 :]]
         design = AssumedComponents(TINY, benches)

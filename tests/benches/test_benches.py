@@ -28,41 +28,35 @@ TINY_COMPONENTS = {
     ),
 }
 #: How much longer the regression is; and its presets, one for each datapath.
-LONGER = 5
+LONGER = 2
 DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
 
-#: Of every preset and top, those of the quick tier: block scales, 3:1 multiplexers and 4-bit types among them.
-QUICK = [("tiny", "components"), ("tiny", "core"), ("rtx-blackwell", "components"), ("ampere", "components")]
-#: Vectors, steps or tiles of each test of these.
+#: Components and rows of every datapath; what holds many units differs in the bytes of a step and little else.
+AT_LENGTH = [(preset, top) for preset in DATAPATHS for top in ("components", "row")]
+AT_LENGTH += [(preset, top) for preset in ("tiny", "rtx-blackwell") for top in ("core", "warp")]
+#: Vectors of each component in the quick tier.
 QUICK_ITEMS = 200
 
 
-@pytest.mark.parametrize(("preset", "top"), QUICK)
-def test_on_verilator(bench: Callable, seed: int, preset: str, top: str) -> None:
-    assert bench(preset, top, QUICK_ITEMS).run(seed) == []
+def test_on_verilator(bench: Callable, seed: int) -> None:
+    """One test case of JUnit XML for each component, which a continuous-integration server can read."""
+    built = bench("tiny", "components", QUICK_ITEMS)
+    assert built.run(seed) == []
+    names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
+    assert names == TINY_COMPONENTS
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
-@pytest.mark.parametrize(("preset", "top"), [("tiny", "components"), ("tiny", "row"), ("tiny", "core"),
-                                             ("hopper", "components")])  # fmt: skip
-def test_on_icarus(bench: Callable, seed: int, preset: str, top: str) -> None:
-    assert bench(preset, top, ITEMS[top] // 5, "icarus").run(seed) == []
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine: apt install iverilog")
+def test_on_icarus(bench: Callable, seed: int) -> None:
+    for preset, top in (("tiny", "components"), ("tiny", "row"), ("tiny", "core"), ("hopper", "components")):
+        assert bench(preset, top, ITEMS[top] // 5, "icarus").run(seed) == [], (preset, top)
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("top", ITEMS)
-@pytest.mark.parametrize("preset", DATAPATHS)
+@pytest.mark.parametrize(("preset", "top"), AT_LENGTH)
 def test_at_length(bench: Callable, seed: int, preset: str, top: str) -> None:
     built = bench(preset, top, ITEMS[top])
     assert built.run(seed, settings=Settings(preset, top, LONGER * ITEMS[top])) == []
-
-
-def test_results_are_junit(bench: Callable, seed: int) -> None:
-    """One test case for each component, which a continuous-integration server can read."""
-    built = bench("tiny", "components", QUICK_ITEMS)
-    built.run(seed, settings=Settings("tiny", "components", 10))
-    names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
-    assert names == TINY_COMPONENTS
 
 
 def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:

@@ -26,7 +26,9 @@ from sptc.sim.faults.regressions import Regression, regression
 from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000, "tensor_memory": 200}
-FAULTS = {"components": 150, "row": 40, "core": 40, "tensor_memory": 60}
+FAULTS = {"components": 60, "row": 16, "core": 16, "tensor_memory": 30}
+#: Seconds for a search of the small designs here, of which none needs more than one: a busy machine may be slow.
+PATIENCE = 600.0
 #: Of all these faults, how many may be neither killed nor proved to change nothing.
 LEFT = 1
 VERDICTS = {True: Verdict.EQUIVALENT, False: Verdict.TOLD_APART}
@@ -212,9 +214,10 @@ def test_draws(tmp_path: Path) -> None:
 )
 def test_proofs(tmp_path: Path, command: str, same: bool) -> None:
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
-    assert settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 60.0) is VERDICTS[same]
+    assert settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE) is VERDICTS[same]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize(
     ("command", "same"),
     [
@@ -232,7 +235,7 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
     whole.submodules.part = Instance("bench_unit", i_x=a | (a & b), o_product=result)
     text = to_rtlil(whole, "bench", ports=[a, b, result]) + "\n" + to_rtlil(part, "bench_unit", ports=[x, product])
     mutated(text, "bench", {"whole": REST}, 1, 0, tmp_path, whole="bench_unit")
-    found = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, 20.0)
+    found = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE)
     assert (found is Verdict.EQUIVALENT) == same
 
 
@@ -257,7 +260,7 @@ def test_proofs_at_the_faulty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (cell,) = re.findall(r"cell \$eq (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
     mode, rest = command.split(maxsplit=1)
     fault = Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} {rest}")
-    assert settled("bench", fault, tmp_path, 60.0) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
+    assert settled("bench", fault, tmp_path, PATIENCE) is (Verdict.EQUIVALENT if same else Verdict.UNDECIDED)
 
 
 def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +272,7 @@ def test_a_claim_of_which_nothing_is_left_holds(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(equivalence, "_LEVELS", ((8, 24),))
     (cell,) = re.findall(r"cell \$shl (\S+)\n", (tmp_path / mutants.FLAT).read_text(encoding="utf-8"))
     fault = Fault(1, "whole", f"mutate -mode cnot1 -module bench -cell {cell} -port Y -portbit 2 -ctrlbit 0")
-    assert settled("bench", fault, tmp_path, 60.0) is Verdict.EQUIVALENT
+    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.EQUIVALENT
 
 
 @pytest.mark.parametrize(("before", "found"), [(1, Verdict.UNDECIDED), (None, Verdict.EQUIVALENT)])
@@ -286,7 +289,7 @@ def test_what_is_far_from_a_cone_does_what_it_likes(
     cells = re.findall(r"cell \$eq (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
     cell = next(name for name, connections in cells if "3'101" in connections)
     fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port A -portbit 1")
-    assert settled("bench", fault, tmp_path, 60.0) is found
+    assert settled("bench", fault, tmp_path, PATIENCE) is found
 
 
 @pytest.mark.regression
@@ -300,18 +303,19 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
     assert found is Verdict.TOLD_APART
 
 
+@pytest.mark.regression
 def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No search has an answer, or each takes too long."""
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "run_abc", lambda *_: "Networks are UNDECIDED.")
     fault = Fault(1, "whole", "mutate -mode inv -module bench -cell $3 -port A -portbit 3")
-    assert settled("bench", fault, tmp_path, 60.0) is Verdict.UNDECIDED
+    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.UNDECIDED
 
     def late(*_: object) -> str:
         raise TimeoutError
 
     monkeypatch.setattr(equivalence, "run_abc", late)
-    assert settled("bench", fault, tmp_path, 60.0) is Verdict.UNDECIDED
+    assert settled("bench", fault, tmp_path, PATIENCE) is Verdict.UNDECIDED
 
 
 def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:

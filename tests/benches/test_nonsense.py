@@ -67,8 +67,8 @@ def failures(top: str, folder: Path, seed: int, text: str) -> list[Failure]:
     ("top", "mute", "message"),
     [
         ("core", False, "bits differ from the golden model"),
-        ("tensor_memory", True, "registers are offered too late"),
-        ("tensor_memory", False, "others are wrong"),
+        pytest.param("tensor_memory", True, "registers are offered too late", marks=pytest.mark.regression),
+        pytest.param("tensor_memory", False, "others are wrong", marks=pytest.mark.regression),
     ],
 )
 def test_a_stream(top: str, mute: bool, message: str, seed: int, tmp_path: Path) -> None:
@@ -80,6 +80,7 @@ def test_a_stream(top: str, mute: bool, message: str, seed: int, tmp_path: Path)
         assert message in failure.message
 
 
+@pytest.mark.regression
 def test_a_row(seed: int, tmp_path: Path) -> None:
     """With pauses and without."""
     row = Row(Settings("tiny", "row", ITEMS).config)
@@ -88,6 +89,7 @@ def test_a_row(seed: int, tmp_path: Path) -> None:
     assert all("the result is 0x0, not" in failure.message for failure in found)
 
 
+@pytest.mark.regression
 def test_components(seed: int, tmp_path: Path) -> None:
     """Each fails by itself."""
     harness = Harness({name: b.component for name, b in component_benches(Settings("tiny", "row", 1).config).items()})

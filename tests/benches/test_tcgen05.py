@@ -19,14 +19,16 @@ from sptc.verify.tcgen05_jobs import random_work
 
 #: A panel every 64 cycles; eight arrays of two units.
 ARRAY = (1, 2)
-INSTRUCTIONS = 10
+INSTRUCTIONS = 4
+#: Columns of an instruction at most.
+WIDEST = 32
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 
 Run = Callable[..., list[Failure]]
 
 
 def write(path: Path, settings: Settings, seed: int) -> None:
-    random_work(settings.config, OPCODES, INSTRUCTIONS, np.random.default_rng(seed)).write(path)
+    random_work(settings.config, OPCODES, INSTRUCTIONS, np.random.default_rng(seed), WIDEST).write(path)
 
 
 @pytest.fixture

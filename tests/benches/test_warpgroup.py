@@ -20,7 +20,7 @@ from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
 #: A panel every 32 cycles; four arrays of four units.
 ARRAY = (1, 4)
-JOBS = 40
+JOBS, JOBS_AT_LENGTH = 24, 160
 
 Run = Callable[..., list[Failure]]
 
@@ -52,7 +52,7 @@ def test_every_form_at_length_meets_every_stall(warpgroup: Run, tmp_path: Path) 
     """Some meetings happen once in hundreds of instructions: runs are added up until all did, eight at most."""
     path = tmp_path / "coverage.json"
     for further in range(8):
-        assert warpgroup(4 * JOBS, str(path), further) == []
+        assert warpgroup(JOBS_AT_LENGTH, str(path), further) == []
         coverage = Coverage.read(path)
         if coverage.complete:
             break

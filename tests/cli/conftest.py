@@ -1,7 +1,22 @@
 """What the tests of commands share."""
 
+from pathlib import Path
+
 import pytest
 from sptc.sim.engine.engine import engine_for
+from sptc.tests.cli.command_line import CommandLine
+
+
+@pytest.fixture
+def cli(
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> CommandLine:
+    """The command that a test file names in COMMAND, called in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(capsys, getattr(request.module, "COMMAND", ""))
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,19 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sptc.tests.cli.cluster import cluster
+from sptc.tests.cli.command_line import CommandLine
 
 from .campaign_runs import SMALL, command, records, run
 
+COMMAND = "campaign"
 pytestmark = [
     # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
     pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
@@ -53,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.mark.regression
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_campaign_resumes(
-    sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, cli: CommandLine
 ) -> None:
     """Twice, at any point; then the shards are those of a campaign that never was. No worker outlives its parent."""
     words = (*SMALL, "--shards", 400, "--state", tmp_path)
@@ -73,12 +75,10 @@ def test_an_interrupted_campaign_resumes(
         assert workers
         until(lambda workers=workers: not any(map(alive, workers)), 5)
         assert len(records(tmp_path)) < 400
-    assert run("--arch", "sm_80", "--tiles", 2, "--shards", 400, "--state", tmp_path, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["seed"] == 11
+    assert cli.json("--arch", "sm_80", "--tiles", 2, "--shards", 400, "--state", tmp_path)["seed"] == 11
     assert records(tmp_path) == whole
     assert len(records(tmp_path)) == 400
-    assert run(*words) == 0
-    assert re.search(r"^total +400 ", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^total +400 ", cli.text(*words), re.MULTILINE)
     assert len(records(tmp_path)) == 400
 
 
@@ -96,80 +96,50 @@ def test_killed_workers(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     assert records(tmp_path) == whole
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """The address of a scheduler, and its two workers, all processes of this machine."""
-    dask, where = [sys.executable, "-m", "dask"], tmp_path / "scheduler.json"
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    local = ["--host", "127.0.0.1", "--no-dashboard"]
-    started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
-    until(lambda: where.exists() and where.read_text().endswith("}"))  # a worker that reads half of it gives up
-    started += [
-        subprocess.Popen(
-            [*dask, "worker", *local, "--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"], **quiet
-        )
-        for _ in range(2)
-    ]
-    yield json.loads(where.read_text())["address"], started[1:]
-    for process in started:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.regression
-def test_a_cluster(
-    cluster: tuple[str, list[subprocess.Popen[bytes]]], whole: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_cluster(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     """The same shards as here, with one of two workers killed in the middle."""
-    address, workers = cluster
     state = tmp_path / "state"
-    words = command(*SMALL, "--shards", 400, "--state", state, "--scheduler", address, "--json")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: len(records(state)) >= 60)
-    workers[0].kill()
-    assert process.poll() is None
-    output, errors = process.communicate(timeout=60)
+    with cluster(tmp_path, workers=2) as (address, workers):
+        words = command(*SMALL, "--shards", 400, "--state", state, "--scheduler", address, "--json")
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until(lambda: len(records(state)) >= 60)
+        workers[0].kill()
+        assert process.poll() is None
+        output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(state)) == 400
     assert records(state) == whole
 
 
-def planted(folder: Path, kind: str) -> list[object]:
-    """Words that ask for something wrong about a state folder."""
+def planted(cli: CommandLine, kind: str) -> str:
+    """Make a state folder that will not do, and return its name."""
+    folder = Path(kind)
     if kind == "a file":
-        (folder / "state").write_text("")
+        folder.write_text("")
     elif kind == "something else":
-        (folder / "state").mkdir()
-        (folder / "state" / "thesis.tex").write_text("")
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("")
     elif kind == "damaged":
-        assert run(*SMALL, "--shards", 2, "--state", folder / "state") == 0
-        with closing(sqlite3.connect(folder / "state" / "campaign.db")) as database, database:
+        cli.text(*SMALL, "--shards", 2, "--state", folder)
+        with closing(sqlite3.connect(folder / "campaign.db")) as database, database:
             database.execute("UPDATE entries SET content = 'nonsense' WHERE number = 1")
     elif kind == "no database":
-        (folder / "state").mkdir()
-        (folder / "state" / "campaign.db").write_text("nonsense\n")
+        folder.mkdir()
+        (folder / "campaign.db").write_text("nonsense\n")
     elif kind == "of other parameters":
-        assert run(*SMALL[:-1], 12, "--shards", 2, "--state", folder / "state") == 0
-    return [*SMALL, "--shards", 2, "--state", "/proc/state" if kind == "where none can be" else folder / "state"]
+        cli.text(*SMALL[:-1], 12, "--shards", 2, "--state", folder)
+    return kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("a file", "state cannot hold the state of a campaign"),
+def test_a_state_that_will_not_do(cli: CommandLine) -> None:
+    for kind, message in (
+        ("a file", "a file cannot hold the state of a campaign"),
         ("something else", "holds something else than a campaign"),
-        ("damaged", "entry 1 of .* is damaged"),
-        ("no database", r"campaign\.db is damaged"),
+        ("damaged", "entry 1 of ... is damaged"),
+        ("no database", "campaign.db is damaged"),
         ("of other parameters", "holds a campaign of other parameters: seed 12, not 11"),
-        ("where none can be", "/proc/state cannot hold the state of a campaign"),
-    ],
-)
-def test_a_state_that_will_not_do(kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = planted(tmp_path, kind)
-    capsys.readouterr()
-    assert run(*wrong, "--json") == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert re.match(f"sptc campaign: .*{words}", errors), errors
+        ("/proc/state", "/proc/state cannot hold the state of a campaign"),
+    ):
+        cli.refuses(*SMALL, "--shards", 2, "--state", planted(cli, kind), "--json", message=message)

@@ -6,19 +6,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sptc.cli import main
 from sptc.cli.examples import EXAMPLES
+from sptc.tests.cli.command_line import CommandLine
 
-
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["completion", shell]) == 0
-    return capsys.readouterr().out
+COMMAND = "completion"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
+def test_bash_completes(cli: CommandLine) -> None:
+    Path("own.npy").touch()
+    Path("own").mkdir()
+    script = cli.text("bash")
+    for words, expected in (
         ("gem", {"gemm"}),
         ("gpu re", {"record"}),
         ("gemm --split", {"--split-k"}),
@@ -26,21 +25,16 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("gemm --a ow", {"own", "own.npy"}),
         ("report ow", {"own"}),
         ("completion ", {"bash", "zsh", "fish"}),
-    ],
-)
-def test_bash_completes(words: str, found: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "own.npy").touch()
-    (tmp_path / "own").mkdir()
-    line = ["sptc", *words.split(" ")]
-    ask = f"COMP_WORDS=({' '.join(word or repr('') for word in line)}); COMP_CWORD={len(line) - 1}; _shtab_sptc\n"
-    text = f'{script("bash", capsys)}\n{ask}printf "%s\\n" "${{COMPREPLY[@]}}"'
-    answer = subprocess.run(["bash"], input=text, capture_output=True, text=True, cwd=tmp_path, check=True)
-    words_found = set(answer.stdout.split()) - {"-h", "--help"}
-    assert answer.stderr == ""
-    assert words_found == found
+    ):
+        line = ["sptc", *words.split(" ")]
+        ask = f"COMP_WORDS=({' '.join(word or repr('') for word in line)}); COMP_CWORD={len(line) - 1}; _shtab_sptc"
+        text = f'{script}\n{ask}\nprintf "%s\n" "${{COMPREPLY[@]}}"'
+        answer = subprocess.run(["bash"], input=text, capture_output=True, text=True, check=True)
+        assert answer.stderr == "", words
+        assert set(answer.stdout.split()) - {"-h", "--help"} == expected, words
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_hear_of_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = script(shell, capsys)
-    assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []
+def test_other_shells_hear_of_every_command(cli: CommandLine) -> None:
+    for shell in ("zsh", "fish"):
+        text = cli.text(shell)
+        assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []

@@ -4,108 +4,69 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-from sptc.cli import main
 from sptc.sim.coverage.groups import Axis, Coverage, Group
+from sptc.tests.cli.command_line import CommandLine
+
+COMMAND = "coverage"
 
 
-def write(path: Path, hits: list[int], configuration: str = "tiny", labels: str = "abcd") -> Path:
+def write(name: str, hits: list[int], configuration: str = "tiny", labels: str = "abcd") -> str:
     group = Group(configuration, "letters", "Seen.", (Axis("letter", tuple(labels)),))
     group.declare_unreachable([label == "d" for label in labels], "The alphabet ends at c.")
     group.hits[:] = hits
-    Coverage([group]).write(path)
-    return path
+    Coverage([group]).write(Path(name))
+    return name
 
 
-def exit_status(*words: object) -> object:
-    """Return the status of a call that may end inside the parser."""
-    try:
-        return main(["coverage", *map(str, words)])
-    except SystemExit as end:
-        return end.code
-
-
-def test_everything_reachable_was_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_reachable_was_reached(cli: CommandLine) -> None:
     """By two files together, neither of them alone."""
-    one, two = write(tmp_path / "1.json", [1, 0, 5, 0]), write(tmp_path / "2.json", [0, 3, 0, 0])
-    assert exit_status(one) == 1
-    assert exit_status(two) == 1
-    capsys.readouterr()
-    assert exit_status(one, two) == 0
-    output, errors = capsys.readouterr()
-    assert errors == ""
+    one, two = write("1.json", [1, 0, 5, 0]), write("2.json", [0, 3, 0, 0])
+    assert cli.status(one) == cli.status(two) == 1
+    output = cli.text(one, two)
     assert "missing" not in output
     assert re.search(r"^tiny: letters +4 +3 +3 +100\.0$", output, re.MULTILINE)
     assert "unreachable: tiny: letters: 1 bins: The alphabet ends at c." in output
 
 
-def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "1.json", [0, 0, 1, 0])
-    assert exit_status(path) == 1
-    assert capsys.readouterr().out.splitlines()[-2:] == ["missing: tiny: letters: a", "missing: tiny: letters: b"]
-    assert exit_status(path, "--missing", 1) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "missing: tiny: letters: and 1 more"
+def test_what_is_missing_is_named(cli: CommandLine) -> None:
+    path = write("1.json", [0, 0, 1, 0])
+    assert cli.text(path, status=1).splitlines()[-2:] == ["missing: tiny: letters: a", "missing: tiny: letters: b"]
+    assert cli.text(path, "--missing", 1, status=1).splitlines()[-1] == "missing: tiny: letters: and 1 more"
+    found = cli.json(path, "--missing", 1, status=1)
+    assert found == json.loads(json.dumps(Coverage.read(Path(path)).report(1))) | {"code": {}}
+    assert found["groups"][0]["missing"] == ["a"]
 
 
-def test_configurations_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = write(tmp_path / "1.json", [1, 1, 1, 0]), write(tmp_path / "2.json", [0, 1], "ada", "ab")
-    assert exit_status(one, two) == 1
-    output = capsys.readouterr().out
-    assert [line.split(":")[0] for line in output.splitlines()[1:3]] == ["ada", "tiny"]
+def test_configurations_stand_side_by_side(cli: CommandLine) -> None:
+    one, two = write("1.json", [1, 1, 1, 0]), write("2.json", [0, 1], "ada", "ab")
+    lines = cli.text(one, two, status=1).splitlines()
+    assert [line.split(":")[0] for line in lines[1:3]] == ["ada", "tiny"]
 
 
-def test_a_contradiction_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status(write(tmp_path / "1.json", [1, 1, 1, 1])) == 1
-    assert "CONTRADICTED, declared unreachable but reached: tiny: letters: d" in capsys.readouterr().out
+def test_a_contradiction_is_no_success(cli: CommandLine) -> None:
+    output = cli.text(write("1.json", [1, 1, 1, 1]), status=1)
+    assert "CONTRADICTED, declared unreachable but reached: tiny: letters: d" in output
 
 
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "1.json", [0, 0, 1, 0])
-    assert exit_status(path, "--json", "--missing", 1) == 1
-    output, errors = capsys.readouterr()
-    assert errors == ""
-    assert json.loads(output) == json.loads(json.dumps(Coverage.read(path).report(1))) | {"code": {}}
-    assert json.loads(output)["groups"][0]["missing"] == ["a"]
-
-
-def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = write(tmp_path / "good.json", [1, 1, 1, 0])
-    (tmp_path / "text.json").write_text("not json")
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    (tmp_path / "other.json").write_text(good.read_text().replace('"version": 1', '"version": 7'))
-    (tmp_path / "empty.json").write_text(Coverage().to_json())
-    write(tmp_path / "shape.json", [1, 1, 1], labels="abc")
-    for name, message in (
-        ("missing.json", r"missing\.json cannot be read \(No such file or directory\)"),
-        (".", r"cannot be read \(Is a directory\)"),
-        ("text.json", r"text\.json is no coverage file \(not JSON\)"),
-        ("bytes.json", r"bytes\.json is no coverage file \(not text\)"),
-        ("other.json", r"other\.json is a coverage file of version 7, not 1, the one read here"),
-        (
-            "shape.json",
-            r"shape\.json does not merge with the files before it: group 'letters' of .* has other bins; .*",
-        ),
-    ):
-        assert exit_status(good, tmp_path / name) == 2
-        output, errors = capsys.readouterr()
-        assert output == ""
-        assert re.fullmatch(rf"sptc coverage: .*{message}\n", errors), errors
-    assert exit_status(tmp_path / "empty.json") == 2
-    assert "empty.json holds no group of bins" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_bad_files_and_words(cli: CommandLine) -> None:
+    good = write("good.json", [1, 1, 1, 0])
+    Path("text.json").write_text("not json")
+    Path("bytes.json").write_bytes(b"\xff\xfe")
+    Path("other.json").write_text(Path(good).read_text().replace('"version": 1', '"version": 7'))
+    Path("empty.json").write_text(Coverage().to_json())
+    write("shape.json", [1, 1, 1], labels="abc")
+    merging = "shape.json does not merge with the files before it: group 'letters' of ... has other bins; "
+    for words, message in (
+        ([good, "missing.json"], "missing.json cannot be read (No such file or directory)"),
+        ([good, "."], "cannot be read (Is a directory)"),
+        ([good, "text.json"], "text.json is no coverage file (not JSON)"),
+        ([good, "bytes.json"], "bytes.json is no coverage file (not text)"),
+        ([good, "other.json"], "other.json is a coverage file of version 7, not 1, the one read here"),
+        ([good, "shape.json"], merging),
+        (["empty.json"], "empty.json holds no group of bins"),
         ([], "required: FILE"),
         (["a.json", "--missing"], "expected one argument"),
         (["a.json", "--missing", "-1"], "--missing"),
         (["a.json", "--missing", "some"], "must be an integer of 0 or more, not 'some'"),
-    ],
-)
-def test_bad_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status(*words) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert message in errors
+    ):
+        cli.refuses(*words, message=message)

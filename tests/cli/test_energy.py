@@ -1,50 +1,75 @@
 """``sptc energy``: its table, its JSON, its CSV, and what it refuses."""
 
 import csv
-import json
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.cli import main
+from sptc.energy.gates import GATES
+from sptc.energy.mapping import mapped_row
+from sptc.energy.netlist import MappedNetlist
+from sptc.rtl.config import CoreConfig
+from sptc.synth.liberty import Library
+from sptc.tests.cli.command_line import CommandLine
 from sptc.tests.energy.power_library import TEXT
 
 pytest.importorskip("pyosys")
+COMMAND = "energy"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 DENSE = "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _mapped_once() -> Iterator[None]:
+    """Map a datapath once to gates and once to the cells of these tests, which differ in what they run through it."""
+    netlists: dict[tuple[CoreConfig, bool, bool], MappedNetlist] = {}
+
+    def mapped(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
+        key = config, library is GATES.library, by_module
+        if key not in netlists:
+            netlists[key] = mapped_row(config, library, by_module=by_module)
+        return netlists[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sptc.energy.measure.mapped_row", mapped)
+        yield
+
+
 @pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    cells = tmp_path / "cells.lib"
-    cells.write_text(TEXT, encoding="utf-8")
-    return ["energy", "--liberty", str(cells), "--formats", "s8", "--cycles", "200", "--operands", "zeros,normal"]
+def words(cli: CommandLine) -> list[str]:
+    Path("cells.lib").write_text(TEXT, encoding="utf-8")
+    datapath = ["--formats", "s8", "--step-bytes", "16"]
+    return ["--liberty", "cells.lib", *datapath, "--cycles", "200", "--operands", "zeros,normal"]
 
 
-def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "energy.csv"
-    assert main([*words, SPARSE, DENSE, "--json", "--csv", str(path)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    rows = found["measured"]
+def actions(path: str, column: str) -> dict[tuple[str, str], float]:
+    """Return the sums of a column of a CSV file, by instruction and operands."""
+    found: dict[tuple[str, str], float] = {}
+    for row in csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()):
+        key = row["action"], row["operands"]
+        found[key] = found.get(key, 0) + float(row[column])
+    return found
+
+
+def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
+    rows = cli.json(*words, SPARSE, DENSE, "--csv", "energy.csv")["measured"]
     assert [(row["instruction"], row["operands"]) for row in rows] == [
         (instruction, distribution) for instruction in (SPARSE, DENSE) for distribution in ("zeros", "normal")
     ]
     assert all(row["total"] == pytest.approx(sum(row["stages"].values())) for row in rows)
-    actions = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    of_first = [float(row["energy_pj"]) for row in actions if (row["action"], row["operands"]) == (SPARSE, "normal")]
-    assert sum(of_first) == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
-    assert main([*words, SPARSE, DENSE]) == 0
-    printed = capsys.readouterr().out
+    of_normal = actions("energy.csv", "energy_pj")[SPARSE, "normal"]
+    assert of_normal == pytest.approx(rows[1]["total"] / 1000, rel=1e-4)
+    printed = cli.text(*words, SPARSE, DENSE)
     assert f"{rows[1]['total']:.0f}" in printed
     assert "without wires, without glitches" in printed
     ratio = rows[1]["total"] / rows[3]["total"]
     assert f"s8, normal: a kept product takes {100 * (ratio - 1):.1f} % more than the dense " in printed
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
+def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
+    f8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
+    for more, message in (
         (["tcgen05.mma.sp"], "tcgen05"),
         (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
         ([SPARSE, "--liberty", "missing.lib"], "missing.lib"),
@@ -53,10 +78,7 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
         ([SPARSE, "--operands", "101%"], "not '101%'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
-        (
-            ["mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"],
-            "sm_90 does not have",
-        ),
+        ([f8], "sm_90 does not have"),
         ([SPARSE, "--a-tensor", "x"], "--a-tensor is of a matrix: add --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches is of a unit; leave out --top warp"),
@@ -64,104 +86,84 @@ def test_a_table_json_and_csv(words: list[str], tmp_path: Path, capsys: pytest.C
         ([SPARSE, "--step-bytes", "8"], "steps of 8 bytes are not simulated"),
         ([SPARSE, "--a", "a.npy"], "--a and --b are given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands does not go with --a and --b"),
-    ],
-)
-def test_what_is_refused(more: list[str], message: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with suppress(SystemExit):
-        assert main([*words, *more]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    ):
+        cli.refuses(*words, *more, message=message)
+    Path("cells.lib").write_text(TEXT.replace("internal_power", "no_power"), encoding="utf-8")
+    cli.refuses(*words, SPARSE, message="cells.lib has no energies")
 
 
-def test_matrices(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_matrices(words: list[str], cli: CommandLine) -> None:
     """Pruned for the sparse instruction, as they are for the dense one; M and N are not of whole tiles."""
     rng, words = np.random.default_rng(0), words[:-2]
-    a, b = (str(tmp_path / f"{name}.npy") for name in "ab")
-    np.save(a, rng.standard_normal((20, 96)))
-    np.save(b, rng.standard_normal((96, 11)))
-    assert main([*words, SPARSE, DENSE, "--json", "--a", a, "--b", b, "--prune"]) == 0
-    sparse, dense = json.loads(capsys.readouterr().out)["measured"]
+    np.save("a.npy", rng.standard_normal((20, 96)))
+    np.save("b.npy", rng.standard_normal((96, 11)))
+    files = ["--a", "a.npy", "--b", "b.npy"]
+    sparse, dense = cli.json(*words, SPARSE, DENSE, *files, "--prune")["measured"]
     assert sparse["operands"] == dense["operands"] == "a.npy x b.npy"
     assert sparse["cycles"] > 0
     assert 0 < dense["total"] < sparse["total"]
-    assert main([*words, SPARSE, "--a", a, "--b", b]) == 2
-    assert "not 2:4 sparse" in capsys.readouterr().err
-    assert main([*words, SPARSE, "--prune"]) == 2
-    assert "--prune is of a matrix" in capsys.readouterr().err
+    cli.refuses(*words, SPARSE, *files, message="not 2:4 sparse")
+    cli.refuses(*words, SPARSE, "--prune", message="--prune is of a matrix")
 
 
-def test_gate_equivalents(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place, path = words.index("--liberty"), tmp_path / "gates.csv"
-    del words[place : place + 2]
-    assert main([*words, SPARSE, "--csv", str(path)]) == 0
-    printed = capsys.readouterr().out
+@pytest.mark.regression
+def test_gate_equivalents(words: list[str], cli: CommandLine) -> None:
+    printed = cli.text(*words[2:], SPARSE, "--csv", "gates.csv")
     assert "gate equivalents (four transistors) that switch" in printed
-    rows = [line.split() for line in printed.splitlines() if line.startswith(SPARSE)]
-    zeros, normal = (float(words[2]) for words in rows)
+    zeros, normal = (float(line.split()[2]) for line in printed.splitlines() if line.startswith(SPARSE))
     assert 0 < zeros < normal
-    actions = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    of_normal = sum(float(row["gate_equivalents"]) for row in actions if row["operands"] == "normal")
-    assert of_normal == pytest.approx(normal, abs=0.06)
+    assert actions("gates.csv", "gate_equivalents")[SPARSE, "normal"] == pytest.approx(normal, abs=0.06)
 
 
-def test_glitches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words, SPARSE, "--glitches"]) == 0
-    printed = capsys.readouterr().out
+def test_glitches(words: list[str], cli: CommandLine) -> None:
+    printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches as if every gate took a unit of time" in printed
     assert f"{SPARSE}, normal: glitches add " in printed
 
 
 @pytest.mark.regression
-def test_a_warp(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    words += ["--rows", "16", "--columns", "8", "--step-bytes", "16", "--cuts", "multiply,round"]
-    assert main([*words, DENSE, "--top", "warp"]) == 0
-    assert "warp registers" in capsys.readouterr().out
+def test_a_warp(words: list[str], cli: CommandLine) -> None:
+    words += ["--rows", "16", "--columns", "8", "--cuts", "multiply,round"]
+    assert "warp registers" in cli.text(*words, DENSE, "--top", "warp")
 
 
-def test_what_if_and_a_picture(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "energy.svg"
+def test_what_if(words: list[str], cli: CommandLine) -> None:
+    words[-1] = "normal"
+    printed = cli.text(*words, SPARSE, "--what-if")
+    assert printed.count("the clock of registers that never change is gated: ") == 1
+    assert printed.count("each output takes all of K before the next one: ") == 1
+
+
+@pytest.mark.regression
+def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     words[words.index("s8")] = "s8,u8"
     operands = ["--operands", "normal,75%", "--what-if"]
-    assert main([*words, SPARSE, DENSE, *operands, "--plot", str(path)]) == 0
-    printed = capsys.readouterr().out
-    gated, order, formats = (
-        "the clock of registers that never change is gated: ",
-        "each output takes all of K before the next one: ",
-        "it has no formats but s8: ",
-    )
-    assert [printed.count(words) for words in (gated, order, formats)] == [4, 4, 4]
-    assert printed.count("where one operand of a product is zero, the other is held: ") == 2
-    assert main([*words, DENSE, *operands, "--json"]) == 0
-    normal, mostly_zeros = json.loads(capsys.readouterr().out)["measured"]
-    saved = [
-        1 - row["what_if"]["where one operand of a product is zero, the other is held"] / row["total"]
-        for row in (normal, mostly_zeros)
-    ]
+    printed = cli.text(*words, SPARSE, DENSE, *operands, "--plot", "energy.svg")
+    held = "where one operand of a product is zero, the other is held"
+    for said, count in (
+        ("the clock of registers that never change is gated: ", 4),
+        ("each output takes all of K before the next one: ", 4),
+        ("it has no formats but s8: ", 4),
+        (f"{held}: ", 2),
+    ):
+        assert printed.count(said) == count, said
+    normal, mostly_zeros = cli.json(*words, DENSE, *operands)["measured"]
+    saved = [1 - row["what_if"][held] / row["total"] for row in (normal, mostly_zeros)]
     assert saved[1] > 0.05 > saved[0] >= 0
-    drawn = path.read_text(encoding="utf-8")
+    drawn = Path("energy.svg").read_text(encoding="utf-8")
     for said in ("mma s8 to s32, sparse, 75%", "multiply", "zeros among A and B", "energy of a kept product"):
         assert said in drawn
 
 
-def test_a_datapath_that_does_not_select_takes_less(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    totals = []
-    for more in ([], ["--dense"]):
-        assert main([*words, DENSE, "--json", *more]) == 0
-        totals.append(json.loads(capsys.readouterr().out)["measured"][1]["total"])
+@pytest.mark.regression
+def test_a_datapath_that_does_not_select_takes_less(words: list[str], cli: CommandLine) -> None:
+    totals = [cli.json(*words, DENSE, *more)["measured"][1]["total"] for more in ([], ["--dense"])]
     assert totals[1] < totals[0]
 
 
-def test_a_unit_without_registers(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.regression
+def test_a_unit_without_registers(words: list[str], cli: CommandLine) -> None:
     """It takes nothing where all operands are zero, and nothing is compared with that."""
-    assert main([*words, SPARSE, DENSE, "--cuts", "none", "--what-if"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli.text(*words, SPARSE, DENSE, "--cuts", "none", "--what-if")
     assert "s8, normal: a kept product takes" in printed
     assert "s8, zeros: a kept product takes" not in printed
-
-
-def test_a_library_without_power(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "cells.lib").write_text(TEXT.replace("internal_power", "no_power"), encoding="utf-8")
-    assert main([*words, SPARSE]) == 2
-    assert "cells.lib has no energies" in capsys.readouterr().err

@@ -1,21 +1,20 @@
 """``sptc explain``: text, JSON, pictures, nibbles, and one line for whatever is wrong."""
 
 import importlib.util
-import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from sptc.cli import main
 from sptc.golden.registers import pack, pack_nibbles
 from sptc.infra.installation import install_line
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.metadata import RULES, swap_for_mux3
+from sptc.tests.cli.command_line import CommandLine
 
+COMMAND = "explain"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16"
@@ -26,27 +25,8 @@ MXF4 = (
 )
 
 
-def exit_status(*words: object) -> object:
-    """Return the status of a call that may end inside the parser."""
-    try:
-        return main(["explain", *map(str, words)])
-    except SystemExit as end:
-        return end.code
-
-
-def explained(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert exit_status(*words) == 0
-    output, errors = capsys.readouterr()
-    assert errors == ""
-    return output
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    return dict(json.loads(explained(capsys, *words, "--json")))
-
-
-def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
-    text = explained(capsys, F16, "--selector", 1)
+def test_the_text(cli: CommandLine) -> None:
+    text = cli.text(F16, "--selector", 1)
     assert max(map(len, text.splitlines())) <= 120
     for wanted in (
         "A 16 x 32 of f16, 16 x 16 stored; B 32 x 8 of f16; C and D 16 x 8 of f32",
@@ -66,92 +46,94 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
         assert sorted(map(int, re.findall(r"\bT(\d+) ", grid))) == sorted(4 * [*range(32)]), operand
 
 
-@pytest.mark.parametrize(
-    ("text", "arch", "wanted"),
-    [
+def test_numerics(cli: CommandLine) -> None:
+    fp8, s4 = (f"mma.sp.sync.aligned.m16n8k64.row.col.{kinds}" for kinds in ("f32.e4m3.e4m3.f32", "s32.s4.s4.s32"))
+    for text, arch, expected in (
         (F16, "sm_90", "native, fused, recorded"),
         (F16.replace("k32", "k16"), "sm_90", "L = 16 products per addition (1 x 8 for K = 16)"),
         (F16, "sm_90", "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_90", "emulated, recorded"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "sm_89", "native, fused, modelled"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "emulated, integer, recorded"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_90", "rounding exact"),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", "sm_80", "native, integer, modelled"),
+        (fp8, "sm_90", "emulated, recorded"),
+        (fp8, "sm_89", "native, fused, modelled"),
+        (s4, "sm_90", "emulated, integer, recorded"),
+        (s4, "sm_90", "rounding exact"),
+        (s4, "sm_80", "native, integer, modelled"),
         (WGMMA, "sm_90", "native, fused, measured"),
         (MXF4, "sm_120", "native, grouped, modelled"),
         (TCGEN05, "sm_100", "native, fused, modelled"),
-    ],
-)
-def test_numerics(text: str, arch: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert wanted in explained(capsys, text, "--arch", arch).split("Numerics on ")[1]
+    ):
+        assert expected in cli.text(text, "--arch", arch).split("Numerics on ")[1], (text, arch)
 
 
-def test_one_lane(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_lane(cli: CommandLine) -> None:
     """What the thread holds of every operand, in text and in JSON; of others nothing."""
-    text = explained(capsys, F16, "--lane", 31, "--operand", "a")
+    text = cli.text(F16, "--lane", 31, "--operand", "a")
     assert [line.strip() for line in text.splitlines() if line.startswith("  lane ")] == [
         "lane 31 register 0: 15:0 = 7,6  31:16 = 7,7",
         "lane 31 register 1: 15:0 = 15,6  31:16 = 15,7",
         "lane 31 register 2: 15:0 = 7,14  31:16 = 7,15",
         "lane 31 register 3: 15:0 = 15,14  31:16 = 15,15",
     ]
-    whole, found = as_json(capsys, F16), as_json(capsys, F16, "--lane", 5)
+    whole, found = cli.json(F16), cli.json(F16, "--lane", 5)
     assert len(found["operands"]) == 5
     for operand, every in zip(found["operands"], whole["operands"], strict=True):
         assert operand["elements"] == [element for element in every["elements"] if element["lane"] == 5]
 
 
-def test_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_row(cli: CommandLine) -> None:
     """Of B, which has no rows of D, nothing; with a lane, what both have in common."""
-    found = as_json(capsys, F16, "--row", 9)
+    found = cli.json(F16, "--row", 9)
     assert [operand["operand"] for operand in found["operands"]] == ["a", "metadata", "c", "d"]
     assert {element["row"] for operand in found["operands"] for element in operand["elements"]} == {9}
-    both = as_json(capsys, F16, "--row", 9, "--lane", 4, "--operand", "d")
+    both = cli.json(F16, "--row", 9, "--lane", 4, "--operand", "d")
     assert [(element["row"], element["n"]) for element in both["operands"][0]["elements"]] == [(9, 0), (9, 1)]
-    text = explained(capsys, TCGEN05, "--row", 64)
+    text = cli.text(TCGEN05, "--row", 64)
     assert "lane 64 column 0: 15:0 = 64,0  31:16 = 64,1" in text
 
 
-def test_some_words_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_words_of_a_name(cli: CommandLine) -> None:
     """One instruction that has them is meant; of several the names are listed."""
     words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
-    assert exit_status(*words) == 2
-    output, errors = capsys.readouterr()
+    assert cli.status(*words) == 2
+    output, errors = cli.capsys.readouterr()
     assert errors == "sptc explain: 2 instructions have these words; say which\n"
     assert [line.split(".")[-3:-1] for line in output.splitlines()] == [["s4", "u4"], ["u4", "s4"]]
-    assert exit_status(*words, "--json") == 2
-    assert capsys.readouterr().out == ""
-    assert explained(capsys, "m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
-    assert exit_status("wgmma f16") == 2
-    lines = capsys.readouterr().out.splitlines()
+    cli.refuses(*words, "--json", message="2 instructions have these words; say which")
+    assert cli.text("m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
+    assert cli.status("wgmma f16") == 2
+    lines = cli.capsys.readouterr().out.splitlines()
     assert len(lines) == 21
     assert re.fullmatch(r"and \d+ more", lines[-1])
 
 
-def test_other_memories(capsys: pytest.CaptureFixture[str]) -> None:
-    text = explained(capsys, WGMMA)
-    assert "B: 32 x 256, 16 bits each, in shared memory" in text
-    assert "of warp 0, the first 4 of 128 registers:" in text
-    assert "LBO 4096" in text
-    text = explained(capsys, TCGEN05)
-    assert text.startswith(f"{TCGEN05} (m128n8k32.f16.f16.f16)\n")
-    assert "A, stored: 128 x 16, 16 bits each, in tensor memory of a CTA" in text
-    assert "column = f, f = 0" in text
-    assert "127,15 = lane 127 column 7 bits 31:16\n" in text
-    assert "31,7 = byte 510\n" in text
-    text = explained(capsys, f"{TCGEN05} (m64n8k32.f32.f16.f16)")
-    assert "lane = row//16*32 + chunk//4*8 + row % 8" in text
-    text = explained(capsys, "tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)")
-    assert "lane = row + 64*(n//32)" in text
-    assert "with copies 64 lanes on" in text
-    text = explained(capsys, MXF4)
-    assert "scales of B: 8 x 2, 8 bits each, in registers" in text
-    text = explained(capsys, "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
-    assert "the value in bits 31:13 of these, others ignored" in text
+def test_other_memories(cli: CommandLine) -> None:
+    for text, *expected in (
+        (WGMMA, "B: 32 x 256, 16 bits each, in shared memory", "of warp 0, the first 4 of 128 registers:", "LBO 4096"),
+        (
+            TCGEN05,
+            f"{TCGEN05} (m128n8k32.f16.f16.f16)\n",
+            "A, stored: 128 x 16, 16 bits each, in tensor memory of a CTA",
+            "column = f, f = 0",
+            "127,15 = lane 127 column 7 bits 31:16\n",
+            "31,7 = byte 510\n",
+        ),
+        (f"{TCGEN05} (m64n8k32.f32.f16.f16)", "lane = row//16*32 + chunk//4*8 + row % 8"),
+        (
+            "tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)",
+            "lane = row + 64*(n//32)",
+            "with copies 64 lanes on",
+        ),
+        (MXF4, "scales of B: 8 x 2, 8 bits each, in registers"),
+        (
+            "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+            "the value in bits 31:13 of these, others ignored",
+        ),
+    ):
+        shown = cli.text(text)
+        assert [words for words in expected if words not in shown] == [], text
 
 
-def test_json_is_the_whole_map(capsys: pytest.CaptureFixture[str], rng: np.random.Generator) -> None:
-    found = as_json(capsys, F16, "--selector", 1)
+def test_json_is_the_whole_map(cli: CommandLine, rng: np.random.Generator) -> None:
+    found = cli.json(F16, "--selector", 1)
     assert [entry["operand"] for entry in found["operands"]] == ["a", "metadata", "b", "c", "d"]
     a, metadata, b, c, d = (entry["elements"] for entry in found["operands"])
     assert [len(entries) for entries in (a, metadata, b, c, d)] == [256, 128, 256, 128, 128]
@@ -171,28 +153,28 @@ def test_json_is_the_whole_map(capsys: pytest.CaptureFixture[str], rng: np.rando
     assert found["numerics"]["arch"] == "sm_90"
 
 
-def test_json_of_one_operand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_one_operand(cli: CommandLine) -> None:
     for operand in ("a", "b", "c", "d", "metadata"):
-        assert [entry["operand"] for entry in as_json(capsys, F16, "--operand", operand)["operands"]] == [operand]
-    both = as_json(capsys, WGMMA, "--operand", "a")["operands"]
+        assert [entry["operand"] for entry in cli.json(F16, "--operand", operand)["operands"]] == [operand]
+    both = cli.json(WGMMA, "--operand", "a")["operands"]
     assert [entry["memory"] for entry in both] == ["registers", "shared memory"]
     last = both[0]["elements"][-1]
     assert " ".join(last) == "row stored warp lane register low_bit high_bit"
     assert list(last.values()) == [63, 15, 3, 31, 3, 16, 31]
     assert both[1]["elements"][1] == {"row": 0, "stored": 1, "byte": 2, "low_bit": 0, "high_bit": 15}
-    (metadata,) = as_json(capsys, TCGEN05, "--operand", "metadata")["operands"]
+    (metadata,) = cli.json(TCGEN05, "--operand", "metadata")["operands"]
     last = metadata["elements"][-1]
     assert " ".join(last) == "row chunk lane column low_bit high_bit"
     assert list(last.values()) == [127, 7, 127, 0, 28, 31]
-    assert as_json(capsys, DENSE)["sparsity"] is None
+    assert cli.json(DENSE)["sparsity"] is None
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("text", [F16, DENSE, WGMMA, TCGEN05, MXF4, "mma.sync.aligned.m8n8k32.row.col.s32.s4.u4.s32"])
-def test_the_picture(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "map.svg"
-    explained(capsys, text, "--svg", picture)
+def test_the_picture(text: str, cli: CommandLine) -> None:
+    picture = Path("map.svg")
+    cli.text(text, "--svg", picture)
     labels = [element.text or "" for element in ElementTree.fromstring(picture.read_bytes()).iter() if element.text]
     assert [label for label in labels if label.startswith(text)]
     headings = [label for label in labels if " bits each, in " in label]
@@ -203,13 +185,13 @@ def test_the_picture(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert len([label for label in labels if re.fullmatch(r"T\d+ \d+:\d+", label)]) == 128
         assert {"T31:R3", "T29 31:28", "k 28:31", "stored 14:15", "register 3"} <= set(labels)
     first = picture.read_bytes()
-    explained(capsys, text, "--svg", picture)
+    cli.text(text, "--svg", picture)
     assert picture.read_bytes() == first
 
 
-@pytest.mark.parametrize("word", ["0b0110", "6", "0x6"])
-def test_a_nibble(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = explained(capsys, "--nibble", word)
+def test_a_nibble(cli: CommandLine) -> None:
+    text = cli.text("--nibble", "0b0110")
+    assert cli.text("--nibble", "6") == cli.text("--nibble", "0x6") == text
     assert max(map(len, text.splitlines())) <= 130
     for wanted in (
         "nibble 0b0110 (0x6): i0 = 2 (bits 1:0)",
@@ -223,10 +205,10 @@ def test_a_nibble(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "slots swap" not in text
 
 
-def test_every_nibble(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_nibble(cli: CommandLine) -> None:
     seen: dict[str, set[int]] = {}
     for value in range(16):
-        found = as_json(capsys, "--nibble", value)
+        found = cli.json("--nibble", value)
         assert found["indices"] == [value & 3, value >> 2]
         for entry in found["rules"]:
             seen.setdefault(entry["rule"], set()).update([value] if entry["legal"] else [])
@@ -243,9 +225,8 @@ def test_every_nibble(capsys: pytest.CaptureFixture[str]) -> None:
     assert seen == {name: set(rule.legal) for name, rule in RULES.items()}
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
+def test_what_a_nibble_does(cli: CommandLine) -> None:
+    for value, expected in (
         (0b0011, "  plain      slots swap; mux 0 reads unit 0 for slot 1; mux 1 reads unit 3 for slot 0"),
         (0b0011, "mux 0 gives slot 0 zero, unable to read unit 3"),
         (0b0011, "plain 0b0011 of f16, bf16, s8 and u8 becomes 0b1100 in the assembler"),
@@ -256,25 +237,22 @@ def test_every_nibble(capsys: pytest.CaptureFixture[str]) -> None:
         (0b1110, "only element 3: PyTorch and vLLM (CUTLASS path); CuTeDSL sparse_utils"),
         (0b1100, "only element 3, stored in slot 1 behind a 0: CUTLASS compressor"),
         (0b1001, "nonzeros at elements 1 and 2: PyTorch"),
-    ],
-)
-def test_what_a_nibble_does(value: int, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert wanted in explained(capsys, "--nibble", f"{value:#06b}")
+    ):
+        assert expected in cli.text("--nibble", f"{value:#06b}"), (value, expected)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_bad_input(cli: CommandLine) -> None:
+    for words, message in (
         ([], "an instruction or --nibble is missing"),
         (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
-        ([F16.replace("k32", "k64")], "'.m16n8k64' in .* is not accepted as shape"),
+        ([F16.replace("k32", "k64")], "'.m16n8k64' in ... is not accepted as shape"),
         (["tcgen05.mma.kind::f16"], "'.cta_group' is missing in"),
         ([f"{TCGEN05} (m96n8k32.f32.f16.f16)"], "'m96n8k32.f32.f16.f16' is no shape with types of"),
-        ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma.*; sm_90 has it"),
+        ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
         ([F16, "--arch", "sm_75"], "'sm_75' is no known architecture"),
-        ([F16, "--selector", 2], "the selector of .* must be 0 to 1, not 2"),
-        ([F16, "--selector", -1], "the selector of .* must be 0 to 1, not -1"),
-        ([DENSE, "--selector", 1], "the selector of .* must be 0, not 1"),
+        ([F16, "--selector", 2], "the selector of ... must be 0 to 1, not 2"),
+        ([F16, "--selector", -1], "the selector of ... must be 0 to 1, not -1"),
+        ([DENSE, "--selector", 1], "the selector of ... must be 0, not 1"),
         ([F16, "--selector", "x"], "argument --selector: invalid int value: 'x'"),
         ([DENSE, "--operand", "metadata"], "is dense and has no metadata"),
         ([F16, "--operand", "scale_a"], "is not block-scaled"),
@@ -289,24 +267,12 @@ def test_what_a_nibble_does(value: int, wanted: str, capsys: pytest.CaptureFixtu
         ([F16, "--row", 1, "--svg", "x.svg"], "--row and --lane are of text and --json"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
-    ],
-)
-def test_bad_input(words: list[object], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status(*words) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.count("\n") == 1
-    assert re.search(message, errors) or message in errors, errors
+    ):
+        cli.refuses(*words, message=message)
 
 
-def test_a_picture_that_cannot_be_drawn_or_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_cannot_be_drawn_or_written(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("matplotlib"):
-        assert exit_status(F16, "--svg", tmp_path / "no folder" / "x.svg") == 2
-        assert "x.svg cannot be written" in capsys.readouterr().err
+        cli.refuses(F16, "--svg", "no folder/x.svg", message="x.svg cannot be written")
     monkeypatch.setattr("sptc.infra.figures.importlib.util.find_spec", lambda name: None)
-    assert exit_status(F16, "--svg", tmp_path / "x.svg") == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors == f"sptc explain: pictures need matplotlib: install it with `{install_line('area')}`\n"
+    cli.refuses(F16, "--svg", "x.svg", message=f"pictures need matplotlib: install it with `{install_line('area')}`")

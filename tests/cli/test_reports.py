@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from sptc.cli import main
 from sptc.cli.reports import Check, report
+from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import shipped
 
+COMMAND = "run"
 FILE = next(path for path in shipped() if path.name.startswith("mma"))
 
 
@@ -27,23 +28,22 @@ def spoiled(path: Path) -> Path:
     return path
 
 
-def test_a_run_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    junit = tmp_path / "run.xml"
-    assert main(["run", str(FILE), "--backend", "golden", "--limit", "2", "--junit", str(junit), "--github"]) == 0
-    root = written(junit)
+def test_a_run_that_agrees(cli: CommandLine) -> None:
+    assert cli.status(FILE, "--backend", "golden", "--limit", "2", "--junit", "run.xml", "--github") == 0
+    root = written(Path("run.xml"))
     assert (root.get("tests"), root.get("failures")) == ("1", "0")
     (case,) = root.iter("testcase")
     assert case.get("classname") == "sptc.run.sm_90"
     assert str(case.get("name")).startswith("mma")
     assert list(case) == []
-    assert capsys.readouterr().err == "::notice title=sptc run::1 right, 0 wrong\n"
+    assert cli.capsys.readouterr().err == "::notice title=sptc run::1 right, 0 wrong\n"
 
 
-def test_a_run_that_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    junit, file = tmp_path / "run.xml", spoiled(tmp_path / "spoiled.npz")
-    assert main(["run", str(file), "--backend", "golden", "--junit", str(junit), "--github"]) == 1
-    output, errors = capsys.readouterr()
-    (failure,) = written(junit).iter("failure")
+def test_a_run_that_does_not(cli: CommandLine) -> None:
+    file = spoiled(Path("spoiled.npz"))
+    assert cli.status(file, "--backend", "golden", "--junit", "run.xml", "--github") == 1
+    output, errors = cli.capsys.readouterr()
+    (failure,) = written(Path("run.xml")).iter("failure")
     assert failure.text
     first = failure.text.splitlines()[-1]
     assert first.startswith("first mismatch: ")
@@ -52,6 +52,8 @@ def test_a_run_that_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert annotation.startswith("::error title=sptc run%3A mma")
     assert annotation.endswith(f"%0A{first}")
     assert notice == "::notice title=sptc run::0 right, 1 wrong"
+    # Of a report that cannot be written is said so before anything runs.
+    cli.refuses(file, "--junit", "missing/run.xml", message="cannot be written")
 
 
 def test_a_seed_is_a_property(tmp_path: Path) -> None:
@@ -62,10 +64,9 @@ def test_a_seed_is_a_property(tmp_path: Path) -> None:
     assert found.attrib == {"name": "seed", "value": "2026"}
 
 
-def test_proofs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    junit = tmp_path / "prove.xml"
-    assert main(["prove", "metadata.legal", "--preset", "tiny", "--junit", str(junit)]) == 0
-    (case,) = written(junit).iter("testcase")
+def test_proofs(cli: CommandLine) -> None:
+    CommandLine(cli.capsys, "prove").text("metadata.legal", "--preset", "tiny", "--junit", "prove.xml")
+    (case,) = written(Path("prove.xml")).iter("testcase")
     assert (case.get("classname"), case.get("name")) == ("sptc.prove.metadata", "legal mux4")
     assert float(str(case.get("time"))) > 0
 
@@ -80,12 +81,3 @@ def test_text_that_means_something_else(tmp_path: Path, capsys: pytest.CaptureFi
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith('::error title=sptc run%3A say "no"%3A 5%25%2C 6')
     assert "first%0Asecond & " in line
-
-
-def test_a_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is run first."""
-    assert main(["run", str(FILE), "--junit", str(tmp_path / "missing" / "run.xml")]) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.count("\n") == 1
-    assert "cannot be written" in errors

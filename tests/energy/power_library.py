@@ -1,5 +1,7 @@
 """A liberty file of a few cells with tables of power, of round figures."""
 
+from sptc.synth.liberty import Library
+
 #: Of every input in pF, and of the supply in V.
 CAPACITANCE, VOLTAGE = 0.01, 2.0
 #: In pJ, of a rise and of a fall of an output, at no load and at 1 pF.
@@ -57,3 +59,4 @@ TEXT = "\n".join(
         "}\n",
     ]
 )
+LIBRARY = Library("power.lib", TEXT)

@@ -1,4 +1,4 @@
-"""A small unit of the little library, mapped once for all tests that run in a process."""
+"""A small unit of the little library, mapped once for a process; tests of the command map the same one."""
 
 from functools import cache
 
@@ -6,14 +6,13 @@ from sptc.energy.measure import MappedUnit
 from sptc.energy.netlist import CellLibrary
 from sptc.isa.instructions import parse
 from sptc.rtl.config import CoreConfig
-from sptc.synth.liberty import Library
-from sptc.tests.energy.power_library import TEXT
+from sptc.tests.energy.power_library import LIBRARY
 
 SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 DENSE = parse("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32")
-CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4, cuts=("multiply",))
+CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 
 
 @cache
 def unit(*, by_module: bool, glitches: bool = False) -> MappedUnit:
-    return MappedUnit(CONFIG, CellLibrary.of(Library("power.lib", TEXT)), by_module=by_module, glitches=glitches)
+    return MappedUnit(CONFIG, CellLibrary.of(LIBRARY), by_module=by_module, glitches=glitches)

@@ -87,23 +87,8 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     include = root / "include"
     sources = [*tmp_path.glob("*.cpp"), *(include / f"verilated{of}.cpp" for of in ("", "_saif_c", "_threads"))]
     defines = ["-DVM_TRACE=1", "-DVM_TRACE_SAIF=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-std=c++17"]
-    subprocess.run(
-        [
-            "c++",
-            "-O0",
-            *defines,
-            f"-I{include}",
-            f"-I{include}/vltstd",
-            "-I.",
-            *map(str, sources),
-            "-pthread",
-            "-o",
-            "run",
-        ],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
+    compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
+    subprocess.run([*compiler, *map(str, sources)], cwd=tmp_path, check=True, capture_output=True)
     counted = _counted(tmp_path, steps)
     # What is one in the first cycle that is seen counts as risen there.
     at_first = _counted(tmp_path, steps[: CONFIG.latency + 1])

@@ -11,7 +11,7 @@ from sptc.energy.plan import Plan
 from sptc.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.errors import Error
 from sptc.synth.liberty import Library, evaluate
-from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, OF_CLOCK, RISE, VOLTAGE
+from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
 
 INPUTS, FLOPS, GATES = 5, 8, 60
 CYCLES, CLOCK = 12, 1000
@@ -34,15 +34,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """A netlist of one stream, whose gates are looked at one after the other, as simply as can be.
-
-    Attributes
-    ----------
-    values : dict of int or str to bool
-        What nets have.
-    toggles : Counter
-        Of nets, in the cycles that were counted.
-    """
+    """A netlist of one stream, whose gates are looked at one after the other, as simply as can be."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -50,11 +42,8 @@ class Stepped:
         self.glitches = glitches
         self.flops = [pins for kind, pins in cells if kind == "FLOP"]
         self.gates = [(functions[kind], pins) for kind, pins in cells if kind != "FLOP"]
-        self.values: dict[int | str, bool] = {
-            "0": False,
-            "1": True,
-            **dict.fromkeys(range(INPUTS + FLOPS + GATES), False),
-        }
+        self.values: dict[int | str, bool] = dict.fromkeys(range(INPUTS + FLOPS + GATES), False)
+        self.values |= {"0": False, "1": True}
         self.toggles: Counter[int | str] = Counter()
 
     def step(self, inputs: np.ndarray, *, counted: bool) -> None:
@@ -73,15 +62,12 @@ class Stepped:
             self.toggles.update(net for net in one if counted and one[net] != other[net])
 
 
-@pytest.mark.parametrize("glitches", [False, True])
-@pytest.mark.parametrize("words", [1, 2])
-def test_toggles_are_those_of_a_netlist_that_is_stepped(
-    words: int, glitches: bool, library: Library, seed: int
-) -> None:
+@pytest.mark.parametrize(("words", "glitches"), [(1, False), (1, True), (2, True)])
+def test_toggles_are_those_of_a_netlist_that_is_stepped(words: int, glitches: bool, seed: int) -> None:
     rng = np.random.default_rng([seed, words])
     netlist = random_netlist(rng)
-    simulator = Simulator(Plan.of(netlist, CellLibrary.of(library), glitches=glitches), words)
-    streams = [Stepped(netlist, library, glitches=glitches) for _ in range(words * STREAMS_OF_A_WORD)]
+    simulator = Simulator(Plan.of(netlist, CellLibrary.of(LIBRARY), glitches=glitches), words)
+    streams = [Stepped(netlist, LIBRARY, glitches=glitches) for _ in range(words * STREAMS_OF_A_WORD)]
     step, result = (simulator.rows_of(nets) for nets in (netlist.inputs["step"], netlist.outputs["result"]))
     for cycle in range(CYCLES):
         bits = rng.integers(0, 2, (len(streams), INPUTS), np.uint8)
@@ -98,30 +84,12 @@ def test_toggles_are_those_of_a_netlist_that_is_stepped(
     assert {net: count for net, count in simulator.toggles.items() if count} == toggles
 
 
-def test_what_toggles_take(library: Library) -> None:
-    """An input to two inverters, one of which a register holds: each toggles in every cycle."""
-    cells = {
-        "first": ("INV", {"A": 0, "Y": 1}),
-        "second": ("INV", {"A": 0, "Y": 2}),
-        "held": ("FLOP", {"D": 1, "K": CLOCK, "Q": 3}),
-    }
-    netlist = MappedNetlist(cells, {"step": [0], "clk": [CLOCK]}, {"result": [2, 3]})
-    costs = costs_of(netlist, CellLibrary.of(library), {cell: cell for cell in cells})
-    activity = Activity(99, dict.fromkeys(range(4), 99))
-    pin = VOLTAGE**2 / 2 * CAPACITANCE
-    unloaded = (RISE[0] + FALL[0]) / 2
-    loaded = unloaded + CAPACITANCE * (RISE[1] - RISE[0] + FALL[1] - FALL[0]) / 2
-    wanted = {
-        "inputs": 2 * pin,
-        "first": pin + loaded,
-        "second": unloaded,
-        "held": unloaded + 2 * (pin + OF_CLOCK),
-    }
-    assert costs.of(activity) == pytest.approx(wanted)
-    assert costs.leakage == 3 * LEAKAGE
+def of_output(load: float) -> float:
+    """Return what a toggle of an output takes inside its cell at a load."""
+    return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 
-def test_what_a_box_charges_and_is_charged_by(library: Library) -> None:
+def test_what_toggles_take() -> None:
     """Pins in a box count where they are driven, and those around it where the box drives them."""
     around = MappedNetlist(
         {"first": ("INV", {"A": 0, "Y": 1}), "last": ("INV", {"A": 2, "Y": 3})},
@@ -135,29 +103,26 @@ def test_what_a_box_charges_and_is_charged_by(library: Library) -> None:
         "held": ("FLOP", {"D": 1, "K": CLOCK, "Q": 3}),
     }
     unit = MappedNetlist(inside, {"given": [0], "clk": [CLOCK]}, {"result": [3]})
-    pin, cells = VOLTAGE**2 / 2 * CAPACITANCE, CellLibrary.of(library)
-
-    def of_output(load: float) -> float:
-        return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
-
+    pin, cells = VOLTAGE**2 / 2 * CAPACITANCE, CellLibrary.of(LIBRARY)
+    activity = Activity(99, dict.fromkeys(range(4), 99))
     of_around = costs_of(around, cells, {name: name for name in around.cells}, inside={"unit": unit})
-    found = of_around.of(Activity(1, dict.fromkeys(range(4), 1)))
-    assert found == pytest.approx(
+    assert of_around.of(activity) == pytest.approx(
         {"inputs": pin, "first": of_output(2 * CAPACITANCE) + 2 * pin, "last": of_output(0.0)}
     )
-    of_unit = costs_of(unit, cells, {name: name for name in inside}, outside={3: CAPACITANCE})
-    found = of_unit.of(Activity(1, dict.fromkeys(range(4), 1)))
+    of_unit = {"one": of_output(CAPACITANCE) + pin, "two": of_output(0.0)}
+    in_box = costs_of(unit, cells, {name: name for name in inside}, outside={3: CAPACITANCE})
     held = of_output(CAPACITANCE) + pin + 2 * (pin + OF_CLOCK)
-    assert found == pytest.approx({"one": of_output(CAPACITANCE) + pin, "two": of_output(0.0), "held": held})
+    assert in_box.of(activity) == pytest.approx(of_unit | {"held": held})
+    alone = costs_of(unit, cells, {name: name for name in inside})
+    held = of_output(0.0) + 2 * (pin + OF_CLOCK)
+    assert alone.of(activity) == pytest.approx(of_unit | {"inputs": 2 * pin, "held": held})
+    assert alone.leakage == 3 * LEAKAGE
 
 
-def test_a_loop_without_a_register_is_refused(library: Library) -> None:
+def test_netlists_that_are_refused() -> None:
     cells = {"a": ("INV", {"A": 1, "Y": 2}), "b": ("INV", {"A": 2, "Y": 1})}
     with pytest.raises(Error, match=r"^the netlist has a loop without a register$"):
-        levels_of(MappedNetlist(cells, {}, {"result": [1]}), CellLibrary.of(library))
-
-
-def test_a_cell_of_another_library(library: Library) -> None:
+        levels_of(MappedNetlist(cells, {}, {"result": [1]}), CellLibrary.of(LIBRARY))
     module = {"cells": {"x": {"type": "OTHER", "connections": {"A": [2]}}}, "ports": {}}
     with pytest.raises(Error, match=r"^power.lib has no cell for OTHER$"):
-        MappedNetlist.of(module, library)
+        MappedNetlist.of(module, LIBRARY)

@@ -11,13 +11,12 @@ from sptc.energy.warp import MappedWarp
 from sptc.errors import Error
 from sptc.isa.instructions import Instruction
 from sptc.rtl.config import CoreConfig
-from sptc.synth.liberty import Library
-from sptc.tests.energy.power_library import TEXT
+from sptc.tests.energy.power_library import LIBRARY
 from sptc.tests.energy.small_unit import DENSE, SPARSE
 
 pytest.importorskip("pyosys")
 CYCLES = 40_000
-CELLS = CellLibrary.of(Library("power.lib", TEXT))
+CELLS = CellLibrary.of(LIBRARY)
 CONFIG = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=16, columns=8, cuts=("multiply", "round"))
 
 
@@ -34,6 +33,7 @@ def totals(instruction: Instruction, distribution: str) -> dict[str, float]:
     return found.stages
 
 
+@pytest.mark.regression
 def test_a_warp_takes_what_its_units_take_and_more() -> None:
     sparse, dense, zeros = totals(SPARSE, "normal"), totals(DENSE, "normal"), totals(SPARSE, "zeros")
     unit = MappedUnit(CONFIG, CELLS, by_module=True)
@@ -49,6 +49,7 @@ def test_a_warp_takes_what_its_units_take_and_more() -> None:
     assert dense["multiply"] == pytest.approx(sparse["multiply"], rel=0.02)
 
 
+@pytest.mark.regression
 def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sptc.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
     with pytest.raises(Error, match="the mapped warp differs from sm_90 at "):
@@ -65,9 +66,13 @@ def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatc
         MappedWarp(CONFIG, CELLS)
 
 
-def test_what_is_refused() -> None:
+@pytest.mark.regression
+def test_too_few_tiles() -> None:
     few = drawn(SPARSE, "normal", 63, np.random.default_rng(0))
     with pytest.raises(Error, match=r"63 tiles are too few for a warp: 64 are taken at once, and of their 0 instr"):
         warp().measure(SPARSE, "sm_90", few, "normal")
+
+
+def test_a_datapath_without_a_register_behind_the_rounding() -> None:
     with pytest.raises(Error, match="with a register behind the rounding"):
         MappedWarp(CoreConfig(name="none", formats=("s8",), step_bytes=16, cuts=()), CELLS)

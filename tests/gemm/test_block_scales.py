@@ -72,14 +72,10 @@ def chain(drawn: Drawn, first: int, last: int) -> np.ndarray:
             for number in range(first, last):
                 a = tile(drawn.a, row, number * i.k, i.m, i.k)
                 size = i.scale_size or 0
-                held = sptc.pack(
-                    str(i),
-                    a=a,
-                    b=tile(drawn.b, number * i.k, column, i.k, i.n),
-                    c=c,
-                    scale_a=tile(drawn.scale_a, row, number * size, i.m, size),
-                    scale_b=tile(drawn.scale_b, column, number * size, i.n, size),
-                )
+                b = tile(drawn.b, number * i.k, column, i.k, i.n)
+                scale_a = tile(drawn.scale_a, row, number * size, i.m, size)
+                scale_b = tile(drawn.scale_b, column, number * size, i.n, size)
+                held = sptc.pack(str(i), a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
                 c = sptc.unpack(str(i), d=sptc.mma(**held, arch="sm_120")).d
             found[row : row + i.m, column : column + i.n] = c.view(np.float32)
     return found[:m, :n]

@@ -22,10 +22,8 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 E4M3 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
-SCALED = (
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col."
-    "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
-)
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
 TENSOR = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
 
 
@@ -197,11 +195,8 @@ def test_types_and_batches(rng: Random) -> None:
     low = sptc.pack(pair, np.full((256, 32), -8, np.int8), np.zeros((4, 32, 32), np.int8))
     assert low["tmem"].shape == (2, 4, 128, 512)
     assert (sptc.unpack(**low).a == -8).all()
-
-
-def test_s4_has_its_sign() -> None:
-    text = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
-    found = sptc.unpack(**sptc.pack(text, np.full((16, 64), -3), np.full((64, 8), 7)))
+    s4 = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
+    found = sptc.unpack(**sptc.pack(s4, np.full((16, 64), -3), np.full((64, 8), 7)))
     assert (found.a.astype(int) == -3).all()
     assert (found.b.astype(int) == 7).all()
 
@@ -244,60 +239,46 @@ STORED = {**ZEROS, "a": np.zeros((16, 16), np.float16)}
 NIBBLES = np.full((16, 8), 4, np.uint8)
 
 
-@pytest.mark.parametrize(
-    ("text", "words", "message"),
-    [
-        (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
-        (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
-        (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
-        (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
-        (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must be f32, float32 or codes in uint32, not float64$"),
-        (F16, {**ZEROS, "a": ZEROS["a"] + np.float16(1)}, r"^not 2:4 sparse: 128 of 128 chunks"),
-        (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
-        (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
-        (
-            F16,
-            {**STORED, "nibbles": NIBBLES[:, :4]},
-            r"^nibbles of mma.* must be uint8 below 16 of shape \(16, 8\)",
-        ),
-        (F16, {**STORED, "nibbles": NIBBLES + np.uint8(12)}, r"^nibbles of mma.* must be uint8 below 16"),
-        (F16, {**ZEROS, "scale_a": NIBBLES}, r"^mma.* has no block scales and takes no scale_a$"),
-        (F16, {**ZEROS, "swizzle": "32B"}, r"^swizzle of mma.* must be 'none', not '32B'$"),
-        (F16, {**ZEROS, "a_from": "shared"}, r"^a_from of mma.* must be 'registers', not 'shared'$"),
-        (DENSE, {**STORED, "b": ZEROS["b"][:16], "nibbles": NIBBLES}, r"^mma.* is dense and takes no metadata$"),
-        (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
-        (TENSOR.replace("m128", "m99"), ZEROS, r"^'m99n16k32.f32.f16.f16' is no shape with types of tcgen05"),
-        ("mma.sp", ZEROS, r"missing in 'mma.sp'"),
-        (7, ZEROS, r"^an instruction must be a string, not int\.$"),
-    ],
-)
-def test_what_cannot_be_packed(text: Any, words: dict[str, Any], message: str) -> None:
-    with pytest.raises(Error, match=message):
-        sptc.pack(text, **words)
+#: Text, words and message.
+UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
+    (F16, {**ZEROS, "a": ZEROS["a"][:8]}, r"^a of mma.* must be of shape \(\.\.\., 16, 32\), not \(8, 32\)$"),
+    (F16, {**ZEROS, "b": ZEROS["b"].T}, r"^b of mma.* must be of shape \(\.\.\., 32, 8\), not \(8, 32\)$"),
+    (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
+    (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
+    (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must be f32, float32 or codes in uint32, not float64$"),
+    (F16, {**ZEROS, "a": ZEROS["a"] + np.float16(1)}, r"^not 2:4 sparse: 128 of 128 chunks"),
+    (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
+    (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
+    (F16, {**STORED, "nibbles": NIBBLES[:, :4]}, r"^nibbles of mma.* must be uint8 below 16 of shape \(16, 8\)"),
+    (F16, {**STORED, "nibbles": NIBBLES + np.uint8(12)}, r"^nibbles of mma.* must be uint8 below 16"),
+    (F16, {**ZEROS, "scale_a": NIBBLES}, r"^mma.* has no block scales and takes no scale_a$"),
+    (F16, {**ZEROS, "swizzle": "32B"}, r"^swizzle of mma.* must be 'none', not '32B'$"),
+    (F16, {**ZEROS, "a_from": "shared"}, r"^a_from of mma.* must be 'registers', not 'shared'$"),
+    (DENSE, {**STORED, "b": ZEROS["b"][:16], "nibbles": NIBBLES}, r"^mma.* is dense and takes no metadata$"),
+    (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
+    (TENSOR.replace("m128", "m99"), ZEROS, r"^'m99n16k32.f32.f16.f16' is no shape with types of tcgen05"),
+    ("mma.sp", ZEROS, r"missing in 'mma.sp'"),
+    (7, ZEROS, r"^an instruction must be a string, not int\.$"),
+]
+NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [
+    (F16, {"d": np.zeros((32, 2), np.uint32)}, r"^d of mma.* must be a uint32 array of shape \(\.\.\., 32, 4\)"),
+    (F16, {"tmem": 0}, r"has no operand tmem$"),
+    (WGMMA, {"b": 0}, r"^smem of wgmma.* must be a uint8 array of shape"),
+    (WGMMA, {"b": ZEROS["b"]}, r"^b of wgmma.* must be a descriptor \(an int\), not float16 of shape"),
+    (WGMMA, {"a": 0.5}, r"^a of wgmma.* must be an array of registers or a descriptor \(an int\), not float$"),
+    (DENSE, {"e": np.zeros(32, np.uint32)}, r"is dense and takes no metadata operand e$"),
+    (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
+    (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
+    (TENSOR, {"d": 0}, r"leaves shape and types to an instruction descriptor: give d, tmem and idesc$"),
+    (TENSOR, {"d": "x"}, r"^d of tcgen05.* must be an int, not str$"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "words", "message"),
-    [
-        (
-            F16,
-            {"d": np.zeros((32, 2), np.uint32)},
-            r"^d of mma.* must be a uint32 array of shape \(\.\.\., 32, 4\)",
-        ),
-        (F16, {"tmem": 0}, r"has no operand tmem$"),
-        (WGMMA, {"b": 0}, r"^smem of wgmma.* must be a uint8 array of shape"),
-        (WGMMA, {"b": ZEROS["b"]}, r"^b of wgmma.* must be a descriptor \(an int\), not float16 of shape"),
-        (WGMMA, {"a": 0.5}, r"^a of wgmma.* must be an array of registers or a descriptor \(an int\), not float$"),
-        (DENSE, {"e": np.zeros(32, np.uint32)}, r"is dense and takes no metadata operand e$"),
-        (SCALED, {"scale_a": (np.zeros(32, np.uint32), 1, 0)}, r"^the byte id in scale_a of mma.* must be 0, not 1$"),
-        (SCALED, {"scale_a": 0}, r"^scale_a of mma.* must be a tuple \(data, byte id, thread id\), not int$"),
-        (TENSOR, {"d": 0}, r"leaves shape and types to an instruction descriptor: give d, tmem and idesc$"),
-        (TENSOR, {"d": "x"}, r"^d of tcgen05.* must be an int, not str$"),
-    ],
-)
-def test_what_cannot_be_unpacked(text: str, words: dict[str, Any], message: str) -> None:
-    with pytest.raises(Error, match=message):
-        sptc.unpack(text, **words)
+def test_what_cannot_be_packed_or_unpacked() -> None:
+    for function, refused in ((sptc.pack, UNPACKABLE), (sptc.unpack, NOT_PACKED)):
+        for text, words, message in refused:
+            with pytest.raises(Error, match=message):
+                function(text, **words)
 
 
 def test_undefined_nibbles_are_named(rng: Random) -> None:

@@ -41,18 +41,29 @@ def saved(folder: Path, name: str, matrix: np.ndarray) -> Source:
     return Source(str(folder / f"{name}.npy"))
 
 
+def prepared(folder: Path, a: np.ndarray, b: np.ndarray, way: Way, *choices: Choices, **words: Any) -> Problem:
+    """Prepare the product of two matrices in a new folder, with the matrices beside it."""
+    (folder / "given").mkdir(parents=True)
+    (folder / "product").mkdir()
+    sources = saved(folder / "given", "a", a), saved(folder / "given", "b", b)
+    return prepare(folder / "product", ProductRequest(way, *sources, *choices, **words))
+
+
+def half_empty(rng: Random) -> tuple[np.ndarray, np.ndarray]:
+    a, b = rng.standard_normal((8, 64)), rng.standard_normal((64, 8))
+    a[:, ::2] = 0
+    return a, b
+
+
 def made(
     tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, arch: str = "sm_90", **choices: object
 ) -> Problem:
     """Prepare the product of two random matrices."""
     rows, columns, k = shape
-    given, folder = tmp_path / "given", tmp_path / "product"
-    given.mkdir()
-    folder.mkdir()
-    a, b = saved(given, "a", rng.standard_normal((rows, k))), saved(given, "b", rng.standard_normal((k, columns)))
     words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
     way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})
-    return prepare(folder, ProductRequest(way, a, b, Choices(prune=True), **choices))
+    a, b = rng.standard_normal((rows, k)), rng.standard_normal((k, columns))
+    return prepared(tmp_path, a, b, way, Choices(prune=True), **choices)
 
 
 def computed(problem: Problem) -> tuple[np.ndarray, list[Block]]:
@@ -119,15 +130,11 @@ def test_hardware_and_golden_model_agree(tmp_path: Path, rng: Random, name: str)
 
 def test_blocks_join(tmp_path: Path, rng: Random) -> None:
     """Several blocks both ways, the last ones partial, give what numpy gives where f16 is exact."""
-    given, folder = tmp_path / "given", tmp_path / "product"
-    given.mkdir()
-    folder.mkdir()
     a = rng.integers(-4, 5, (150, 64))
     a[:, 2::4] = 0
     a[:, 1::4] = 0
     b = rng.integers(-4, 5, (64, 600))
-    sources = saved(given, "a", a.astype(np.int32)), saved(given, "b", b.astype(np.int32))
-    problem = prepare(folder, ProductRequest(Way(instruction=F16), *sources))
+    problem = prepared(tmp_path, a.astype(np.int32), b.astype(np.int32), Way(instruction=F16))
     d, blocks = computed(problem)
     assert len(blocks) == block_count(problem) == 4
     np.testing.assert_array_equal(d, a @ b)
@@ -136,17 +143,13 @@ def test_blocks_join(tmp_path: Path, rng: Random) -> None:
 
 
 def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
-    given, folder = tmp_path / "given", tmp_path / "product"
-    given.mkdir()
-    folder.mkdir()
     a, b = rng.integers(-128, 128, (8, 64), np.int8), rng.integers(-128, 128, (64, 8), np.int8)
     a[:, ::2] = 0
-    sources = saved(given, "a", a), saved(given, "b", b)
-    d, _ = computed(prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources)))
+    way = Way(instruction=INSTRUCTIONS["s8"], result="s32")
+    d, _ = computed(prepared(tmp_path / "exact", a, b, way))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
-    sources = saved(given, "a", a.astype(np.int32) * 2), sources[1]
     with pytest.raises(OperandError, match=r"^a must hold integers from -128 to 127, as s8 is, not -?\d+ in row \d"):
-        prepare(folder, ProductRequest(Way(instruction=INSTRUCTIONS["s8"], result="s32"), *sources))
+        prepared(tmp_path / "beyond", a.astype(np.int32) * 2, b, way)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -174,9 +177,7 @@ def test_block_scales_of_every_block(tmp_path: Path, rng: Random) -> None:
     d, blocks = computed(problem)
     assert len(blocks) == 2
     a, b = problem.a.read(), problem.b.read()
-    (tmp_path / "part").mkdir()
-    part = saved(tmp_path, "a", a), saved(tmp_path, "b", b[:, 512:])
-    found, _ = computed(prepare(tmp_path / "part", ProductRequest(problem.way, *part, Choices(prune=True))))
+    found, _ = computed(prepared(tmp_path / "part", a, b[:, 512:], problem.way, Choices(prune=True)))
     np.testing.assert_array_equal(found, d[:, 512:])
 
 
@@ -193,14 +194,8 @@ def test_the_dense_product_is_summed_the_same_way(tmp_path: Path, rng: Random) -
 
 
 def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Random) -> None:
-    given, folder = tmp_path / "given", tmp_path / "product"
-    given.mkdir()
-    folder.mkdir()
-    a, b = rng.standard_normal((8, 64)), rng.standard_normal((64, 8))
-    a[:, ::2] = 0
-    sources = saved(given, "a", a), saved(given, "b", b)
-    request = ProductRequest(Way(instruction=INSTRUCTIONS["s8"]), *sources, epilogue=Epilogue(alpha=0.5, relu=True))
-    problem = prepare(folder, request)
+    a, b = half_empty(rng)
+    problem = prepared(tmp_path, a, b, Way(instruction=INSTRUCTIONS["s8"]), epilogue=Epilogue(alpha=0.5, relu=True))
     d, (block,) = computed(problem)
     assert problem.scale == pytest.approx(np.abs(a).max() / 127 * np.abs(b).max() / 127, rel=1e-6)
     exact = np.maximum(a @ b / problem.scale / 2, 0)
@@ -208,13 +203,31 @@ def test_errors_of_an_epilogue_are_in_units_of_the_sums(tmp_path: Path, rng: Ran
     assert block.errors["arithmetic"].total == 0
 
 
+def test_the_unit_of_a_product_may_be_beyond_float32(tmp_path: Path, rng: Random) -> None:
+    """Factors times powers of two give the same sums, and a unit and errors that are times the same power."""
+    a, b = half_empty(rng)
+    found = {}
+    for power in (0, 100, -100):
+        way = Way(instruction=INSTRUCTIONS["s8"])
+        problem = prepared(tmp_path / str(power), a * 2.0**power, b * 2.0**power, way)
+        found[power] = problem, *computed(problem)
+    problem, d, (block,) = found.pop(0)
+    assert block.errors["whole"].total > 0
+    for power, (scaled, same, (other,)) in found.items():
+        np.testing.assert_array_equal(same, d)
+        assert scaled.scale == problem.scale * 4.0**power
+        for kind, errors in block.errors.items():
+            assert other.errors[kind].total == errors.total * 4.0**power, (power, kind)
+            assert other.errors[kind].total_reference == errors.total_reference * 4.0**power, (power, kind)
+            assert other.errors[kind].counts == errors.counts, (power, kind)
+
+
 def test_what_does_not_fit(tmp_path: Path, rng: Random) -> None:
-    a, b = saved(tmp_path, "a", rng.standard_normal((4, 32))), saved(tmp_path, "b", rng.standard_normal((16, 4)))
+    a, b = rng.standard_normal((4, 32)), rng.standard_normal((32, 4))
     with pytest.raises(OperandError, match=r"^A has 32 columns and B 16 rows: they have no common K$"):
-        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b, Choices(prune=True)))
-    b = saved(tmp_path, "b", rng.standard_normal((32, 4)))
+        prepared(tmp_path / "short", a, b[:16], Way(instruction=F16), Choices(prune=True))
     with pytest.raises(SparsityError, match=r"^not 2:4 sparse: 32 of 32 chunks"):
-        prepare(tmp_path, ProductRequest(Way(instruction=F16), a, b))
+        prepared(tmp_path / "full", a, b, Way(instruction=F16))
 
 
 def test_errors() -> None:
@@ -262,14 +275,14 @@ def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"moved was begun as .*product; move it back or remove it$"):
         ProductFolder(tmp_path / "moved", wanted)
     (tmp_path / "moved").rename(path)
-    with closing(sqlite3.connect(path / "product.db")) as database, database:
-        database.execute("INSERT INTO entries VALUES (1, '{\"outputs\": 3}')")
-    with pytest.raises(FileError, match=r"^entry 1 of .*product\.db is damaged$"):
-        ProductFolder(path, wanted)
-    with closing(sqlite3.connect(path / "product.db")) as database, database:
-        database.execute("UPDATE task SET content = '{\"wanted\": 3}'")
-    with pytest.raises(FileError, match=r"product\.db is damaged$"):
-        ProductFolder(path, wanted)
+    for statement, message in (
+        ("INSERT INTO entries VALUES (1, '{\"outputs\": 3}')", r"^entry 1 of .*product\.db is damaged$"),
+        ("UPDATE task SET content = '{\"wanted\": 3}'", r"product\.db is damaged$"),
+    ):
+        with closing(sqlite3.connect(path / "product.db")) as database, database:
+            database.execute(statement)
+        with pytest.raises(FileError, match=message):
+            ProductFolder(path, wanted)
     (path / "product.db").write_text("{}", encoding="utf-8")
     with pytest.raises(FileError, match=r"product\.db is damaged$"):
         ProductFolder(path, wanted)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import sptc
@@ -12,16 +13,11 @@ from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
 from sptc.isa.operands import MatrixOperands
 from sptc.tensors.sparsify import sparsify
+from sptc.tests.gemm.sparse_factors import Random, drawn
 
-Random = np.random.Generator
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-SHORT = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 HALF = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
 FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
-SCALED = (
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col."
-    "kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
-)
 
 
 def numbers(way: Way, instructions: int) -> list[list[list[int]]]:
@@ -39,6 +35,7 @@ def numbers(way: Way, instructions: int) -> list[list[list[int]]]:
         ({"split_k": 2, "cut": "in turn"}, 5, [[[0, 2, 4]], [[1, 3]]]),
         ({"split_k": 2, "cut": "in turn", "tile": 2}, 7, [[[0, 1, 4, 5]], [[2, 3, 6]]]),
         ({"split_k": 2, "tile": 2}, 6, [[[0, 1, 2, 3]], [[4, 5]]]),
+        ({"tile": 1 << 60}, 3, [[[0, 1, 2]]]),
         ({"split_k": (1, 3)}, 4, [[[0]], [[1, 2, 3]]]),
         ({"split_k": (1, 2), "tile": 2}, 5, [[[0, 1]], [[2, 3, 4]]]),
         ({"promote": 2}, 5, [[[0, 1], [2, 3], [4]]]),
@@ -50,9 +47,8 @@ def test_which_instructions_make_a_chain(words: dict[str, Any], instructions: in
     assert numbers(Way(instruction=WGMMA, **words), instructions) == expected
 
 
-@pytest.mark.parametrize(
-    ("order", "terms", "expected"),
-    [
+def test_the_order_of_additions() -> None:
+    for order, terms, expected in (
         ("in order", 4, "(((0+1)+2)+3)"),
         ("reverse", 4, "(((3+2)+1)+0)"),
         ("tree", 4, "((0+1)+(2+3))"),
@@ -60,14 +56,18 @@ def test_which_instructions_make_a_chain(words: dict[str, Any], instructions: in
         ("tree", 5, "(((0+1)+(2+3))+4)"),
         ("halves", 3, "((0+2)+1)"),
         ("tree", 1, "0"),
-    ],
-)
-def test_the_order_of_additions(order: str, terms: int, expected: str) -> None:
-    assert combine([*map(str, range(terms))], order, lambda one, other: f"({one}+{other})") == expected
+    ):
+        found = combine([*map(str, range(terms))], order, lambda one, other: f"({one}+{other})")
+        assert found == expected, (order, terms)
 
 
-def plain(way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]]) -> np.ndarray:
-    """Evaluate a way output by output, instruction by instruction, as `expression` adds the chains that are named."""
+def plain(
+    way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
+) -> np.ndarray:
+    """Evaluate a way output by output, instruction by instruction, as `expression` adds the chains that are named.
+
+    The chain that is named first begins from C.
+    """
     i = parse(way.instruction)
     compressed = sparsify(a, i.granularity)
     result = np.zeros((len(a), b.shape[1]), np.float32)
@@ -76,70 +76,83 @@ def plain(way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[
         values = {}
         for name, chain in chains.items():
             d = np.zeros((1, 1, 1), code)
+            if c is not None and name == next(iter(chains)):
+                d[...] = c[row, column].view(code)
             for number in chain:
                 stored = slice(number * i.stored_k, (number + 1) * i.stored_k)
                 of_k = slice(number * i.k, (number + 1) * i.k)
                 nibbles = compressed.nibbles[row, number * i.chunks : (number + 1) * i.chunks]
                 left = compressed.stored[row, stored].view(np.uint8 if i.a.bits == 8 else np.uint16)
                 right = np.ascontiguousarray(b[of_k, column]).view(left.dtype)
-                d = multiply(
-                    i, way.arch, MatrixOperands(left[None, None], right[None, :, None], d, nibbles[None, None])
-                )
+                operands = MatrixOperands(left[None, None], right[None, :, None], d, nibbles[None, None])
+                d = multiply(i, way.arch, operands)
             values[name] = np.float32(d.view(np.float16 if i.d.bits == 16 else np.float32)[0, 0, 0])
         result[row, column] = eval(expression, {"h": lambda x: np.float32(np.float16(x))}, values)
     return result
 
 
-def drawn(rng: Random, rows: int, columns: int, k: int, dtype: Any = np.float16) -> tuple[np.ndarray, np.ndarray]:
-    """Return a matrix that is sparse 2:4 and a dense one, of mixed magnitudes."""
-    a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-3, 4, (rows, k))
-    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
-    return a.astype(dtype), rng.standard_normal((k, columns)).astype(dtype)
-
-
 TWO = {"p": [0, 1, 2, 3], "q": [4, 5, 6, 7]}
 FOUR = {"p": [0, 1], "q": [2, 3], "r": [4, 5], "s": [6, 7]}
+#: Words, instructions along K, how chains are added, and the chains; the first begins from C.
+WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
+    ({}, 3, "p", {"p": [0, 1, 2]}),
+    ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
+    ({"split_k": 2}, 5, "p + q", {"p": [0, 1, 2], "q": [3, 4]}),
+    ({"split_k": 4}, 8, "((p + q) + r) + s", FOUR),
+    ({"split_k": 4, "order": "reverse"}, 8, "((s + r) + q) + p", FOUR),
+    ({"split_k": 4, "order": "last first"}, 8, "((s + p) + q) + r", FOUR),
+    ({"split_k": 4, "order": "tree"}, 8, "(p + q) + (r + s)", FOUR),
+    ({"split_k": 4, "order": "halves"}, 8, "(p + r) + (q + s)", FOUR),
+    ({"split_k": 4, "workspace": "f16"}, 8, "((h(p) + h(q)) + h(r)) + h(s)", FOUR),
+    ({"split_k": 4, "running": "f16"}, 8, "h(h(h(h(p) + h(q)) + h(r)) + h(s))", FOUR),
+    ({"split_k": 2, "cut": "in turn"}, 8, "p + q", {"p": [0, 2, 4, 6], "q": [1, 3, 5, 7]}),
+    ({"split_k": (1, 7)}, 8, "p + q", {"p": [0], "q": [1, 2, 3, 4, 5, 6, 7]}),
+    ({"instruction": HALF, "split_k": 2}, 8, "p + q", TWO),
+    ({"promote": 2}, 1, "p", {"p": [0]}),
+    ({"promote": 4}, 3, "p", {"p": [0, 1, 2]}),
+    ({"promote": 2}, 5, "(p + q) + r", {"p": [0, 1], "q": [2, 3], "r": [4]}),
+    ({"promote": 3}, 7, "(p + q) + r", {"p": [0, 1, 2], "q": [3, 4, 5], "r": [6]}),
+    ({"promote": 2, "k_order": "descending"}, 5, "(p + q) + r", {"p": [4, 3], "q": [2, 1], "r": [0]}),
+    ({"split_k": 2, "order": "reverse"}, 3, "q + p", {"p": [0, 1], "q": [2]}),
+    ({"split_k": 4, "order": "tree", "cut": "balanced"}, 5, "(p + q) + (r + s)",
+     {"p": [0, 1], "q": [2], "r": [3], "s": [4]}),
+    ({"split_k": 2, "promote": 2}, 6, "(p + q) + (r + s)", {"p": [0, 1], "q": [2], "r": [3, 4], "s": [5]}),
+    ({"split_k": (1, 4), "promote": 2}, 5, "p + (q + r)", {"p": [0], "q": [1, 2], "r": [3, 4]}),
+    ({"split_k": (3, 1), "promote": 2}, 4, "(p + q) + r", {"p": [0, 1], "q": [2], "r": [3]}),
+    ({"split_k": 2, "cut": "in turn", "promote": 2}, 5, "(p + q) + r", {"p": [0, 2], "q": [4], "r": [1, 3]}),
+    ({"instruction": HALF, "promote": 2}, 5, "(p + q) + r", {"p": [0, 1], "q": [2, 3], "r": [4]}),
+    ({"instruction": FP8, "promote": 4}, 6, "p + q", {"p": [0, 1, 2, 3], "q": [4, 5]}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "expression", "chains"),
-    [
-        ({}, "p", {"p": [0, 1, 2, 3, 4, 5, 6, 7]}),
-        ({"k_order": "descending"}, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
-        ({"split_k": 2}, "p + q", TWO),
-        ({"split_k": 4}, "((p + q) + r) + s", FOUR),
-        ({"promote": 2}, "((p + q) + r) + s", FOUR),
-        ({"split_k": 4, "order": "reverse"}, "((s + r) + q) + p", FOUR),
-        ({"split_k": 4, "order": "last first"}, "((s + p) + q) + r", FOUR),
-        ({"split_k": 4, "order": "tree"}, "(p + q) + (r + s)", FOUR),
-        ({"split_k": 4, "order": "halves"}, "(p + r) + (q + s)", FOUR),
-        ({"split_k": 2, "promote": 2}, "(p + q) + (r + s)", FOUR),
-        ({"split_k": 4, "workspace": "f16"}, "((h(p) + h(q)) + h(r)) + h(s)", FOUR),
-        ({"split_k": 4, "running": "f16"}, "h(h(h(h(p) + h(q)) + h(r)) + h(s))", FOUR),
-        ({"split_k": 2, "cut": "in turn"}, "p + q", {"p": [0, 2, 4, 6], "q": [1, 3, 5, 7]}),
-        ({"split_k": (1, 7)}, "p + q", {"p": [0], "q": [1, 2, 3, 4, 5, 6, 7]}),
-        ({"instruction": HALF, "split_k": 2}, "p + q", TWO),
-    ],
-)
-def test_each_way_is_what_a_plain_evaluation_gives(
-    rng: Random, words: dict[str, Any], expression: str, chains: dict[str, list[int]]
-) -> None:
-    way = Way(**{"instruction": WGMMA, **words})
-    a, b = drawn(rng, 3, 4, 8 * way.parsed.k)
-    expected = plain(way, a, b, expression, chains)
-    np.testing.assert_array_equal(sptc.gemm(a, b, way=way), expected)
-    with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(
-            sptc.gemm(a, b, way=replace(way, result="f16"), backend="native"), expected.astype(np.float16)
-        )
+@pytest.mark.parametrize("begun", [False, True])
+def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> None:
+    """Whatever the lengths of chains, of which the last is shorter, and where K ends within an instruction."""
+    for words, instructions, expression, chains in WAYS:
+        swapped = bool(rng.integers(2))
+        way = Way(**{"instruction": WGMMA, "swapped": swapped, **words})
+        i = way.parsed
+        dtype = ml_dtypes.float8_e4m3fn if i.a.bits == 8 else np.float16
+        a, b = drawn(rng, (3, 4, instructions * i.k), dtype)
+        a[:, -8:], b[-8:] = 0, 0
+        c = (8 * rng.standard_normal((3, 4))).astype(np.float16 if i.d.bits == 16 else np.float32) if begun else None
+        expected = plain(way, a, b, expression, chains, c)
+        for k in (instructions * i.k, instructions * i.k - 8):
+            left, right, start = a[:, :k], b[:k], c
+            if swapped:
+                left, right, start = right.T, left.T, None if c is None else c.T
+            for backend in ("golden", "native"):
+                found = sptc.gemm(left, right, start, way=way, backend=backend)
+                message = f"{words}, K of {k}, {backend}, swapped {swapped}"
+                np.testing.assert_array_equal(found.T if swapped else found, expected, message)
+        with np.errstate(over="ignore"):
+            half = sptc.gemm(left, right, start, way=replace(way, result="f16"), backend="native")
+            np.testing.assert_array_equal(half.T if swapped else half, expected.astype(np.float16), str(words))
 
 
 def test_what_is_no_way() -> None:
     for words, message in (
-        (
-            {"order": "random"},
-            r"^order must be 'in order' or 'reverse' or 'last first' or 'tree' or 'halves' or 'any', not 'random'$",
-        ),
+        ({"order": "random"}, r"^order must be 'in order' or 'reverse' or .* or 'halves' or 'any', not 'random'$"),
         ({"split_k": 0}, r"^split_k must be an integer of 1 or more, not 0$"),
         ({"split_k": ()}, r"^split_k must be an integer of 1 or more, not \(\)$"),
         ({"promote": -1}, r"^promote must be an integer of 0 or more, not -1$"),
@@ -159,12 +172,6 @@ def test_what_is_no_way() -> None:
         instruction_named("tcgen05.mma.sp.kind::f16", "sm_100")
 
 
-def test_a_tile_that_is_longer_than_k() -> None:
-    assert [[chain.tolist() for chain in one] for one in Way(instruction=WGMMA, tile=1 << 60).slices(3)] == [
-        [[0, 1, 2]]
-    ]
-
-
 def test_a_way_in_words() -> None:
     way = Way(instruction=FP8, split_k=8, order="tree", promote=4, workspace="f16", running="f16", swapped=True)
     assert str(way) == (
@@ -175,3 +182,14 @@ def test_a_way_in_words() -> None:
     assert "slices of 1, 3 K tiles, tiles of 2 instructions, added in order" in str(
         Way(instruction=FP8, split_k=(1, 3), tile=2)
     )
+
+
+def test_what_float32_does_not_hold_is_no_operand_of_an_epilogue() -> None:
+    """The epilogue is computed in float32: a finite value may not become infinite there, nor another one zero."""
+    a, b, c = np.ones((16, 32), np.float32), np.ones((32, 8), np.float32), np.zeros((16, 8), np.float32)
+    words: dict[str, Any] = {"c": c, "format": "f16", "prune": True}
+    for name in ("alpha", "beta", "bias", "scale_a"):
+        for value in (2.0**130, -1e300, 1e-50):
+            with pytest.raises(OperandError, match=rf"^{name} holds \S+, which is beyond the range of float32$"):
+                sptc.gemm(a, b, **words, **{name: np.float64(value)})
+        assert sptc.gemm(a, b, **words, **{name: np.float64(np.inf)}).shape == (16, 8)

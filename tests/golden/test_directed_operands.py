@@ -1,30 +1,10 @@
 """Hand-computed results of one output, as bits: special values, selection, containers, integers and block scales."""
 
-from collections.abc import Callable
-
 import pytest
 
-Output = Callable[..., int]
+from .one_output import ALL, E4M3, E5M2, F16, F16_F16, INF, MAX, MXF4, MXF8, NAN, NVF4, SIGN, TF32, output, sp
+
 Products = list[tuple[int, int]]
-ALL = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-MUX4, MUX3 = ALL[:4], ALL[4:]
-INF, MAX, NAN = 0x7F800000, 0x7F7FFFFF, 0x7FFFFFFF
-SIGN = 0x80000000
-
-
-def sp(shape: str, types: str, words: str = "") -> str:
-    return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col{words}.{types}"
-
-
-F16 = sp("m16n8k32", "f32.f16.f16.f32")
-F16_F16 = sp("m16n8k32", "f16.f16.f16.f16")
-BF16 = sp("m16n8k32", "f32.bf16.bf16.f32")
-TF32 = sp("m16n8k16", "f32.tf32.tf32.f32")
-E4M3 = sp("m16n8k64", "f32.e4m3.e4m3.f32")
-E5M2 = sp("m16n8k64", "f32.e5m2.e5m2.f32")
-MXF8 = sp("m16n8k64", "f32.e4m3.e4m3.f32.ue8m0", ".kind::mxf8f6f4.block_scale")
-MXF4 = sp("m16n8k128", "f32.e2m1.e2m1.f32.ue8m0", ".kind::mxf4.block_scale")
-NVF4 = sp("m16n8k128", "f32.e2m1.e2m1.f32.ue4m3", ".kind::mxf4nvf4.block_scale.scale_vec::4X")
 NVF4_DENSE = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 
 
@@ -51,7 +31,7 @@ NVF4_DENSE = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale
         (INF, [], INF),
     ],
 )
-def test_specials_f32(output: Output, c: int, products: Products, expected: int, arch: str) -> None:
+def test_specials_f32(c: int, products: Products, expected: int, arch: str) -> None:
     assert output(F16, arch, products, c=c) == expected
 
 
@@ -67,12 +47,12 @@ def test_specials_f32(output: Output, c: int, products: Products, expected: int,
         (0x7C00, [(0xFBFF, 0x7BFF)], 0x7C00),
     ],
 )
-def test_specials_f16(output: Output, c: int, products: Products, expected: int, arch: str) -> None:
+def test_specials_f16(c: int, products: Products, expected: int, arch: str) -> None:
     assert output(F16_F16, arch, products, c=c) == expected
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90", "sm_100", "sm_120"])
-def test_specials_fp8(output: Output, arch: str) -> None:
+def test_specials_fp8(arch: str) -> None:
     assert output(E5M2, arch, [(0x7C, 0x3C)]) == INF
     assert output(E5M2, arch, [(0x7C, 0x00)]) == NAN
     assert output(E5M2, arch, [(0xFC, 0x3C)], c=INF) == NAN
@@ -83,7 +63,7 @@ def test_specials_fp8(output: Output, arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ALL)
-def test_tf32_drops_a_nan_of_its_low_bits(output: Output, arch: str) -> None:
+def test_tf32_drops_a_nan_of_its_low_bits(arch: str) -> None:
     one = 0x3F800000
     assert output(TF32, arch, [(0x7F800001, one)]) == INF
     assert output(TF32, arch, [(one, 0xFF801FFF)]) == INF | SIGN
@@ -91,106 +71,7 @@ def test_tf32_drops_a_nan_of_its_low_bits(output: Output, arch: str) -> None:
     assert output(TF32, arch, [(0x3F801FFF, one)]) == one
 
 
-# --- Selection ---
-
-
-@pytest.mark.parametrize(
-    ("text", "infinity", "archs"),
-    [
-        (F16, 0x7C00, ALL),
-        (BF16, 0xFF80, ALL),
-        (E5M2, 0x7C, ("sm_89", "sm_90", "sm_100", "sm_120")),
-    ],
-)
-def test_stored_zero_meets_selected_b_alone(output: Output, text: str, infinity: int, archs: tuple[str, ...]) -> None:
-    for arch in archs:
-        for nibble, taken in ((0b0100, (0, 1)), (0b1110, (2, 3)), (0b1000, (0, 2)), (0b1101, (1, 3))):
-            for k in range(4):
-                expected = NAN if k in taken else 0
-                assert output(text, arch, b={k: infinity}, nibble=nibble) == expected
-
-
-@pytest.mark.parametrize("arch", ALL)
-def test_stored_zero_meets_selected_tf32_alone(output: Output, arch: str) -> None:
-    for nibble, taken in ((0b0100, 0), (0b1110, 1)):
-        for k in range(2):
-            assert output(TF32, arch, b={k: INF}, nibble=nibble) == (NAN if k == taken else 0)
-
-
-@pytest.mark.parametrize(
-    ("nibble", "expected"),
-    [
-        (0b0100, 0x41002000),
-        (0b1110, 0x6000C000),
-        (0b1001, 0xC0A04000),
-        (0b0001, 0x3F804000),
-        (0b0000, 0x3F802000),
-        (0b1111, 0x60006000),
-        (0b0011, 0x3F806000),
-        (0b1000, 0xC0A02000),
-        (0b0110, 0x4100C000),
-    ],
-)
-def test_tf32_is_spliced_from_half_slots(output: Output, nibble: int, expected: int) -> None:
-    """Low half from half-slot i0, high half from i1; half-slots 3F80, 4100, C0A0, 6000, lowest 13 bits dropped."""
-    for arch in MUX4:
-        for text in (TF32, sp("m16n8k8", "f32.tf32.tf32.f32")):
-            b = {0: 0x41003F80, 1: 0x6000C0A0}
-            assert output(text, arch, [(0x3F800000, 0)], b=b, nibble=nibble) == expected
-
-
-S8 = sp("m16n8k64", "s32.s8.s8.s32")
-S4 = sp("m16n8k128", "s32.s4.u4.s32")
-#: A is 1, 2 (of s4 1, 2, 3, 4); B is 1, 10, 100 and 1000 (of s8 -50, of s4 0 to 7).
-STORED = {F16: [(0x3C00, 0), (0x4000, 0)], S8: [(1, 0), (2, 0)], S4: [(1, 0), (2, 0), (3, 0), (4, 0)]}
-CHUNK = {
-    F16: {0: 0x3C00, 1: 0x4900, 2: 0x5640, 3: 0x63D0},
-    S8: {0: 1, 1: 10, 2: 100, 3: 0xCE},
-    S4: {k: k for k in range(8)},
-}
-
-
-@pytest.mark.parametrize(
-    ("nibble", "of_f16", "of_s8", "of_s4"),
-    [
-        (0b0101, 0x41F00000, 30, 26),  # 10 + 2 * 10: one element twice
-        (0b0000, 0x40400000, 3, 6),
-        (0b0001, 0x41400000, 12, 12),  # 10 + 2 * 1: descending
-        (0b1011, 0x44960000, 150, 52),  # 1000 + 2 * 100
-        (0b1110, 0x45034000, 0, 60),  # 100 + 2 * 1000
-        (0b1100, 0x44FA2000, 0xFFFFFF9D, 48),  # 1 + 2 * 1000
-    ],
-)
-def test_multiplexers_are_independent(output: Output, nibble: int, of_f16: int, of_s8: int, of_s4: int) -> None:
-    for arch in MUX4:
-        for text, expected in ((F16, of_f16), (S8, of_s8), (S4, of_s4)):
-            assert output(text, arch, STORED[text], b=CHUNK[text], nibble=nibble) == expected
-
-
-@pytest.mark.parametrize(
-    ("nibble", "ordered", "plain", "of_tf32"),
-    [
-        (0b0100, 0x41A80000, 0x41A80000, 0x41002000),  # 1 + 2 * 10: defined
-        (0b1110, 0x45034000, 0x45034000, 0x6000C000),  # 100 + 2 * 1000: defined
-        (0b0110, 0x42F00000, 0x42F00000, 0x4100C000),  # 100 + 2 * 10: served although undefined under the ordered rule
-        (0b0001, 0x41200000, 0x41400000, 0x00004000),  # 10 (+ 2 * 1)
-        (0b1011, 0x43480000, 0x44960000, 0xC0A00000),  # (1000 +) 2 * 100
-        (0b0011, 0x00000000, 0x447A8000, 0x00000000),  # (1000 + 2 * 1)
-        (0b0000, 0x3F800000, 0x3F800000, 0x00002000),  # 1 (+ 2 * 1)
-        (0b1111, 0x44FA0000, 0x44FA0000, 0x60000000),  # (1000 +) 2 * 1000
-        (0b0101, 0x41F00000, 0x41F00000, 0x41004000),  # 10 + 2 * 10
-    ],
-)
-def test_three_way_multiplexers(output: Output, nibble: int, ordered: int, plain: int, of_tf32: int) -> None:
-    """Slot 0 does not reach unit 3, nor slot 1 unit 0, and meets zero. Plain metadata trades slots where that helps."""
-    for arch in MUX3:
-        for text, expected in ((F16, ordered), (F16.replace("sp::ordered_metadata", "sp"), plain)):
-            assert output(text, arch, STORED[F16], b=CHUNK[F16], nibble=nibble) == expected
-        b = {0: 0x41003F80, 1: 0x6000C0A0}
-        assert output(TF32, arch, [(0x3F800000, 0)], b=b, nibble=nibble) == of_tf32
-
-
-def test_bits_around_narrow_elements_are_ignored(output: Output) -> None:
+def test_bits_around_narrow_elements_are_ignored() -> None:
     """1 * 1, with every bit set outside bits 5:2 of an e2m1 and 5:0 of the six-bit types."""
     codes = {"e2m1": 0xCB, "e3m2": 0xCC, "e2m3": 0xC8}
     for a, b in [("e2m1", "e3m2"), ("e3m2", "e2m3"), ("e2m3", "e2m1")]:
@@ -213,30 +94,12 @@ def test_bits_around_narrow_elements_are_ignored(output: Output) -> None:
     ],
 )
 def test_integers_wrap_or_clamp_once(
-    output: Output, c: int, products: dict[int, tuple[int, int]], wrapped: int, clamped: int, arch: str
+    c: int, products: dict[int, tuple[int, int]], wrapped: int, clamped: int, arch: str
 ) -> None:
     for shape, form in (("m16n8k64", ".sp::ordered_metadata"), ("m16n8k64", ".sp"), ("m16n8k32", "")):
         text = f"mma{form}.sync.aligned.{shape}.row.col%s.s32.s8.s8.s32"
         assert output(text % "", arch, products, c=c) == wrapped
         assert output(text % ".satfinite", arch, products, c=c) == clamped
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "product", "expected"),
-    [
-        ("s8", "s8", (0x80, 0x80), 0x00004000),
-        ("u8", "s8", (0xFF, 0x80), 0xFFFF8080),
-        ("s8", "u8", (0x80, 0xFF), 0xFFFF8080),
-        ("u8", "u8", (0xFF, 0xFF), 0x0000FE01),
-        ("s4", "s4", (0x8, 0x8), 0x00000040),
-        ("u4", "s4", (0xF, 0x8), 0xFFFFFF88),
-        ("s4", "u4", (0x8, 0xF), 0xFFFFFF88),
-        ("u4", "u4", (0xF, 0xF), 0x000000E1),
-    ],
-)
-def test_integer_signs(output: Output, a: str, b: str, product: tuple[int, int], expected: int) -> None:
-    for k in (32, 64) if a[1] == "8" else (64, 128):
-        assert output(sp(f"m16n8k{k}", f"s32.{a}.{b}.s32"), "sm_80", [product]) == expected
 
 
 # --- Block scales ---
@@ -265,7 +128,7 @@ ONE, MINUS = (0x38, 0x38), (0xB8, 0x38)  #: e4m3 1 * 1 and -1 * 1
         (27, 78, [ONE, (0x81, 0x30)], 0, 0x00000001),  # 2**-149 - 2**-159, off the grid of exponent -133
     ],
 )
-def test_mxf8f6f4(output: Output, scale_a: int, scale_b: int, products: Products, c: int, expected: int) -> None:
+def test_mxf8f6f4(scale_a: int, scale_b: int, products: Products, c: int, expected: int) -> None:
     assert output(MXF8, "sm_120", products, c=c, scales=([scale_a], [scale_b])) == expected
 
 
@@ -301,15 +164,13 @@ U256, ULEAST, U1 = 0x78, 0x01, 0x38
         (U1, U1, [P1], 0xFFC00001, NAN),
     ],
 )
-def test_mxf4nvf4_ue4m3(
-    output: Output, text: str, scale_a: int, scale_b: int, products: Products, c: int, expected: int
-) -> None:
+def test_mxf4nvf4_ue4m3(text: str, scale_a: int, scale_b: int, products: Products, c: int, expected: int) -> None:
     scales = ([scale_a, U1, U1, U1], [scale_b, U1, U1, U1])
     assert output(text, "sm_120", products, c=c, scales=scales) == expected
 
 
 @pytest.mark.parametrize("text", [NVF4, NVF4_DENSE])
-def test_every_group_has_its_scale(output: Output, text: str) -> None:
+def test_every_group_has_its_scale(text: str) -> None:
     scales = ([0x38, 0x40, 0x48, 0x50], [0x38, 0x38, 0x40, 0x48])  # 1, 2, 4, 8 and 1, 1, 2, 4
     expected = {0: 0x3F800000, 15: 0x3F800000, 16: 0x40000000, 31: 0x40000000, 32: 0x41000000, 63: 0x42000000}
     for slot, code in expected.items():
@@ -335,7 +196,6 @@ def test_every_group_has_its_scale(output: Output, text: str) -> None:
     ],
 )
 def test_mxf4_ue8m0(
-    output: Output,
     text: str,
     scales: tuple[list[int], list[int]],
     products: dict[int, tuple[int, int]],

@@ -15,6 +15,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callabl
     """Return what puts a GPU of some properties into this machine."""
 
     def put(properties: dict | None = H200) -> FakeCupy:
+        device.device.cache_clear()
         cupy = FakeCupy(properties)
         monkeypatch.setitem(sys.modules, "cupy", cupy)
         return cupy

@@ -21,17 +21,19 @@ class FakeArray:
         memory[self.data.ptr] = array
 
 
-class FakeKernel:
+class Loaded:
     """A loaded kernel."""
 
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
-        self.cupy = cupy
-        self.text = text
-        self.max_dynamic_shared_size_bytes = 0
+        self.cupy, self.text, self.max_dynamic_shared_size_bytes = cupy, text, 0
 
     def compile(self) -> None:
         if self.cupy.refuses:
             raise self.cupy.cuda.driver.CUDADriverError(self.cupy.refuses)
+
+
+class FakeKernel(Loaded):
+    """A kernel that executes an instruction."""
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], *, shared_mem: int) -> None:
         ((instruction, operands),) = _OPERANDS.findall(self.text)
@@ -63,20 +65,16 @@ class FakeKernel:
         self.cupy.memory[d][...] = result ^ np.uint32(self.cupy.wrong)
 
 
-class FakeLoops:
+class FakeLoops(Loaded):
     """A kernel of loops on an SM where each instruction of a loop takes a number of cycles of its own."""
 
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
-        self.cupy = cupy
+        super().__init__(cupy, text)
         self.loops = [_OPERANDS.findall(part) for part in text.split("round:")[1:]]
         borders = [int(border) for border in re.findall(r"setp.ge.u32 %beyond, %warp, (\d+);", text)]
         threads = int(re.search(r"\.maxntid (\d+)", text)[1])
         ends = [*borders, threads // 32]
         self.warps = [range(first, end) for first, end in zip([0, *ends], ends, strict=False)]
-
-    def compile(self) -> None:
-        if self.cupy.refuses:
-            raise self.cupy.cuda.driver.CUDADriverError(self.cupy.refuses)
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
         counts, results, times = arguments
@@ -90,18 +88,9 @@ class FakeLoops:
 
 
 class FakeCupy(types.ModuleType):
-    """What of CuPy is used.
+    """What of CuPy is used: bits of a result may be `wrong`, and the driver `refuses` a kernel with these words.
 
-    Attributes
-    ----------
-    wrong : int
-        Bits that are flipped in every word of a result.
-    refuses : str
-        What the driver says when it loads a kernel.
-    interval : int
-        Cycles of each instruction of a loop.
-    turns : int
-        How often a loop goes round that runs beside another one, while that one does so once.
+    Each instruction of a loop takes `interval` cycles; one that runs beside another goes round `turns` times meanwhile.
     """
 
     def __init__(self, properties: dict[str, Any] | None = None) -> None:

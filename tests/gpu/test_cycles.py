@@ -16,12 +16,12 @@ SPARSE = parse("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f
 WGMMA = parse("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16")
 
 
-@pytest.mark.parametrize(("warps", "cycles"), [(1, 24), (4, 24), (8, 12), (16, 6)])
-def test_cycles_of_a_tensor_core(machine: Callable, warps: int, cycles: float) -> None:
+def test_cycles_of_a_tensor_core(machine: Callable) -> None:
     """What a run takes beside its rounds is not in it; warps that share a tensor core take turns."""
     machine()
-    (found,) = measure(Loop(SPARSE, warps, group=32))
-    assert (found.cycles, found.beside) == (cycles, None)
+    for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
+        (found,) = measure(Loop(SPARSE, warps, group=32))
+        assert (found.cycles, found.beside) == (cycles, None)
 
 
 def test_loops_beside_each_other(machine: Callable) -> None:
@@ -37,9 +37,7 @@ def test_loops_beside_each_other(machine: Callable) -> None:
 
 def test_a_driver_that_refuses(machine: Callable) -> None:
     machine().refuses = "CUDA_ERROR_INVALID_PTX"
-    with pytest.raises(
-        sptc.BackendError, match=r"^the GPU, NVIDIA H200, does not run mma\.sp.*\(CUDA_ERROR_INVALID_PTX\)$"
-    ):
+    with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, does not run mma\.sp.*\(CUDA_ERROR_INVALID"):
         measure(Loop(SPARSE, 4))
 
 

@@ -14,30 +14,30 @@ from sptc.cli import main
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import parse
 from sptc.isa.operands import MatrixOperands
-from sptc.isa.tcgen05 import build_instruction, parse_opcode
 from sptc.verify.register_file import read
 from sptc.verify.stimulus import random_register_file
+
+from .fake_cupy import H200
 
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 Random = np.random.Generator
 DRIVER = "580.159.04"
+A100, T4 = ({"name": b"NVIDIA A100", "major": 8, "minor": 0}, {"name": b"Tesla T4", "major": 7, "minor": 5})
 #: Two that are quick, of both families.
 TEXTS = [F16, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"]
+RTX = {"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0}
+BLOCK_SCALE = "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 
 
-@pytest.mark.parametrize("text", [F16, "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.u8.s8.s32", *TEXTS[1:]] * 2)
-def test_operands_reach_it(machine: Callable, rng: Random, text: str) -> None:
-    machine()
-    i = parse(text)
-    file = random_register_file(i, "sm_90", "uniform" if i.a.is_integer else "mid", 9, rng, any_nibble=True)
-    np.testing.assert_array_equal(file.run("cuda"), file.run("golden"))
-
-
-def test_block_scales_reach_it(machine: Callable, rng: Random) -> None:
-    machine({"name": b"NVIDIA RTX 5080", "major": 12, "minor": 0})
-    text = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
-    file = random_register_file(parse(f"{text}.f32.e2m1.e2m1.f32.ue4m3"), "sm_120", "mid", 5, rng)
-    np.testing.assert_array_equal(file.run("cuda"), file.run("golden"))
+def test_operands_reach_it(machine: Callable, rng: Random) -> None:
+    for text, gpu, arch in (
+        *((text, H200, "sm_90") for text in (*TEXTS, "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.u8.s8.s32")),
+        (f"mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.{BLOCK_SCALE}", RTX, "sm_120"),
+    ):
+        machine(gpu)
+        i = parse(text)
+        file = random_register_file(i, arch, "uniform" if i.a.is_integer else "mid", 9, rng, any_nibble=arch == "sm_90")
+        np.testing.assert_array_equal(file.run("cuda"), file.run("golden"), text)
 
 
 def test_metadata_is_checked_before(machine: Callable) -> None:
@@ -47,40 +47,29 @@ def test_metadata_is_checked_before(machine: Callable) -> None:
         sptc.mma(F16, zeros, zeros, zeros, np.zeros(32, np.uint32), backend="cuda")
 
 
-def run(text: str = F16, arch: str = "sm_90") -> None:
+def run() -> None:
     zeros = np.zeros((32, 4), np.uint32)
-    sptc.mma(text, zeros, zeros, zeros, np.full(32, 0x44444444, np.uint32), arch=arch, backend="cuda")
+    sptc.mma(F16, zeros, zeros, zeros, np.full(32, 0x44444444, np.uint32), arch="sm_90", backend="cuda")
 
 
 def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(None)
-    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' finds no NVIDIA GPU \(cudaErrorNoDevice: "):
-        run()
-    machine({"name": b"Tesla T4", "major": 7, "minor": 5})
-    with pytest.raises(sptc.BackendError, match=r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, "):
-        run()
+    for properties, refuses, message in (
+        (None, "", r"^back end 'cuda' finds no NVIDIA GPU \(cudaErrorNoDevice: "),
+        (
+            {"name": b"Tesla T4", "major": 7, "minor": 5},
+            "",
+            r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, ",
+        ),
+        (A100, "", r"^sm_90 was asked for, but the GPU, NVIDIA A100, is sm_80$"),
+        (H200, "CUDA_ERROR_UNSUPPORTED_PTX", r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX\)"),
+    ):
+        machine(properties).refuses = refuses
+        with pytest.raises(sptc.BackendError, match=message):
+            run()
+    machine()
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which extra 'cuda' brings "):
         run()
-
-
-def test_a_gpu_of_another_architecture(machine: Callable) -> None:
-    machine({"name": b"NVIDIA A100", "major": 8, "minor": 0})
-    with pytest.raises(sptc.BackendError, match=r"^sm_90 was asked for, but the GPU, NVIDIA A100, is sm_80$"):
-        run()
-
-
-def test_a_driver_that_refuses(machine: Callable) -> None:
-    machine().refuses = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
-    with pytest.raises(sptc.BackendError, match=r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX_VER"):
-        run()
-
-
-def test_tensor_memory_is_refused() -> None:
-    opcode = parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")
-    instruction = build_instruction(opcode, m=128, n=16, d="f32", a="f16", b="f16")
-    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' executes mma and wgmma, not tcgen05\.mma$"):
-        backend("cuda").multiply(instruction, "sm_100", MatrixOperands(*3 * [np.zeros((1, 1, 1))]))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -112,21 +101,8 @@ def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
     """Both families agree; the same command resumes; and a wrong bit is found, with a register file that replays it."""
     cupy = machine()
     record = tmp_path / "record.json.gz"
-    words = [
-        "gpu",
-        "verify",
-        "--record",
-        str(record),
-        "--instruction",
-        *TEXTS,
-        "--seed",
-        "3",
-        "--tiles",
-        "2",
-        "--jobs",
-        "1",
-        "--json",
-    ]
+    options = ["--seed", "3", "--tiles", "2", "--jobs", "1", "--json"]
+    words = ["gpu", "verify", "--record", str(record), "--instruction", *TEXTS, *options]
     state = ["--state", str(tmp_path / "state")]
     assert main([*words, *state, "--shards", "3"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["shards"] == 3
@@ -172,16 +148,11 @@ def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
     for file in files:
         assert file.recorded.startswith("NVIDIA H200, CUDA 13.0, 20")
         np.testing.assert_array_equal(file.d, file.run("golden"))
-
-
-def test_record_the_least(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machine()
-    floats = [text for text in TEXTS if "s32" not in text]
     integer = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
-    words = ["gpu", "record", str(tmp_path / "new"), "--least", "--tiles", "10", "--instruction"]
-    assert main([*words, *floats]) == 0
-    names = sorted(path.name for path in (tmp_path / "new").iterdir())
-    assert len(names) == len(floats)
+    words = ["gpu", "record", str(tmp_path / "least"), "--least", "--tiles", "10", "--instruction"]
+    assert main([*words, *TEXTS]) == 0
+    names = [path.name for path in (tmp_path / "least").iterdir()]
+    assert len(names) == len(TEXTS)
     assert all(name.endswith(".least.npz") for name in names)
     capsys.readouterr()
     assert main([*words, integer]) == 2

@@ -50,7 +50,7 @@ def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Cal
     np.savez(folder / "matrices.npz", a=values, b=values.T)
     (folder / "matrix.safetensors").write_bytes(save({"weight": values, "bias": values[0]}))
     Coverage().write(folder / "coverage.json")
-    fields = {"name": "mine", "formats": ["f16"], "rows": 1, "columns": 1, "step_bytes": 16, "cuts": ["multiply"]}
+    fields = {"name": "mine", "formats": ["s8"], "rows": 1, "columns": 1, "step_bytes": 4, "cuts": ["multiply"]}
     (folder / "config.json").write_text(json.dumps(fields))
     (folder / "cells.lib").write_bytes(liberty.read_bytes())
     way = {"instruction": "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "split_k": [1, 1], "swapped": False}

@@ -10,64 +10,17 @@ __all__ = ["mutated_bytes", "mutated_text", "mutated_value"]
 
 Random = np.random.Generator
 
+_PTX = ".sp .kind::f16 .m64n8k32 .f32 .e4m3 .sync ::ordered_metadata .scale_vec::2X wgmma mma"
 #: What a text may be made to hold: words of PTX, and what terminals, parsers and encodings trip over.
 _WORDS = (
-    *(
-        ".sp",
-        ".kind::f16",
-        ".m64n8k32",
-        ".f32",
-        ".e4m3",
-        ".sync",
-        "::ordered_metadata",
-        ".scale_vec::2X",
-        "wgmma",
-        "mma",
-    ),
+    *_PTX.split(),
     *(".cta_group::2", ".m16n8k99999999999999999999", ".m-1n8k16", "..", "::", " ", "\n", "\t", "\x00", "\x1b[31m"),
     *("\ud800", "\u202e", "é", "\uff10", "%s", "{}", "\\", "'", '"', "$HOME", "../..", "NaN", "1e999", "0x", "-"),
 )
-_NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    7,
-    15,
-    16,
-    31,
-    32,
-    63,
-    1 << 9,
-    1 << 16,
-    1 << 31,
-    1 << 32,
-    1 << 46,
-    1 << 63,
-    1 << 64,
-    10**400,
-    10**6000,
-)
-_DTYPES = (
-    "?",
-    "i1",
-    "u1",
-    "i4",
-    "u4",
-    ">u4",
-    "i8",
-    "u8",
-    "f2",
-    "f4",
-    "f8",
-    "c8",
-    "U3",
-    "S4",
-    "M8[s]",
-    "m8[s]",
-    "O",
-    "V4",
-)
+_POWERS = (1 << 9, 1 << 16, 1 << 31, 1 << 32, 1 << 46, 1 << 63, 1 << 64, 10**400, 10**6000)
+_NUMBERS = (0, 1, -1, 2, 7, 15, 16, 31, 32, 63, *_POWERS)
+_NAMES_OF_TYPES = "? i1 u1 i4 u4 >u4 i8 u8 f2 f4 f8 c8 U3 S4 M8[s] m8[s] O V4"
+_DTYPES = tuple(_NAMES_OF_TYPES.split())
 
 
 class _Awkward:

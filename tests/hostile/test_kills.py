@@ -1,4 +1,4 @@
-"""Two hundred kills at random moments: work that goes on where it stopped ends as if nothing had been."""
+"""A hundred kills at random moments: work that goes on where it stopped ends as if nothing had been."""
 
 import json
 import os
@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 _SPTC = (sys.executable, "-m", "sptc")
-_BUILD = """
+_SWEEP = "sweep --formats s8 f16 --step-bytes 4 8 --cuts none --jobs 2 --json"
+BUILD = """
 import numpy as np
 from sptc.rtl.config import PRESETS
 from sptc.sim.engine.engine import engine
@@ -31,26 +32,16 @@ print(unit.push(steps).tolist())
 
 @dataclass(frozen=True)
 class Work:
-    """A command that keeps what is done in a folder, which is its current one and holds its cache.
-
-    Attributes
-    ----------
-    words : tuple of str
-        The command.
-    result : callable (str, Path) -> object
-        What it leaves, of what it printed and of the folder; equal for equal work.
-    kills : int
-        How often it is killed; two hundred in all.
-    finished : str
-        A file that is there only when it is whole; none if empty.
-    fills_cache : bool
-        Whether what it keeps is in the cache: it gets one of its own.
-    """
+    """A command that keeps what is done in a folder, which is its current one and holds its cache."""
 
     words: tuple[str, ...]
+    #: What it leaves, of what it printed and of the folder; equal for equal work.
     result: Callable[[str, Path], object]
+    #: How often it is killed; a hundred in all.
     kills: int
+    #: A file that is there only when it is whole; none if empty.
     finished: str = ""
+    #: Whether what it keeps is in the cache: it gets one of its own.
     fills_cache: bool = False
 
 
@@ -73,40 +64,21 @@ WORKS = {
     "gemm": Work(
         (*_SPTC, "gemm", "--random", "900", "700", "768", "--backend", "golden", "--jobs", "2", "--output", "d.npy"),
         lambda printed, folder: (folder / "d.npy").read_bytes(),
-        90,
+        45,
         "d.npy",
     ),
     "campaign": Work(
         (*_SPTC, "campaign", "--arch", "sm_80", "--tiles", "2", "--seed", "11", "--shards", "400", "--state", "state"),
         lambda printed, folder: _entries(folder),
-        70,
+        30,
     ),
     "prove": Work(
         (*_SPTC, "prove", "metadata", "--preset", "tiny", "--jobs", "2", "--json"),
         lambda printed, folder: _rows(printed, "proofs"),
-        15,
+        8,
     ),
-    "sweep": Work(
-        (
-            *_SPTC,
-            "sweep",
-            "--formats",
-            "s8",
-            "f16",
-            "--step-bytes",
-            "4",
-            "8",
-            "--cuts",
-            "none",
-            "--jobs",
-            "2",
-            "--json",
-        ),
-        lambda printed, folder: _rows(printed, "points"),
-        10,
-        fills_cache=True,
-    ),
-    "build": Work((sys.executable, "-c", _BUILD), lambda printed, folder: printed, 15, fills_cache=True),
+    "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 7, fills_cache=True),
+    "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 10, fills_cache=True),
 }
 
 
@@ -118,7 +90,7 @@ def _started(work: Work, folder: Path) -> "subprocess.Popen[str]":
 
 def _ended(work: Work, folder: Path) -> object:
     process = _started(work, folder)
-    printed, errors = process.communicate(timeout=300)
+    printed, errors = process.communicate(timeout=1800)  # unless this machine is too slow
     assert process.returncode == 0, errors
     return work.result(printed, folder)
 
@@ -133,7 +105,7 @@ def _killed(work: Work, folder: Path, delay: float, everything: bool) -> str | N
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         return None
     assert process.returncode == 0, errors
     return printed
@@ -176,10 +148,6 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
 @pytest.mark.parametrize("name", WORKS)
 def test_kills(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     survives(WORKS[name], tmp_path, WORKS[name].kills, rng)
-
-
-def test_two_hundred_in_all() -> None:
-    assert sum(work.kills for work in WORKS.values()) == 200
 
 
 #: Writes a file bit by bit under its final name, and believes it whole when it is there.

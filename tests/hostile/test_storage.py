@@ -6,20 +6,14 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sptc.tests.hostile.test_kills import BUILD
 
 #: Elements of what the command writes; more bytes than the disk has left.
 _ROOM = 50_000
-_BUILD = """
-from sptc.rtl.config import PRESETS
-from sptc.sim.engine.engine import engine
-from sptc.sim.engine.steps import step_words
-import numpy as np
-unit = engine(PRESETS["tiny"])
-print(unit.push(np.zeros((3, step_words(unit.config).total), np.uint32)).tolist())
-"""
 
 
 def _command(*words: str, room: int | None = None, **environment: str) -> "subprocess.Popen[str]":
@@ -29,14 +23,8 @@ def _command(*words: str, room: int | None = None, **environment: str) -> "subpr
         if room is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    return subprocess.Popen(
-        [sys.executable, *words],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=limit,
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *words], env=os.environ | environment, preexec_fn=limit, **pipes)
 
 
 @pytest.mark.regression
@@ -68,7 +56,7 @@ def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Gene
 
 @pytest.mark.regression
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    process = _command("-c", _BUILD, SPTC_CACHE="/dev/null/cache")
+    process = _command("-c", BUILD, SPTC_CACHE="/dev/null/cache")
     printed, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
     assert printed.startswith("[")
@@ -77,7 +65,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.regression
 def test_two_builders(tmp_path: Path) -> None:
     """At the same time, of the same thing: both have it, and it was built once."""
-    builders = [_command("-c", _BUILD, SPTC_CACHE=str(tmp_path)) for _ in range(3)]
+    builders = [_command("-c", BUILD, SPTC_CACHE=str(tmp_path)) for _ in range(3)]
     printed = {builder.communicate(timeout=300) for builder in builders}
     assert len(printed) == 1
     assert not next(iter(printed))[1]

@@ -11,21 +11,18 @@ from sptc.errors import BackendError
 from sptc.infra.cache import built, cache_folder, recall, store
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, Path("/a/b")),
-        ({"XDG_CACHE_HOME": "/c"}, Path("/c/sptc")),
-        ({"HOME": "/d"}, Path("/d/.cache/sptc")),
-        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/d"}, Path("/d/.cache/sptc")),
-    ],
-)
-def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: Path) -> None:
-    for name in ("SPTC_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert cache_folder() == wanted
+def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variables, folder in (
+        ({"SPTC_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b"),
+        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "/c"}, "/c/sptc"),
+        ({"SPTC_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/d"}, "/d/.cache/sptc"),
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert cache_folder() == Path(folder)
+    monkeypatch.delenv("SPTC_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path("/d/.cache/sptc")
 
 
 @pytest.fixture
@@ -42,7 +39,9 @@ def _written(path: Path) -> None:
 
 
 def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
-    assert built("thing.so", _written) == place / "thing.so"
+    for build in (_written, lambda path: pytest.fail("built twice")):
+        assert built("thing.so", build) == place / "thing.so"
+    assert (place / "thing.so").read_bytes() == b"built"
     store("room/figures.json", b"{}")
     assert [(path.stat().st_mode & 0o077) for path in (place, place / "room")] == [0, 0]
     for path in (place / "thing.so", place / "room" / "figures.json"):
@@ -51,24 +50,19 @@ def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
     assert recall("room/others.json") is None
 
 
-def test_it_is_built_once(place: Path) -> None:
-    built("thing", _written)
-    assert built("thing", lambda path: pytest.fail("built twice")).read_bytes() == b"built"
-
-
-@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
-def test_what_others_can_write_is_refused(place: Path, mode: int) -> None:
-    built("thing", _written).chmod(mode)
-    with pytest.raises(BackendError, match=r"thing can be written by other users \(-rw.*\) and is not used: remove it"):
-        built("thing", _written)
+def test_what_others_can_write_is_refused(place: Path) -> None:
     store("figures", b"1")
-    (place / "figures").chmod(mode)
-    with pytest.raises(BackendError, match="figures can be written by other users"):
-        recall("figures")
-
-
-def test_a_folder_that_others_can_write_is_refused(place: Path) -> None:
-    """Whatever is in it: they could have put it there."""
+    for mode in (0o664, 0o646, 0o666):
+        built("thing", _written).chmod(mode)
+        with pytest.raises(
+            BackendError, match=r"thing can be written by other users \(-rw.*\) and is not used: remove"
+        ):
+            built("thing", _written)
+        (place / "thing").unlink()
+        (place / "figures").chmod(mode)
+        with pytest.raises(BackendError, match="figures can be written by other users"):
+            recall("figures")
+    # Whatever is in a folder that others can write: they could have put it there.
     built("thing", _written)
     place.chmod(0o777)
     with pytest.raises(BackendError, match=r"cache can be written by other users \(drwxrwxrwx\) and is not used"):

@@ -3,7 +3,6 @@
 import re
 from xml.etree import ElementTree
 
-import pytest
 from sptc.infra.diagram import FILLS, Diagram, Theme
 
 
@@ -14,19 +13,15 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("theme", [Theme.LIGHT, Theme.DARK])
-def test_text_is_told_from_what_it_stands_on(theme: Theme) -> None:
-    style = Diagram(10, 10, "title", "words", theme).svg().decode()
-    colours = {
-        name: colour
-        for names, colour in re.findall(r"([.\w, ]+) \{ fill: (#\w+)", style)
-        for name in names.strip().split(", ")
-    }
-    for text in (".text", ".strong", ".quiet", ".mark"):
-        on = [".paper"] if text in (".quiet", ".mark") else [".paper", *(f".{name}" for name in FILLS)]
-        for ground in on:
-            dark, light = sorted(luminance(colours[name]) for name in (text, ground))
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
+def test_text_is_told_from_what_it_stands_on() -> None:
+    for theme in (Theme.LIGHT, Theme.DARK):
+        rules = re.findall(r"([.\w, ]+) \{ fill: (#\w+)", Diagram(10, 10, "title", "words", theme).svg().decode())
+        colours = {name: colour for names, colour in rules for name in names.strip().split(", ")}
+        for text in (".text", ".strong", ".quiet", ".mark"):
+            grounds = [".paper", *(f".{name}" for name in FILLS if text in (".text", ".strong"))]
+            for ground in grounds:
+                dark, light = sorted(luminance(colours[name]) for name in (text, ground))
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (theme, text, ground)
 
 
 def test_shapes_say_what_they_are_told() -> None:
@@ -38,12 +33,8 @@ def test_shapes_say_what_they_are_told() -> None:
     picture.register(70, 0, 90, "cycle 1")
     root = ElementTree.fromstring(picture.svg())
     tags = [element.tag.rpartition("}")[2] for element in root]
-    assert [element.text for element in root if element.text and element.text.strip()][:2] == [
-        "a < b",
-        'what "it" shows',
-    ]
+    texts = [element.text for element in root if element.text and element.text.strip()]
+    assert texts == ["a < b", 'what "it" shows', texts[2], "one", "two", "four & five", "cycle 1"]
     assert tags.count("rect") == 1 + 3
     assert tags.count("polygon") == 2
     assert tags.count("polyline") == 3
-    texts = [element.text for element in root if element.tag.endswith("text")]
-    assert texts == ["one", "two", "four & five", "cycle 1"]

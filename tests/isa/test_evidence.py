@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sptc
 from sptc import InstructionError
 from sptc.cli.instructions import markdown_table
 from sptc.isa import evidence as module
@@ -100,8 +101,10 @@ def test_the_table_follows_from_the_files() -> None:
 def test_where_a_is_makes_a_difference() -> None:
     """Of n = 64 files with A in either place ship; of n = 176 nothing does, and a campaign compared it."""
     recorded, measured = (parse(WGMMA.format(n)) for n in (64, 176))
-    assert {evidence(recorded, "sm_90", place) for place in ("registers", "shared")} == {Evidence.RECORDED}
+    places = ("registers", "shared")
+    assert {evidence(recorded, "sm_90", place) for place in places} == {Evidence.RECORDED}
     assert evidence(measured, "sm_90") is evidence(measured, "sm_90", "shared") is Evidence.MEASURED
+    assert [sptc.evidence(WGMMA.format(64), "sm_90", a_from=a_from) for a_from in places] == ["recorded"] * 2
     with pytest.raises(InstructionError, match=r"A of .* is in registers or shared, not in 'memory'"):
         evidence(measured, "sm_90", "memory")
     with pytest.raises(InstructionError, match=r"A of mma\..* is in registers, not in 'shared'"):

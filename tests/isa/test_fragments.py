@@ -20,81 +20,19 @@ from sptc.tests.isa.every import for_every
 EVERY = list(every_instruction())
 MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
 WGMMA = [instruction for instruction in EVERY if instruction.family == "wgmma"]
-SPARSE = [instruction for instruction in EVERY if instruction.sparse]
-DENSE = [instruction for instruction in EVERY if not instruction.sparse]
 SCALED = [instruction for instruction in EVERY if instruction.scale_size]
 
 Index = NDArray[np.intp]
 
 
-def _assert_one_to_one(fragment: Fragment, shape: tuple[int, int], registers: int, bits: int, threads: int) -> None:
-    assert fragment.shape == shape
-    assert fragment.element_bits == bits
-    assert fragment.registers == registers
-    assert fragment.rows.shape == fragment.columns.shape == (threads, registers, 32 // bits)
-    for index, size in zip((fragment.rows, fragment.columns), shape, strict=True):
-        assert index.min() == 0
-        assert index.max() == size - 1
-    held = np.bincount((fragment.rows * shape[1] + fragment.columns).ravel(), minlength=shape[0] * shape[1])
-    assert (held == 1).all()
-    thread, register, element = np.unravel_index(fragment.positions, fragment.rows.shape)
-    assert fragment.positions.shape == shape
-    assert (fragment.rows[thread, register, element] == np.arange(shape[0])[:, None]).all()
-    assert (fragment.columns[thread, register, element] == np.arange(shape[1])).all()
-
-
-# k, container bits: registers of A and B of a sparse instruction
-SPARSE_REGISTERS = {
-    (16, 16): (2, 2),
-    (32, 16): (4, 4),
-    (8, 32): (2, 2),
-    (16, 32): (4, 4),
-    (32, 8): (2, 2),
-    (64, 8): (4, 4),
-    (64, 4): (2, 2),
-    (128, 4): (4, 4),
-}
-# m, k, container bits: registers of A and B of a dense instruction
-DENSE_REGISTERS = {
-    (8, 16, 8): (1, 1),
-    (8, 32, 4): (1, 1),
-    (16, 4, 32): (2, 1),
-    (16, 8, 32): (4, 2),
-    (16, 8, 16): (2, 1),
-    (16, 16, 16): (4, 2),
-    (16, 16, 8): (2, 1),
-    (16, 32, 8): (4, 2),
-    (16, 32, 4): (2, 1),
-    (16, 64, 4): (4, 2),
-}
-
-
-def _registers(instruction: Instruction) -> tuple[int, int]:
-    if instruction.sparse:
-        return SPARSE_REGISTERS[instruction.k, instruction.container_bits]
-    # Each warp of wgmma holds its sixteen rows as a warp of mma does.
-    return DENSE_REGISTERS[min(instruction.m, 16), instruction.k, instruction.container_bits]
-
-
-@for_every(EVERY)
-def test_a_is_one_to_one(instruction: Instruction) -> None:
-    columns = instruction.k // 2 if instruction.sparse else instruction.k
-    registers, bits, threads = _registers(instruction)[0], instruction.container_bits, instruction.threads
-    _assert_one_to_one(a_fragment(instruction), (instruction.m, columns), registers, bits, threads)
-
-
-@for_every(MMA)
-def test_b_is_one_to_one(instruction: Instruction) -> None:
-    registers, bits = _registers(instruction)[1], instruction.container_bits
-    _assert_one_to_one(b_fragment(instruction), (instruction.k, instruction.n), registers, bits, 32)
-
-
-@for_every(EVERY)
-def test_accumulator_is_one_to_one(instruction: Instruction) -> None:
-    bits = 16 if instruction.d.name == "f16" else 32
-    per_thread = instruction.n // 2 if instruction.family == "wgmma" else {8: 2, 16: 4}[instruction.m]
-    registers, shape = per_thread * bits // 32, (instruction.m, instruction.n)
-    _assert_one_to_one(accumulator_fragment(instruction), shape, registers, bits, instruction.threads)
+def _assert_one_to_one(fragment: Fragment, shape: tuple[int, int], bits: int) -> None:
+    """As many places as elements, and the place of each element leads back to it."""
+    assert (fragment.shape, fragment.element_bits, fragment.registers) == (shape, bits, fragment.rows.shape[1])
+    assert fragment.rows.shape == fragment.columns.shape
+    assert fragment.rows.size == shape[0] * shape[1]
+    place = np.unravel_index(fragment.positions, fragment.rows.shape)
+    assert (fragment.rows[place] == np.arange(shape[0])[:, None]).all()
+    assert (fragment.columns[place] == np.arange(shape[1])).all()
 
 
 def test_wgmma_has_no_b_fragment() -> None:
@@ -111,85 +49,15 @@ def test_maps_cannot_be_written() -> None:
             index[...] = 0
 
 
-# Sparse A: row of element a_i and first logical column of its window, from PTX ISA 9.7.14.6.2.1 to .8. Windows are as
-# wide as the logical columns of one register.
-
-
-def _m16n8k16_f16(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    return np.where((i == 0) | (i == 1), g, g + 8), t * 4 + 0 * i, 4
-
-
-def _m16n8k32_f16(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    row = np.where(((i >= 0) & (i < 2)) | ((i >= 4) & (i < 6)), g, g + 8)
-    return row, np.where(i < 4, t * 4, t * 4 + 16), 4
-
-
-def _m16n8k16_tf32(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    return np.where((i == 0) | (i == 2), g, g + 8), np.where((i == 0) | (i == 1), t * 2, t * 2 + 8), 2
-
-
-def _m16n8k8_tf32(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    return np.where(i == 0, g, g + 8), t * 2 + 0 * i, 2
-
-
-def _m16n8k32_s8(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    return np.where((i >= 0) & (i < 4), g, g + 8), t * 8 + 0 * i, 8
-
-
-def _m16n8k64_s8(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    row = np.where(((i >= 0) & (i < 4)) | ((i >= 8) & (i < 12)), g, g + 8)
-    return row, np.where(i < 8, t * 8, t * 8 + 32), 8
-
-
-def _m16n8k64_s4(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    return np.where((i >= 0) & (i < 8), g, g + 8), t * 16 + 0 * i, 16
-
-
-def _m16n8k128_s4(i: Index, g: Index, t: Index) -> tuple[Index, Index, int]:
-    row = np.where(((i >= 0) & (i < 8)) | ((i >= 16) & (i < 24)), g, g + 8)
-    return row, np.where(i < 16, t * 16, t * 16 + 64), 16
-
-
-SPARSE_A = {
-    (16, 16): _m16n8k16_f16,
-    (32, 16): _m16n8k32_f16,
-    (8, 32): _m16n8k8_tf32,
-    (16, 32): _m16n8k16_tf32,
-    (32, 8): _m16n8k32_s8,
-    (64, 8): _m16n8k64_s8,
-    (64, 4): _m16n8k64_s4,
-    (128, 4): _m16n8k128_s4,
-}
-
-
-@for_every(SPARSE)
-def test_sparse_a_against_the_manual(instruction: Instruction) -> None:
-    """wgmma has the same formula in each warp, which owns sixteen rows."""
-    fragment = a_fragment(instruction)
-    thread = np.arange(instruction.threads)[:, None]
-    i = np.arange(fragment.rows[0].size)
-    formula = SPARSE_A[instruction.k, instruction.container_bits]
-    row, first, width = formula(i, thread % 32 >> 2, thread % 4)
-    last = first + width - 1
-    rows, stored = (index.reshape(row.shape) for index in (fragment.rows, fragment.columns))
-    assert (rows == row + 16 * (thread // 32)).all()
-    assert instruction.granularity is not None
-    chunk = stored // instruction.granularity.stored
-    logical = instruction.granularity.logical
-    assert (chunk * logical >= first).all()
-    assert (chunk * logical + logical - 1 <= last).all()
-    # Low bits first: the window's stored elements fill the register in order.
-    assert (stored == first // 2 + i % (width // 2)).all()
-
-
-# Dense A: row and column of a_i, from PTX ISA 9.7.14.5.
+# Row and column of a_i, from PTX ISA 9.7.14.5. The pictures of a sparse A, of 9.7.14.6.2.1 to .8, have its stored
+# elements where a dense A of half the K has all of its own.
 
 
 def _halves(i: Index, g: Index, low: list[range]) -> Index:
     return np.where(np.isin(i, [index for part in low for index in part]), g, g + 8)
 
 
-def _dense_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[Index, Index]:
+def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[Index, Index]:
     match m, k, bits:
         case 8, 16, 8:
             return g + 0 * i, t * 4 + i
@@ -214,13 +82,15 @@ def _dense_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tuple[I
     raise AssertionError((m, k, bits))
 
 
-@for_every(DENSE)
-def test_dense_a_against_the_manual(instruction: Instruction) -> None:
+@for_every(EVERY)
+def test_a_against_the_manual(instruction: Instruction) -> None:
     """wgmma has the same formula in each warp, which owns sixteen rows (PTX ISA 9.7.15.5.1.1)."""
     fragment = a_fragment(instruction)
+    stored_k = instruction.k // 2 if instruction.sparse else instruction.k
+    _assert_one_to_one(fragment, (instruction.m, stored_k), instruction.container_bits)
     thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
     lane, m = thread % 32, min(instruction.m, 16)
-    row, column = _dense_a(m, instruction.k, instruction.container_bits, i, lane >> 2, lane % 4)
+    row, column = _place_of_a(m, stored_k, instruction.container_bits, i, lane >> 2, lane % 4)
     row = row + thread // 32 * 16
     assert (fragment.rows.reshape(row.shape) == row).all()
     assert (fragment.columns.reshape(row.shape) == column).all()
@@ -247,6 +117,7 @@ B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
 @for_every(MMA)
 def test_b_against_the_manual(instruction: Instruction) -> None:
     fragment = b_fragment(instruction)
+    _assert_one_to_one(fragment, (instruction.k, instruction.n), instruction.container_bits)
     lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
     rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
     assert (fragment.rows.reshape(rows.shape) == rows).all()
@@ -261,6 +132,7 @@ def test_accumulator_against_the_manual(instruction: Instruction) -> None:
     thread = np.arange(instruction.threads)[:, None]
     block, half, column = (np.array(part) for part in zip(*places, strict=True))
     fragment = accumulator_fragment(instruction)
+    _assert_one_to_one(fragment, (instruction.m, instruction.n), 16 if instruction.d.name == "f16" else 32)
     held = (instruction.threads, len(places))
     assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
     assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()

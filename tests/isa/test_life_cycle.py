@@ -54,134 +54,77 @@ def test_what_needs_no_fence() -> None:
     sequence.write("other")
     sequence.mma_async(MMA, D)
     sequence.commit_group()
+    sequence.fence()
+    sequence.mma_async(WIDER, D)  # another shape, behind a fence
+    sequence.commit_group()
     sequence.commit_group()
     sequence.wait_group(0)
     sequence.end()
 
 
-def test_a_fence_lets_another_shape_go_on() -> None:
-    sequence = begun()
-    sequence.fence()
-    sequence.mma_async(WIDER, D)
-    sequence.commit_group()
-    sequence.wait_group(0)
-    sequence.end()
+WRITTEN = "register '{}' was written in call 2, and no wgmma.fence came between"
+ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between"
+IN_FLIGHT = "register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
+UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
+OTHERS = [f"e{index}" for index in range(4)]
+#: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
+MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
+    "unfenced": (Sequence, [("mma_async", MMA, D)], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
+    "written after the fence": (
+        Sequence, [("fence",), ("write", "d2"), ("mma_async", MMA, D)], f"call 3: {WRITTEN.format('d2')}"
+    ),
+    "a written": (
+        Sequence, [("fence",), ("write", "a3"), ("mma_async", MMA, D, A)], f"call 3: {WRITTEN.format('a3')}"
+    ),
+    "other shape": (begun, [("mma_async", WIDER, D)], ACCUMULATED),
+    "accumulator as a": (begun, [("mma_async", MMA, OTHERS, D)], ACCUMULATED),
+    "read before commit": (begun, [("read", "d0")], f"call 4: {IN_FLIGHT.format('d0', 'read', 'commit_group')}"),
+    "read before wait": (
+        begun, [("commit_group",), ("read", "d1")], f"call 5: {IN_FLIGHT.format('d1', 'read', 'wait_group')}"
+    ),
+    "waited for too few": (
+        begun,
+        [("commit_group",), ("wait_group", 1), ("read", "d1")],
+        f"call 6: {IN_FLIGHT.format('d1', 'read', 'wait_group')}",
+    ),
+    "a overwritten": (
+        lambda: begun(A), [("commit_group",), ("write", "a0")],
+        f"call 5: {IN_FLIGHT.format('a0', 'written', 'wait_group')}",
+    ),
+    "read without a fence": (
+        begun,
+        [("commit_group",), ("wait_group", 0), ("read", "d0"), ("mma_async", MMA, D)],
+        "call 7: register 'd0' was read in call 6, and no wgmma.fence came between",
+    ),
+    "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
+    "never waited for": (begun, [("commit_group",), ("end",)], UNFINISHED.format("wait_group")),
+}  # fmt: skip
 
 
-def _unfenced() -> None:
-    Sequence().mma_async(MMA, D)
+def test_the_first_misuse() -> None:
+    for name, (start, calls, message) in MISUSES.items():
+        sequence = start()
+        *defined, (last, *operands) = calls
+        for call, *arguments in defined:
+            getattr(sequence, str(call))(*arguments)
+        with pytest.raises(sptc.OrderError) as raised:
+            getattr(sequence, str(last))(*operands)
+        assert str(raised.value) == message, name
 
 
-def _written_after_the_fence() -> None:
-    sequence = Sequence()
-    sequence.fence()
-    sequence.write("d2")
-    sequence.mma_async(MMA, D)
-
-
-def _a_written() -> None:
-    sequence = Sequence()
-    sequence.fence()
-    sequence.write("a3")
-    sequence.mma_async(MMA, D, A)
-
-
-def _other_shape() -> None:
-    begun().mma_async(WIDER, D)
-
-
-def _accumulator_as_a() -> None:
-    begun().mma_async(MMA, [f"e{index}" for index in range(4)], D)
-
-
-def _read_before_commit() -> None:
-    begun().read("d0")
-
-
-def _read_before_wait() -> None:
-    sequence = begun()
-    sequence.commit_group()
-    sequence.read("d1")
-
-
-def _waited_for_too_few() -> None:
-    sequence = begun()
-    sequence.commit_group()
-    sequence.wait_group(1)
-    sequence.read("d1")
-
-
-def _a_overwritten() -> None:
-    sequence = begun(A)
-    sequence.commit_group()
-    sequence.write("a0")
-
-
-def _read_without_a_fence() -> None:
-    sequence = begun()
-    sequence.commit_group()
-    sequence.wait_group(0)
-    sequence.read("d0")
-    sequence.mma_async(MMA, D)
-
-
-def _never_committed() -> None:
-    begun().end()
-
-
-def _never_waited_for() -> None:
-    sequence = begun()
-    sequence.commit_group()
-    sequence.end()
-
-
-MISUSES: dict[Callable[[], None], str] = {
-    _unfenced: "call 1: the first wgmma.mma_async needs a wgmma.fence before it",
-    _written_after_the_fence: "call 3: register 'd2' was written in call 2, and no wgmma.fence came between",
-    _a_written: "call 3: register 'a3' was written in call 2, and no wgmma.fence came between",
-    _other_shape: "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between",
-    _accumulator_as_a: "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between",
-    _read_before_commit: "call 4: register 'd0' is read while the multiplication of call 3 may still use it: "
-    "no wgmma.commit_group came between",
-    _read_before_wait: "call 5: register 'd1' is read while the multiplication of call 3 may still use it: "
-    "no wgmma.wait_group came between",
-    _waited_for_too_few: "call 6: register 'd1' is read while the multiplication of call 3 may still use it: "
-    "no wgmma.wait_group came between",
-    _a_overwritten: "call 5: register 'a0' is written while the multiplication of call 3 may still use it: "
-    "no wgmma.wait_group came between",
-    _read_without_a_fence: "call 7: register 'd0' was read in call 6, and no wgmma.fence came between",
-    _never_committed: "the multiplication of call 3 is never finished: no wgmma.commit_group follows it",
-    _never_waited_for: "the multiplication of call 3 is never finished: no wgmma.wait_group follows it",
-}
-
-
-@pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.__name__.strip("_"))
-def test_the_first_misuse(misuse: Callable[[], None]) -> None:
-    with pytest.raises(sptc.OrderError) as raised:
-        misuse()
-    assert str(raised.value) == MISUSES[misuse]
-
-
-@pytest.mark.parametrize(
-    ("registers", "a", "words"),
-    [
-        (D[:3], None, r"^d of .* must be 4 different registers, not \['d0', 'd1', 'd2'\]$"),
-        ([*D[:3], "d0"], None, "must be 4 different registers"),
-        (D, A[:2], r"^a of .* must be 4 different registers, not \['a0', 'a1'\]$"),
-        (D, [*A[:3], "d1"], "^d and a of .* share the register 'd1'$"),
-    ],
-)
-def test_registers_that_do_not_fit(registers: list[str], a: list[str] | None, words: str) -> None:
-    sequence = Sequence()
-    sequence.fence()
-    with pytest.raises(sptc.OperandError, match=words):
-        sequence.mma_async(MMA, registers, a)
-
-
-def test_other_operands_that_do_not_fit() -> None:
+def test_operands_that_do_not_fit() -> None:
     sequence = Sequence()
     with pytest.raises(sptc.OperandError, match=r"^mma\.sp.* is not a wgmma instruction$"):
         sequence.mma_async("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", D)
     for pending in (-1, True, "0"):
         with pytest.raises(sptc.OperandError, match="takes a number of groups, 0 or more, not "):
             sequence.wait_group(pending)  # type: ignore[arg-type]
+    sequence.fence()
+    for registers, a, words in (
+        (D[:3], None, r"^d of .* must be 4 different registers, not \['d0', 'd1', 'd2'\]$"),
+        ([*D[:3], "d0"], None, "must be 4 different registers"),
+        (D, A[:2], r"^a of .* must be 4 different registers, not \['a0', 'a1'\]$"),
+        (D, [*A[:3], "d1"], "^d and a of .* share the register 'd1'$"),
+    ):
+        with pytest.raises(sptc.OperandError, match=words):
+            sequence.mma_async(MMA, registers, a)

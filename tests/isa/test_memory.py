@@ -102,32 +102,46 @@ def test_the_fields_are_where_the_manual_has_them() -> None:
     assert encode_descriptor(0, 16, 32, "32B", 0, "tcgen05") == 1 << 16 | 2 << 32 | 1 << 46 | 6 << 61
 
 
-BAD_FIELDS = {
-    "misaligned start": ((8, 0, 0), {}, "^the start of .* a multiple of 16 bytes from 0 to 262128, not 8"),
-    "start out of range": ((1 << 18, 0, 0), {}, "the start of .* not 262144"),
-    "negative leading offset": ((0, -16, 0), {}, "the leading offset of .* not -16"),
-    "misaligned stride": ((0, 0, 100), {}, "the stride offset of .* not 100"),
-    "base offset": ((0, 0, 0), {"base_offset": 8}, "the base offset of a descriptor must be 0 to 7, not 8"),
-    "swizzle of the other family": ((0, 0, 0), {"swizzle": "128B with 32B atoms"}, "must be none, 128B, 64B, 32B"),
-}  # fmt: skip
+def test_fields_that_no_descriptor_holds() -> None:
+    for numbers, options, words in (
+        ((8, 0, 0), {}, "^the start of .* a multiple of 16 bytes from 0 to 262128, not 8"),
+        ((1 << 18, 0, 0), {}, "the start of .* not 262144"),
+        ((0, -16, 0), {}, "the leading offset of .* not -16"),
+        ((0, 0, 100), {}, "the stride offset of .* not 100"),
+        ((0, 0, 0), {"base_offset": 8}, "the base offset of a descriptor must be 0 to 7, not 8"),
+        ((0, 0, 0), {"swizzle": "128B with 32B atoms"}, "must be none, 128B, 64B, 32B"),
+    ):
+        with pytest.raises(OperandError, match=words):
+            encode_descriptor(*numbers, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("numbers", "options", "words"), BAD_FIELDS.values(), ids=BAD_FIELDS)
-def test_fields_that_no_descriptor_holds(numbers: tuple[int, ...], options: dict[str, Any], words: str) -> None:
-    with pytest.raises(OperandError, match=words):
-        encode_descriptor(*numbers, **options)
+def test_values_that_are_no_descriptor() -> None:
+    for value, family, words in (
+        (-1, "wgmma", "64-bit number, not -0x1"),
+        (1 << 30, "wgmma", "0x0000000040000000 of wgmma sets the reserved bits 0x40000000"),
+        (0, "tcgen05", "0x0000000000000000 of tcgen05 must hold 0b001 in bits 48:46"),
+        (1 << 46 | 3 << 61, "tcgen05", r"has the swizzle mode 3; expected 0 \(none\), 1 \(128B"),
+        (1 << 46 | 1 << 54, "tcgen05", "sets the reserved bits 0x40000000000000"),
+    ):
+        with pytest.raises(OperandError, match=words):
+            decode_descriptor(value, family)
 
 
-BAD_VALUES = {
-    "negative": (-1, "wgmma", "64-bit number, not -0x1"),
-    "reserved bit": (1 << 30, "wgmma", "0x0000000040000000 of wgmma sets the reserved bits 0x40000000"),
-    "without the constant": (0, "tcgen05", "0x0000000000000000 of tcgen05 must hold 0b001 in bits 48:46"),
-    "no swizzle mode": (1 << 46 | 3 << 61, "tcgen05", r"has the swizzle mode 3; expected 0 \(none\), 1 \(128B"),
-    "reserved bit of tcgen05": (1 << 46 | 1 << 54, "tcgen05", "sets the reserved bits 0x40000000000000"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("value", "family", "words"), BAD_VALUES.values(), ids=BAD_VALUES)
-def test_values_that_are_no_descriptor(value: int, family: str, words: str) -> None:
-    with pytest.raises(OperandError, match=words):
-        decode_descriptor(value, family)
+@pytest.mark.parametrize(("bits", "unit_elements"), [(4, 0), (4, 16), (6, 16), (8, 0), (16, 0), (32, 0)])
+def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
+    """The least byte, at the end of the image or behind it, that any bit of an element lies in."""
+    where = shared_map(
+        SharedDescriptor(64, 512, 256, 0, SWIZZLES["none"]), 16, 48, bits, major="k", unit_elements=unit_elements
+    )
+    touched = {
+        (8 * address + low + bit) // 8
+        for address, low in zip(where.addresses.ravel().tolist(), where.low_bits.ravel().tolist(), strict=True)
+        for bit in range(bits)
+    }
+    assert where.first_beyond(max(touched) + 1) is None
+    for size in range(max(touched) + 1):
+        found = where.first_beyond(size)
+        assert found is not None
+        assert size <= found <= max(touched)
+        if size in touched:
+            assert found == size

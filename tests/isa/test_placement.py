@@ -13,8 +13,8 @@ from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
 from sptc.isa.placement import Memory, OperandPlacement, placements
 from sptc.isa.tcgen05 import Opcode, build_instruction, every_opcode, instructions_of, parse_opcode
 from sptc.isa.tensor_memory import a_map, accumulator_map, layout_for, metadata_map, scale_map
+from sptc.tests.isa.every import for_every
 
-F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
 
 
@@ -39,7 +39,6 @@ def _of_tcgen05() -> list[tuple[Opcode, Instruction]]:
 
 
 EVERY = _distinct()
-SPARSE = [i for i in EVERY if i.sparse]
 TCGEN05 = _of_tcgen05()
 
 
@@ -81,13 +80,14 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
         np.testing.assert_array_equal(found, known[name], err_msg=f"{name} = {formula}")
 
 
-@pytest.mark.parametrize("i", EVERY, ids=str)
+@for_every(EVERY)
 def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
     for sparsity_selector in range(i.sparsity_selectors):
         found = placements(i, sparsity_selector)
-        shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n), "metadata": (i.m, i.chunks)}
+        shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n)}
+        shapes |= {"metadata": (i.m, i.chunks)} if i.sparse else {}
         shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
-        assert {place.operand for place in found.operands} == shapes.keys() - ({"metadata"} if not i.sparse else set())
+        assert {place.operand for place in found.operands} == shapes.keys()
         assert found.unknown == {}
         for place in found.operands:
             assert place.shape == shapes[place.operand]
@@ -95,23 +95,20 @@ def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
             assert_formulas_agree(place, sparsity_selector)
 
 
-@pytest.mark.parametrize("i", EVERY, ids=str)
-def test_packing_puts_elements_there(i: Instruction, rng: np.random.Generator) -> None:
-    for place in placements(i).operands:
-        if place.operand in FRAGMENTS and place.memory is Memory.REGISTERS:
+def test_packing_puts_elements_there(rng: np.random.Generator) -> None:
+    for i, sparsity_selector in [(one, selector) for one in EVERY for selector in range(one.sparsity_selectors)]:
+        for place in placements(i, sparsity_selector).operands:
+            if place.memory is not Memory.REGISTERS or place.operand.startswith("scale"):
+                continue
             matrix = rng.integers(0, 1 << place.bits, (1, *place.shape), np.uint64).astype(np.uint32)
-            registers = pack(matrix, FRAGMENTS[place.operand](i))
-            np.testing.assert_array_equal(words_of(place, registers[0]), matrix[0])
-
-
-@pytest.mark.parametrize("i", SPARSE, ids=str)
-def test_packing_puts_metadata_there(i: Instruction, rng: np.random.Generator) -> None:
-    for sparsity_selector in range(i.sparsity_selectors):
-        (place,) = (place for place in placements(i, sparsity_selector).operands if place.operand == "metadata")
-        nibbles = rng.integers(0, 16, (1, i.m, i.chunks), np.uint8)
-        others = rng.integers(0, 1 << 32, (1, i.threads), np.uint32)
-        packed = pack_nibbles(nibbles, i, sparsity_selector, others)
-        np.testing.assert_array_equal(words_of(place, packed[0][:, None]), nibbles[0])
+            if place.operand == "metadata":
+                others = rng.integers(0, 1 << 32, (1, i.threads), np.uint32)
+                held = pack_nibbles(matrix.astype(np.uint8), i, sparsity_selector, others)[..., None]
+                same = words_of(place, others[0][:, None])[None].astype(np.uint8)
+                np.testing.assert_array_equal(pack_nibbles(same, i, sparsity_selector, others), others)
+            else:
+                held = pack(matrix, FRAGMENTS[place.operand](i))
+            np.testing.assert_array_equal(words_of(place, held[0]), matrix[0], f"{place.operand} of {i}")
 
 
 def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
@@ -172,41 +169,14 @@ def test_half_of_b_is_in_each_cta() -> None:
     assert "each CTA holds 32 of the 64 columns" in b.notes
 
 
-# Operand, coordinates, selector: thread, register, low bit, as read from the pictures of PTX ISA 9.7.14.6.2.
-@pytest.mark.parametrize(
-    ("text", "operand", "at", "sparsity_selector", "place"),
-    [
-        (F16, "a", (0, 0), 0, (0, 0, 0)),
-        (F16, "a", (9, 3), 0, (5, 1, 16)),
-        (F16, "a", (15, 15), 0, (31, 3, 16)),
-        (F16, "b", (31, 7), 0, (31, 3, 16)),
-        (F16, "b", (9, 2), 0, (8, 1, 16)),
-        (F16, "d", (8, 1), 0, (0, 3, 0)),
-        (F16, "metadata", (0, 4), 0, (1, 0, 0)),
-        (F16, "metadata", (9, 7), 1, (7, 0, 28)),
-        ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "metadata", (8, 9), 0, (3, 0, 4)),
-        ("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32", "a", (0, 33), 0, (0, 2, 4)),
-        ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16", "d", (63, 15), 0, (127, 7, 0)),
-    ],
-)
-def test_places_of_the_manual(
-    text: str, operand: str, at: tuple[int, int], sparsity_selector: int, place: tuple[int, int, int]
-) -> None:
-    found = next(entry for entry in placements(parse(text), sparsity_selector).operands if entry.operand == operand)
-    assert (found.lanes[at], found.words[at], found.low_bits[at]) == place
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_where_the_value_stands_in_its_bits() -> None:
+    for text, value in (
         ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", (13, 19, 32)),
         ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32", (2, 4, 8)),
-        (F16, (0, 16, 16)),
-    ],
-)
-def test_where_the_value_stands_in_its_bits(text: str, value: tuple[int, int, int]) -> None:
-    a = placements(parse(text)).operands[0]
-    assert (a.value_low_bit, a.value_bits, a.bits) == value
+        ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", (0, 16, 16)),
+    ):
+        a = placements(parse(text)).operands[0]
+        assert (a.value_low_bit, a.value_bits, a.bits) == value
 
 
 def test_tcgen05_wants_its_opcode() -> None:

@@ -1,12 +1,19 @@
 """The text of ``tcgen05.mma.sp``: every form of the manual's syntax, what is refused, and what a form can compute."""
 
+import contextlib
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from sptc import evidence
-from sptc.errors import InstructionError
+from sptc.errors import InstructionError, OperandError
+from sptc.isa.instruction_descriptor import (
+    InstructionDescriptor,
+    decode_instruction_descriptor,
+    encode_instruction_descriptor,
+)
 from sptc.isa.instructions import ARCHITECTURES, parse, require_architecture
 from sptc.isa.numerics import Method, Rounding, numerics
 from sptc.isa.tcgen05 import KINDS, any_instruction, every_opcode, instructions_of, parse_opcode
@@ -41,39 +48,33 @@ def _forms() -> dict[str, tuple[str, int, bool, int | None]]:
 FORMS = _forms()
 
 
-def test_every_form_parses_and_prints_back() -> None:
+def test_every_form_parses_and_prints_back(rng: np.random.Generator) -> None:
+    """In any order of its qualifiers."""
     assert len(FORMS) == 2 * 5 * (4 + 3 + 3 + 4) + 4 * 17
     for text, told in FORMS.items():
         opcode = parse_opcode(text)
-        assert str(opcode) == text
         assert (opcode.kind, opcode.cta_group, opcode.weight_stationary, opcode.scale_size) == told, text
-    assert len({parse_opcode(text) for text in FORMS}) == len(FORMS)
-
-
-def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
-    for text in FORMS:
         fixed = 3 if ".ws." in text else 2
         words = text.split(".")
         shuffled = words[:fixed] + [words[fixed:][i] for i in rng.permutation(len(words) - fixed)]
-        assert str(parse_opcode(f" {'.'.join(shuffled)};\n")) == text, shuffled
+        assert str(opcode) == str(parse_opcode(f" {'.'.join(shuffled)};\n")) == text, shuffled
+    assert len({parse_opcode(text) for text in FORMS}) == len(FORMS)
 
 
 SP = "tcgen05.mma.sp.cta_group::1"
 WS = "tcgen05.mma.ws.sp.cta_group::1"
 
-MALFORMED = [
+MALFORMED: list[tuple[object, str]] = [
+    (3, r"^an instruction must be a string, not int\.$"),
     ("", r"^'' in '' is no known opcode; expected tcgen05\.mma\.$"),
     ("tcgen05.commit.cta_group::1", r"^'tcgen05\.commit' in .* is no known opcode"),
-    ("mma.sp.sync.aligned", r"^'mma\.sp' in .* is no known opcode"),
     ("tcgen05.mma.sp.kind::f16", r"^'\.cta_group' is missing .*'\.cta_group::1'\.$"),
     ("tcgen05.mma.sp.cta_group::1", r"^'\.kind' is missing .*'\.kind::f16'\.$"),
     ("tcgen05.mma.sp.cta_group::4.kind::f16", r"^'\.cta_group::4' in .* expected 1 or 2\.$"),
     (f"{SP}.kind::f4", r"^'\.kind::f4' in .* expected '\.kind::tf32', .* or '\.kind::mxf4nvf4'\.$"),
     (f"{SP}.kind::f16.sp", r"^'\.sp' in .* repeats '\.sp'; one is expected\.$"),
-    (f"{SP}.kind::f16.kind::i8", r"^'\.kind::i8' in .* repeats '\.kind::f16'"),
     ("tcgen05.mma.sp::ordered_metadata.cta_group::1.kind::f16", r"^'\.sp::ordered_metadata' in .* is no part of"),
     (f"{SP}.kind::f16.satfinite", r"^'\.satfinite' in .* is no part of tcgen05\.mma; accepted are"),
-    ("tcgen05.mma.sp.ws.cta_group::1.kind::f16", r"^'\.ws' in .* and \.ws behind tcgen05\.mma\.$"),
     (f"{WS}.kind::f16.ashift", r"^'\.ashift' in .* is not accepted; '\.ws' does not shift A\.$"),
     (f"{SP}.kind::mxf4.block_scale.ashift", r"^'\.ashift' in .* belongs to '\.kind::tf32', .* or '\.kind::i8'\.$"),
     (f"{SP}.kind::f16.ashift.collector::a::use", r"^'\.collector::a::use' in .* it is '\.collector::a::lastuse' or"),
@@ -81,54 +82,58 @@ MALFORMED = [
         f"{SP}.kind::f16.block_scale",
         r"^'\.block_scale' in .* it belongs to '\.kind::mxf8f6f4', .* or '\.kind::mxf4nvf4'\.$",
     ),
-    (f"{SP}.kind::i8.scale_vec::1X", r"^'\.scale_vec::1X' in .* it belongs to '\.kind::mxf8f6f4'"),
     (f"{SP}.kind::mxf4", r"^'\.block_scale' is missing .*'\.kind::mxf4' requires it\.$"),
     (
         f"{SP}.kind::mxf4.block_scale.scale_vec::4X",
         r"^'\.scale_vec::4X' in .* takes '\.scale_vec::2X' or '\.block32'\.$",
     ),
-    (f"{SP}.kind::mxf8f6f4.block_scale.block16", r"^'\.block16' in .* takes '\.scale_vec::1X' or '\.block32'\.$"),
     (f"{SP}.kind::mxf4nvf4.block_scale", r"^'\.scale_vec' is missing .* takes '\.scale_vec::2X', .* or '\.block16'\.$"),
-    (f"{SP}.kind::f16.collector::b0::use", r"^'\.collector::b0::use' in .* without '\.ws' it is '\.collector::a'\.$"),
     (f"{WS}.kind::f16.collector::a::use", r"^'\.collector::a::use' in .* with '\.ws' it is '\.collector::b0' to"),
     (f"{SP}.kind::f16.collector::a::keep", r"^'\.collector::a::keep' in .* is no part of"),
-    (f"{WS}.kind::f16.collector::b4::use", r"^'\.collector::b4::use' in .* is no part of"),
     ("tcgen05.mma.ws.sp.cta_group::2.kind::f16", r"^'\.cta_group::2' in .* '\.ws' takes '\.cta_group::1'\.$"),
     (f"{WS}.kind::mxf4.block_scale", r"^'\.kind::mxf4' in .* '\.ws' takes no block-scaled kind\.$"),
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), MALFORMED)
-def test_malformed(text: str, message: str) -> None:
-    with pytest.raises(InstructionError) as caught:
-        parse_opcode(text)
-    assert re.search(message, str(caught.value)), str(caught.value)
+def test_malformed() -> None:
+    for text, message in MALFORMED:
+        with pytest.raises(InstructionError) as caught:
+            parse_opcode(text)  # type: ignore[arg-type]
+        assert re.search(message, str(caught.value)), str(caught.value)
+    with pytest.raises(InstructionError, match=r"^'\.kind' is missing"):
+        evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
 
 
-def test_text_that_is_none() -> None:
-    with pytest.raises(InstructionError, match=r"^an instruction must be a string, not int\.$"):
-        parse_opcode(3)  # type: ignore[arg-type]
+#: M by CTAs and ``.sp``: of any form, and of those that scale blocks or shift A, which use all lanes.
+ROWS = {1: (64, 128), 2: (128, 256)}
+ROWS_OF_ALL_LANES = {(1, True): (128,), (1, False): (128,), (2, True): (256,), (2, False): (128, 256)}
+#: N by CTAs.
+COLUMNS = {1: tuple(range(8, 257, 8)), 2: tuple(range(16, 257, 16))}
+INTEGER_COLUMNS = {1: (8, 16, 24, *range(32, 257, 16)), 2: tuple(range(32, 257, 32))}
 
 
-@pytest.mark.parametrize(
-    ("text", "rows", "columns"),
-    [
-        (f"{SP}.kind::f16", (64, 128), range(8, 257, 8)),
-        (f"{SP}.kind::i8", (64, 128), (8, 16, 24, *range(32, 257, 16))),
-        (f"{SP}.kind::mxf4.block_scale", (128,), range(8, 257, 8)),
-        ("tcgen05.mma.sp.cta_group::2.kind::tf32", (128, 256), range(16, 257, 16)),
-        ("tcgen05.mma.sp.cta_group::2.kind::i8", (128, 256), range(32, 257, 32)),
-        ("tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale", (256,), range(16, 257, 16)),
-        (f"{WS}.kind::f8f6f4", (32, 64, 128), (64, 128)),
-    ],
-)
-def test_shapes(text: str, rows: tuple[int, ...], columns: range | tuple[int, ...]) -> None:
-    """The table of shapes of the manual, a row of each kind."""
-    opcode = parse_opcode(text)
-    assert opcode.rows == rows
-    assert opcode.columns == tuple(columns)
-    shapes = {(i.m, i.n) for i in instructions_of(opcode)}
-    assert shapes == set(product(rows, columns))
+def test_shapes() -> None:
+    """The table of shapes of the manual, for every opcode with and without ``.ashift``; a descriptor holds no other."""
+    for opcode in every_opcode():
+        plain = opcode.kind in PLAIN
+        for shifts in (False, True) if plain and not opcode.weight_stationary else (False,):
+            form = parse_opcode(f"{opcode}{'.ashift' * shifts}")
+            assert (form, form.shifts_a) == (replace(opcode, shifts_a=shifts), shifts)
+            rows = ROWS[form.cta_group] if plain and not shifts else ROWS_OF_ALL_LANES[form.cta_group, form.sparse]
+            columns = (INTEGER_COLUMNS if form.kind == "i8" else COLUMNS)[form.cta_group]
+            if form.weight_stationary:
+                rows, columns = (32, 64, 128), (64, 128) if form.sparse else (64, 128, 256)
+            assert (form.rows, form.columns) == (rows, columns), str(form)
+            instructions = list(instructions_of(form))
+            assert {(i.m, i.n) for i in instructions} == set(product(rows, columns)), str(form)
+            value = encode_instruction_descriptor(form, InstructionDescriptor(instruction=instructions[0]))
+            unit, low, width = (16, 24, 5) if plain else (128, 27, 2)
+            taken = set()
+            for code in range(1 << width):
+                with contextlib.suppress(OperandError):
+                    decode_instruction_descriptor(form, value & ~((1 << width) - 1 << low) | code << low)
+                    taken.add(code * unit)
+            assert taken == set(rows), str(form)
 
 
 # types of A, B, D and scales, and saturation, that a kind combines; K, chunks, selectors, granularity, container bits
@@ -162,12 +167,6 @@ def test_instructions_of_a_kind(kind: str) -> None:
             assert i.low_bit(fmt) == (2 if lone else 13 if fmt.name == "tf32" else 0)
 
 
-def test_both_scale_types_of_four_scales() -> None:
-    opcode = parse_opcode(f"{SP}.kind::mxf4nvf4.block_scale.block16")
-    told = {(i.scale_size, i.scale_format.name, i.span) for i in instructions_of(opcode) if i.scale_format}
-    assert told == {(4, "ue4m3", 32), (4, "ue8m0", 32)}
-
-
 RZ, RNE = Rounding.RZ_F32, Rounding.RNE_F16
 # method, kept products a step, alignment bits, e_zero and rounding, by kind and type of D
 NUMERICS = {
@@ -198,19 +197,14 @@ def test_numerics() -> None:
 
 
 def test_only_sm_100_has_them() -> None:
-    for text in (f"{SP}.kind::f8f6f4", f"{WS}.kind::i8"):
-        assert evidence(text, "sm_100") == "modelled"
-        for arch in ARCHITECTURES:
-            if arch != "sm_100":
-                with pytest.raises(InstructionError, match=rf"^{arch} does not have .*; sm_100 has it\.$"):
-                    evidence(text, arch)
-                with pytest.raises(InstructionError):
-                    require_architecture(any_instruction(text), arch)
-
-
-def test_evidence_of_a_text_that_is_malformed() -> None:
-    with pytest.raises(InstructionError, match=r"^'\.kind' is missing"):
-        evidence("tcgen05.mma.sp.cta_group::1", "sm_100")
+    for text, arch in product((f"{SP}.kind::f8f6f4", f"{WS}.kind::i8"), ARCHITECTURES):
+        if arch == "sm_100":
+            assert evidence(text, arch) == "modelled"
+            continue
+        with pytest.raises(InstructionError, match=rf"^{arch} does not have .*; sm_100 has it\.$"):
+            evidence(text, arch)
+        with pytest.raises(InstructionError):
+            require_architecture(any_instruction(text), arch)
 
 
 def test_the_other_parser_sends_here() -> None:
@@ -218,26 +212,6 @@ def test_the_other_parser_sends_here() -> None:
         parse(f"{SP}.kind::f16")
     text = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     assert any_instruction(text) == parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "spelled"),
-    [
-        (f"{SP}.kind::tf32", "tcgen05.mma.sp.kind::tf32 (m64n8k16.f32.tf32.tf32)"),
-        (f"{WS}.kind::i8", "tcgen05.mma.sp.kind::i8 (m32n64k64.s32.u8.u8)"),
-        (
-            f"{SP}.kind::mxf4.block_scale",
-            "tcgen05.mma.sp.kind::mxf4.block_scale.scale_vec::2X (m128n8k128.f32.e2m1.e2m1.ue8m0)",
-        ),
-    ],
-)
-def test_an_instruction_says_what_the_text_leaves_open(text: str, spelled: str) -> None:
-    assert str(any_instruction(text)) == spelled
-
-
-def test_saturation_is_spelled() -> None:
-    spelled = {str(i) for i in instructions_of(parse_opcode(f"{SP}.kind::i8"))}
-    assert "tcgen05.mma.sp.kind::i8 (m128n256k64.satfinite.s32.s8.u8)" in spelled
 
 
 def test_every_opcode() -> None:

@@ -52,28 +52,19 @@ def test_latencies() -> None:
     assert {kind for kind, *_ in late} == {"mxf8f6f4", "mxf4"}
 
 
-@pytest.mark.parametrize(
-    ("text", "a_from", "interval", "bound_by", "rate"),
-    [
-        ("tcgen05.mma.sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
-        (
-            "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)",
-            "shared",
-            160,
-            Resource.SHARED_MEMORY,
-            819.2,
-        ),
-        ("tcgen05.mma.sp.cta_group::2.kind::f16 (m256n256k32.f32.f16.f16)", "shared", 128, Resource.TENSOR_CORE, 1024),
-        ("tcgen05.mma.sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
-        ("tcgen05.mma.cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
-        ("tcgen05.mma.cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
-    ],
-)
-def test_what_decides(text: str, a_from: str, interval: float, bound_by: Resource, rate: float) -> None:
+def test_what_decides() -> None:
     """A sparse pair of 64 rows each has half of the lanes, a dense one both halves of N in all of them."""
-    opcode, instruction = parse_shaped(text)
-    found = tcgen05_timing(opcode, instruction, a_from)
-    assert (found.interval, found.bound_by) == (interval, bound_by)
-    assert found.kept_mac_per_cycle == pytest.approx(rate)
-    is_measured = not opcode.sparse and instruction.a.name == "bf16"
-    assert found.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED)
+    for text, a_from, interval, bound_by, rate in (
+        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
+        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "shared", 160, Resource.SHARED_MEMORY, 819.2),
+        ("sp.cta_group::2.kind::f16 (m256n256k32.f32.f16.f16)", "shared", 128, Resource.TENSOR_CORE, 1024),
+        ("sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
+        ("cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
+        ("cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
+    ):
+        opcode, instruction = parse_shaped(f"tcgen05.mma.{text}")
+        found = tcgen05_timing(opcode, instruction, a_from)
+        assert (found.interval, found.bound_by) == (interval, bound_by), text
+        assert found.kept_mac_per_cycle == pytest.approx(rate), text
+        is_measured = not opcode.sparse and instruction.a.name == "bf16"
+        assert found.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED), text

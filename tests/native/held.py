@@ -1,14 +1,16 @@
 """Register files through the C interface: what threads and shared memory hold goes in as it is."""
 
 import ctypes
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
-from sptc.native.library import ABI, Input, MmaOperands, Output, Shape, Tcgen05Operands, WgmmaOperands, library
+from sptc.native.library import ABI, Input, MmaOperands, Output, Tcgen05Operands, WgmmaOperands, library
 from sptc.verify.register_file import RegisterFile
 
 POLICIES = {"strict": 0, "software": 1, "silicon": 2}
@@ -47,10 +49,12 @@ def given(array: NDArray | None, kind: type[Input] = Input) -> Input:
     return kind() if array is None else kind(array.ctypes.data, array.nbytes)
 
 
-def shape_of(instruction: Any) -> Shape:
-    shape = Shape()
-    instruction.call("get_shape", ctypes.byref(shape))
-    return shape
+@contextmanager
+def refuses(sentence: str, status: int | None = None) -> Iterator[None]:
+    """Expect a status, if one is given, whose sentence has these words."""
+    with pytest.raises(RefusedError, match=re.escape(sentence)) as caught:
+        yield
+    assert status in (None, caught.value.status), sentence
 
 
 def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray[np.uint32]:
@@ -68,7 +72,6 @@ def run_file(file: RegisterFile, threads: int = 1, kernels: str = "") -> NDArray
                 *map(given, scales), *file.scale_ids, given(d, Output),
             )  # fmt: skip
         else:
-            assert b is not None
             (b_descriptor,) = set(np.ravel(file.b_descriptor).tolist())
             (a_descriptor,) = {0} if file.a_descriptor is None else set(np.ravel(file.a_descriptor).tolist())
             operands = WgmmaOperands(

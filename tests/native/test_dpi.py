@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
 #: What a run of each bench is asked for, and what it says in the end.
-WORK = {"row": ("+steps=200000", r"200000 steps of 62 "), "warp": ("+instructions=20000", r"20000 instructions of 72 ")}
-FAULTS, STEPS_OF_A_FAULT, SECONDS_OF_A_PROOF = 100, 200_000, 300
+WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
+FAULTS, STEPS_OF_A_FAULT, SECONDS_OF_A_PROOF = 40, 200_000, 300
 #: Of these faults, how many may be neither found nor proved to change nothing.
 LEFT = 1
 Build = Callable[..., Path]
@@ -57,15 +57,14 @@ def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Gene
     """Every way to use the row in one step; every text and sparsity selector of the warp, with gaps and stalls."""
     program = bench(top)
     words, said = WORK[top]
-    for seed in rng.integers(1, 1 << 30, 3).tolist():
+    for seed in rng.integers(1, 1 << 30, 2).tolist():
         print(f"+verilator+seed+{seed}")
         done = run(program, words, seed=seed)
         assert done.returncode == 0, done.stdout
         assert re.match(said, done.stdout)
 
 
-@pytest.mark.parametrize("changes", [{"alignment_bits": 24}, {"mux": "mux3"}], ids=str)
-@pytest.mark.parametrize("top", WORK)
+@pytest.mark.parametrize(("top", "changes"), [("warp", {"alignment_bits": 24}), ("row", {"mux": "mux3"})], ids=str)
 def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
     """A bit less below the largest exponent; multiplexers that do not reach every unit."""
     array = {"rows": 1, "columns": 2} if top == "warp" else {}  # which is compiled sooner

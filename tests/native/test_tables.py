@@ -3,16 +3,13 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
-import pytest
 from sptc.errors import InstructionError
-from sptc.isa.architectures import TARGETS, Target
+from sptc.isa.architectures import TARGETS
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
-from sptc.native.initializers import linear_map
 from sptc.native.tables import HEADER, forms, header
 
-from .held import RefusedError, opened
+from .held import RefusedError, opened, refuses
 
 
 def test_the_header_is_what_isa_says() -> None:
@@ -51,28 +48,13 @@ def test_what_must_be_written_of_block_scales() -> None:
         assert bool(found) == (instruction.kind != "mxf4nvf4")
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
-def test_targets_of_the_assembler(target: Target) -> None:
+def test_targets_of_the_assembler() -> None:
     """Each has what the architecture has whose numerics it has, but for the kinds that it lacks."""
-    for opcode in (parse_opcode(f"tcgen05.mma.sp.cta_group::1.kind::{kind}") for kind in ("f16", "i8")):
-        wanted = target.arch == "sm_100" and opcode.kind not in target.lacks
-        refused = pytest.raises(RefusedError, match=f"^{target.name} does not have")
-        with nullcontext() if wanted else refused, opened(str(opcode), target.name):
-            pass
-    instruction = next(i for i in every_instruction("mma") if target.arch in i.architectures)
-    with opened(str(instruction), target.name) as handle:
-        assert handle.text == str(instruction)
-
-
-def test_a_linear_map_is_taken_apart() -> None:
-    rows, columns = np.indices((8, 4))
-    assert linear_map(3 * (rows & 1) + 5 * (rows >> 1 & 1) + 16 * (columns >> 1) + 7 * (rows >> 2)) == (
-        [3, 5, 7],
-        [0, 16],
-    )
-
-
-def test_a_map_that_is_none_is_refused() -> None:
-    rows, columns = np.indices((4, 4))
-    with pytest.raises(AssertionError, match="no sum over the bits"):
-        linear_map(rows * columns)
+    for name, target in TARGETS.items():
+        for opcode in (parse_opcode(f"tcgen05.mma.sp.cta_group::1.kind::{kind}") for kind in ("f16", "i8")):
+            accepted = target.arch == "sm_100" and opcode.kind not in target.lacks
+            with nullcontext() if accepted else refuses(f"{name} does not have"), opened(str(opcode), name):
+                pass
+        instruction = next(i for i in every_instruction("mma") if target.arch in i.architectures)
+        with opened(str(instruction), name) as handle:
+            assert handle.text == str(instruction)

@@ -13,10 +13,10 @@ from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.convert import to_rtlil
 
 Random = np.random.Generator
-PLATFORMS = (None, OPERATORS)
+PLATFORMS = (None, pytest.param(OPERATORS, marks=pytest.mark.regression))
 MOST = 60
 #: Every small width, and around those of units and whole groups.
-WIDTHS = (*range(1, 18), 20, 21, 22, 27, 28, 29, 31, 34, 35, 36, 38, 39, 42, 43, 48, 49, 50, 56, 59, MOST)
+WIDTHS = (*range(1, 18), 22, 28, 29, 35, 39, 43, 49, MOST)
 
 
 class Adders(wiring.Component):
@@ -78,21 +78,6 @@ def test_all_that_three_bits_do_around_every_boundary(added: Callable) -> None:
     passing = np.where(around, (1 << MOST) - 1 & ~(7 << place), 0)
     added(word0 << place | passing, word1 << place, carry)
     added(word0 << place, word1 << place | passing, carry)
-
-
-def test_random_words(added: Callable, rng: Random) -> None:
-    """Of every length, with long runs that pass a carry among them."""
-    count = 20_000
-    word0, word1, mask = rng.integers(0, 1 << MOST, (3, count)) >> rng.integers(0, MOST, (3, count))
-    added(word0, word1, rng.integers(0, 2, count))
-    added(word0, word1 & mask | ~word0 & ~mask, rng.integers(0, 2, count))
-
-
-@pytest.mark.parametrize("bits", [1, 2, 3, 7])
-def test_every_sum_of_few_bits(simulate: Callable, bits: int) -> None:
-    word0, word1, carry = (axis.ravel() for axis in np.indices((1 << min(bits, 5), 1 << bits, 2)))
-    got = simulate(Adder(bits), word0=word0, word1=word1, carry=carry)
-    np.testing.assert_array_equal(got["total"], word0 + word1 + carry & (1 << bits) - 1)
 
 
 @pytest.mark.parametrize("bits", [5, 34])

@@ -78,13 +78,6 @@ def test_columns_with_constants(simulate: Callable, columns: list[Column], words
     check(simulate, columns, [0, -1, *words])
 
 
-@pytest.mark.parametrize(
-    "heights", [(1,), (2,), (3,), (5,), (2, 2, 2), (3, 3, 3), (1, 9), (9, 1), (4, 0, 4), (2, 1, 3)]
-)
-def test_every_value(simulate: Callable, heights: tuple[int, ...]) -> None:
-    check(simulate, [[None] * height for height in heights], range(1 << sum(heights)))
-
-
 def full_adders_in_a_row(height: int) -> int:
     """Return how many rows of full adders bring columns of a height to two, each three bits to two."""
     rows, reached = 0, 2

@@ -5,6 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map, unit_address
 from sptc.rtl.fetch import CoreMatrixAddress, PanelFetcher, descriptor_layout
+from sptc.tests.rtl.simulation import simulate_clocked
 
 Random = np.random.Generator
 SWIZZLES = ("none", "32B", "64B", "128B")
@@ -81,8 +82,4 @@ def test_a_panel_holds_what_the_map_says(mn_major: bool, short: bool, rng: Rando
                 assert got == int.from_bytes(octets.tobytes(), "little")
             await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_process(shared_memory)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate_clocked(dut, bench, shared_memory)

@@ -1,6 +1,7 @@
 """Multipliers: the product, in every pair of few bits, with and without signs; both ways to elaborate them."""
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,13 +41,17 @@ class Multipliers(wiring.Component):
         return m
 
 
-@pytest.fixture(scope="module", params=(None, OPERATORS), ids=["structure", "simulation"])
+@pytest.fixture(
+    scope="module",
+    params=(None, pytest.param(OPERATORS, marks=pytest.mark.regression)),
+    ids=["structure", "simulation"],
+)
 def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[..., None]:
     """Check pairs of operands in all widths of a kind that hold them, with a sign or without."""
-    built = {widths: compiled(Multipliers(widths), request.param) for widths in (SMALL, LARGE)}
+    built = cache(lambda widths: compiled(Multipliers(widths), request.param))
 
     def check(widths: tuple[int, ...], a: np.ndarray, b: np.ndarray) -> None:
-        got = built[widths](a=a, b=b)
+        got = built(widths)(a=a, b=b)
         for bits in widths:
             low, high = -(1 << bits - 1), (1 << bits - 1) - 1
             fits = (low <= a) & (a <= high) & (low <= b) & (b <= high)
@@ -60,16 +65,10 @@ def multiplied(request: pytest.FixtureRequest, compiled: Callable) -> Callable[.
 
 
 @pytest.mark.regression
-def test_every_pair_of_few_bits(multiplied: Callable) -> None:
-    top = 1 << max(SMALL) - 1
+@pytest.mark.parametrize(("widths", "top"), [(SMALL, 1 << max(SMALL) - 1), (LARGE, 1 << min(LARGE) - 1)], ids=str)
+def test_every_pair_of_few_bits(multiplied: Callable, widths: tuple[int, ...], top: int) -> None:
     numbers = np.arange(-top, top)
-    multiplied(SMALL, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
-
-
-@pytest.mark.regression
-def test_every_pair_of_nine_bits(multiplied: Callable) -> None:
-    numbers = np.arange(-256, 256)
-    multiplied(LARGE, numbers.repeat(512), np.tile(numbers, 512))
+    multiplied(widths, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
 
 
 @pytest.mark.parametrize("bits", LARGE)

@@ -1,28 +1,50 @@
 """The fetch of a warpgroup: a core matrix in every cycle, B first, nothing lost or exchanged, whatever waits."""
 
-import sys
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
+from sptc.isa.memory import encode_descriptor
+from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.operand_fetch import OperandFetch
+from sptc.tests.rtl.operand_words import MEMORY_BYTES, UNIT_BYTES, serve_shared_memory, shared_octets
+from sptc.tests.rtl.simulation import simulate_clocked
 
-sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
-STRIDE, LEADING = 8, 64
-A_START = 1024
-PANELS = 12
+PANELS, A_PANELS = 12, 8
 
 
-def unit(start: int, panel: int, segment: int, row: int) -> int:
-    """Address of 16 bytes of a K-major operand without swizzle."""
-    return start + panel * STRIDE + segment * LEADING + row
+def two_descriptors(rng: np.random.Generator) -> dict[str, int]:
+    """Draw the descriptors of A and B; no field is the same in both."""
+    pairs = [rng.choice(64, 2, replace=False) for _ in range(3)]
+    swizzles = rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
+    offsets = rng.choice(8, 2, replace=False)
+    return {
+        name: encode_descriptor(
+            *(UNIT_BYTES * int(pair[side]) for pair in pairs), str(swizzles[side]), int(offsets[side])
+        )
+        for side, name in enumerate("ab")
+    }
 
 
 class Run:
-    """Panels of B and of A through a fetch; what is read holds its address."""
+    """Panels of B and of A through a fetch, from a memory of random bytes.
 
-    def __init__(self, short: bool, takes: Iterator[bool], asks: Iterator[bool], a_panels: int = 8) -> None:
+    `b_major` is that of B, and A has the other one: nothing of one operand may be taken for the other's.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        short: bool,
+        takes: Iterator[bool],
+        asks: Iterator[bool],
+        a_panels: int = A_PANELS,
+        b_major: str = "k",
+    ) -> None:
+        self.memory = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
+        self.descriptors = two_descriptors(rng)
+        self.majors = {"a": "k" if b_major == "mn" else "mn", "b": b_major}
         self.reads: list[int] = []
         self.panels: list[list[int]] = []
         self.taken: list[int] = []
@@ -32,25 +54,21 @@ class Run:
         async def bench(ctx) -> None:
             await self._bench(ctx, short, takes, asks, a_panels)
 
-        simulator = Simulator(self._dut)
-        simulator.add_clock(1e-6)
-        simulator.add_process(self._memory)
-        simulator.add_testbench(bench)
-        simulator.run()
+        simulate_clocked(self._dut, bench, partial(serve_shared_memory, port=self._dut.memory, memory=self.memory))
 
-    async def _memory(self, ctx) -> None:
-        memory = self._dut.memory
-        async for _, _, reads, *addresses in ctx.tick().sample(memory.read, *memory.address):
-            for row, address in enumerate(addresses):
-                ctx.set(memory.data[row], address if reads else -1)
+    def expected(self, operand: str, panels: int, row_bytes: int) -> list[list[int]]:
+        """Return the rows of so many panels by the index map, as numbers."""
+        descriptor, mn_major = self.descriptors[operand], self.majors[operand] == "mn"
+        octets = shared_octets(self.memory, descriptor, 8 * panels, row_bytes, mn_major=mn_major)
+        rows = [int.from_bytes(row.tobytes(), "little") for row in octets]
+        return [rows[8 * panel : 8 * panel + 8] for panel in range(panels)]
 
     async def _bench(self, ctx, short: bool, takes: Iterator[bool], asks: Iterator[bool], a_panels: int) -> None:
         dut, of_b, of_a = self._dut, 0, 0
         waits = {"a": False, "b": False}
-        for stream, start in ((dut.b, 0), (dut.a, A_START)):
-            descriptor = stream.payload.descriptor
-            for name, value in (("start", start), ("stride", STRIDE), ("leading", LEADING)):
-                ctx.set(descriptor[name], value)
+        for name, requests in (("a", dut.a), ("b", dut.b)):
+            ctx.set(requests.payload.descriptor, descriptor_layout().from_bits(self.descriptors[name]))
+            ctx.set(requests.payload.mn_major, self.majors[name] == "mn")
         ctx.set(dut.b.payload.short, short)
         ctx.set(dut.a.payload.short, 1)
         for cycle in range(1000):
@@ -68,9 +86,8 @@ class Run:
             if ctx.get(dut.memory.read):
                 self.reads.append(cycle)
             if ctx.get(dut.panels.valid) and ctx.get(dut.panels.ready):
-                rows = [ctx.get(row) for row in dut.panels.payload]
                 self.taken.append(cycle)
-                self.panels.append([row >> 128 * place & (1 << 128) - 1 for row in rows for place in range(4)])
+                self.panels.append([ctx.get(row) for row in dut.panels.payload])
             if ctx.get(dut.arriving):
                 arrived = dut.core_matrix
                 assert ctx.get(arrived.tag) == ctx.get(arrived.panel) % 2
@@ -96,31 +113,35 @@ def sometimes(rng: np.random.Generator, share: float) -> Iterator[bool]:
         yield bool(rng.random() < share)
 
 
+@pytest.mark.parametrize("b_major", ["k", "mn"])
 @pytest.mark.parametrize("short", [False, True])
-def test_every_core_matrix_arrives(rng: np.random.Generator, short: bool) -> None:
+def test_every_core_matrix_arrives(rng: np.random.Generator, short: bool, b_major: str) -> None:
     """In order and at its place, with gaps in what is asked for and stalls in what is taken."""
-    run = Run(short, sometimes(rng, 0.4), sometimes(rng, 0.6))
-    segments = 2 if short else 4
-    for panel, found in enumerate(run.panels):
-        held = np.array(found).reshape(8, 4)[:, :segments].tolist()
-        assert held == [[unit(0, panel, segment, row) for segment in range(segments)] for row in range(8)]
-    wanted = [(p, s, [unit(A_START, p, s, row) for row in range(8)]) for p in range(8) for s in range(2)]
-    assert run.a == wanted
+    run = Run(rng, short, sometimes(rng, 0.4), sometimes(rng, 0.6), b_major=b_major)
+    k = 16 if short else 32
+    panels = [[row & (1 << 16 * k) - 1 for row in rows] for rows in run.panels]
+    assert panels == run.expected("b", PANELS, 2 * k)
+    expected = [
+        (panel, segment, [row >> 128 * segment & (1 << 128) - 1 for row in rows])
+        for panel, rows in enumerate(run.expected("a", A_PANELS, 32))
+        for segment in range(2)
+    ]
+    assert run.a == expected
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_the_port_never_rests(short: bool) -> None:
+def test_the_port_never_rests(rng: np.random.Generator) -> None:
     """As long as something is asked for and there is room."""
-    run = Run(short, always(), always())
-    assert run.reads == list(range(PANELS * (2 if short else 4) + 16))
+    for short, core_matrices in ((False, 4), (True, 2)):
+        run = Run(rng, short, always(), always())
+        assert run.reads == list(range(PANELS * core_matrices + 2 * A_PANELS)), f"short panels: {short}"
 
 
-def test_b_comes_first() -> None:
+def test_b_comes_first(rng: np.random.Generator) -> None:
     """A is read in the cycles that B leaves: a panel of two core matrices every fourth cycle leaves half of them."""
 
     def every_fourth() -> Iterator[bool]:
         return (cycle % 4 == 3 for cycle in range(10**6))
 
-    beside, alone = (Run(True, every_fourth(), always(), a_panels) for a_panels in (8, 0))
+    beside, alone = (Run(rng, True, every_fourth(), always(), a_panels) for a_panels in (A_PANELS, 0))
     assert beside.taken == alone.taken
     assert beside.reads[:32] == list(range(32))

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from sptc.rtl.reads import ReadControl
+from sptc.tests.rtl.simulation import simulate_clocked
 
 ITEMS = 40
 
@@ -50,10 +50,7 @@ def taken(parts: list[int], gaps: float, stalls: float, rng: np.random.Generator
                     item, part, offers = item + 1, 0, False
             await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate_clocked(dut, bench)
     assert len(delivered) == len(parts), "it hangs"
     return begun, delivered
 

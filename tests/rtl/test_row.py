@@ -2,10 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.isa.operands import MatrixOperands
-from sptc.rtl.config import BLOCK_SCALES, CUTS, PRESETS, CoreConfig
+from sptc.rtl.config import BLOCK_SCALES, CUTS, CoreConfig
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.metadata import RuleCode
 from sptc.rtl.order import nibble_order
@@ -26,31 +25,11 @@ from sptc.rtl.round import ResultCode
 from sptc.rtl.row import Row
 from sptc.rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from sptc.rtl.step import control_layout, row_result_layout, row_step_layout
-from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET
 from sptc.sim.benches.random_operands import distributions, random_codes
 from sptc.sim.engine.engine import Engine
-from sptc.sim.engine.steps import step_words, steps_of
 
 Random = np.random.Generator
-#: Steps of one test of latency; Amaranth's simulator takes its time.
-MOST = 24
 WORDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e2m1/4", "s8", "u8", "s4", "u4")
-
-
-def native(config: CoreConfig, arch: str) -> Iterator[Instruction]:
-    """Yield the instructions that an architecture computes on a datapath as they are."""
-    for i in every_instruction():
-        if arch in i.architectures and config.holds(i) and numerics(i, arch).method is not Method.EMULATED:
-            yield i
-
-
-def one_of_each(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return an instruction of one step for each way to use a datapath: formats, sparsity, kind and scaling."""
-    found: dict[tuple[object, ...], Instruction] = {}
-    for i in native(config, arch):
-        if i.stored_k * i.container_bits <= 8 * config.step_bytes:
-            found.setdefault((i.a, i.d, i.container_bits, bool(i.sparse), i.kind, i.scale_format, i.satfinite), i)
-    return [*found.values()]
 
 
 def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | None = None) -> tuple[NDArray, ...]:
@@ -65,21 +44,6 @@ def operands(i: Instruction, m: int, n: int, rng: Random, distribution: str | No
     nibbles = rng.integers(0, 16, (1, m, i.chunks), dtype=np.uint8)
     scales = [rng.integers(120, 135, (1, rows, i.scale_size or 0), dtype=np.uint8) for rows in (m, n)]
     return codes(i.a, m, i.stored_k), codes(i.b, i.k, n), c, nibbles, *scales
-
-
-def single_steps(config: CoreConfig, arch: str, rng: Random) -> list[tuple[int, int]]:
-    """Return steps of every kind that a datapath computes at once, each with its result by the golden model."""
-    words = step_words(config)
-    found = []
-    for i in one_of_each(config, arch):
-        given = MatrixOperands(*operands(i, 1, 2, rng))
-        wanted, c = multiply(i, arch, given), given.c
-        (step,) = steps_of(config, i, given)
-        step[..., words.c] = c[..., None]
-        found += [
-            (int.from_bytes(step[index].tobytes(), "little"), int(wanted[index])) for index in np.ndindex(c.shape)
-        ]
-    return [found[place] for place in rng.permutation(len(found))[:MOST]]
 
 
 def stream(config: CoreConfig, steps: Sequence[int], enables: Iterable[int] | None = None) -> list[NDArray]:
@@ -115,26 +79,6 @@ def stream(config: CoreConfig, steps: Sequence[int], enables: Iterable[int] | No
 def delays(trace: NDArray, wanted: Sequence[int]) -> list[int]:
     """Return after how many cycles the whole sequence of results shows."""
     return [delay for delay in range(2 * len(CUTS)) if trace[delay : delay + len(wanted)].tolist() == [*wanted]]
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("name", "cuts"),
-    [
-        *(("tiny", cuts) for cuts in (PRESETS["tiny"].cuts, (), ("align",))),
-        *((name, CUTS) for name in ("ampere", "ada", "hopper", "rtx-blackwell")),
-        ("hopper", ()),
-    ],
-)
-def test_a_step_every_cycle_and_the_stated_latency(rng: Random, name: str, cuts: tuple[str, ...]) -> None:
-    """Steps of every kind one upon the other, their results `latency` cycles later, neither sooner nor later."""
-    config = replace(PRESETS[name], cuts=cuts)
-    found = single_steps(config, ARCHITECTURE_OF_PRESET[name], rng)
-    assert len(found) >= 16
-    steps, wanted = zip(*found, strict=True)
-    assert len(set(wanted)) > 8
-    d, _, _ = stream(config, steps)
-    assert delays(d, wanted) == [config.latency]
 
 
 #: Every path of a unit in little: a format of each kind, exchanged operands, groups and both scales.
@@ -240,10 +184,6 @@ def submodules(config: CoreConfig) -> Counter[str]:
     return Counter(re.sub(r"_?\d+$", "", path.rpartition(".")[2]) for path in netlist(config) if "." in path)
 
 
-def cells(config: CoreConfig) -> int:
-    return sum(body.count("\n  cell $") for body in netlist(config).values())
-
-
 def little(*words: str) -> dict[str, int]:
     """Return a step that holds some products of every format: of 4-bit elements two groups, so that they meet."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
@@ -301,18 +241,6 @@ def test_only_scales_held_are_built() -> None:
     assert built(GroupScale, "e2m1/4", "ue8m0") < built(GroupScale, "e2m1/4", "ue4m3") < both
 
 
-PAIRS = [*combinations(WORDS, 2)]
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("pair", [*PAIRS[::13], ("f16", "s8"), ("s4", "e2m1/4")], ids="+".join)
-def test_two_formats_cost_more_than_either(pair: tuple[str, str]) -> None:
-    """And they elaborate, whichever they are."""
-    scales = BLOCK_SCALES if "e2m1/4" in pair else ()
-    together = cells(CoreConfig(name="pair", formats=pair, scales=scales, **little(*pair)))
-    assert together > max(cells(single(word, **little(*pair))) for word in pair)
-
-
 def uses_of(word: str) -> list[Instruction]:
     """Return sparse instructions that use one format, one for each result."""
     (element,) = single(word).elements
@@ -321,6 +249,29 @@ def uses_of(word: str) -> list[Instruction]:
         if i.sparse and i.a == i.b == element.format and i.container_bits == element.container_bits:
             found.setdefault((i.d, i.scale_format), i)
     return [i for i in found.values() if i.container_bits < 8 or not i.scale_format]
+
+
+def check_instruction(
+    engine: Engine, i: Instruction, shape: tuple[int, int], distribution: str, rng: Random, nibble: int
+) -> None:
+    """Compare the results of an instruction with those of the golden model."""
+    drawn = "bits" if distribution in ("least", "lone") else distribution
+    a, b, c, nibbles, scale_a, scale_b = operands(i, *shape, rng, drawn)
+    if distribution == "least":  # one product and nothing else, where results are subnormal
+        low = max(0, i.a.bias - 75)
+        high = max(low, i.a.bias - 62, 0) + 4
+        a, b = (with_exponents(codes, i.a, i.low_bit(i.a), low, high, rng) for codes in (a, b))
+        a[:, :, 1:], c = 0, np.zeros_like(c)
+    elif distribution == "lone":  # one small product among zeros times large numbers, with any accumulator
+        a = with_exponents(a, i.a, i.low_bit(i.a), 1, 3, rng)
+        b = with_exponents(b, i.b, i.low_bit(i.b), 1, (1 << i.b.exponent_bits) - 1, rng)
+        a[:, :, 1:] = 0
+        ranges = ((1, 2 * i.c.bias + 1), (i.c.bias - 8, i.c.bias + 8), (1, 2))
+        c = with_exponents(c, i.c, 0, *ranges[rng.integers(3)], rng)
+    nibbles[:] = nibble
+    given = MatrixOperands(a, b, c, nibbles, scale_a, scale_b)
+    expected = multiply(i, i.architectures[-1], given)
+    np.testing.assert_array_equal(engine.multiply(i, given).d, expected, err_msg=f"{i}, {distribution}")
 
 
 @pytest.mark.regression
@@ -341,23 +292,13 @@ def test_one_format_alone_computes_as_in_company(
     engine = Engine(config, "amaranth")
     for i in uses_of(word):
         for distribution in ("extreme", "uniform") if i.a.is_integer else ("tiny", "huge", "ends", "least"):
-            drawn = "bits" if distribution == "least" else distribution
-            a, b, c, nibbles, scale_a, scale_b = operands(i, 2, 2, rng, drawn)
-            if distribution == "least":  # one product and nothing else, where results are subnormal
-                a, b = (with_small_exponents(codes, i, rng) for codes in (a, b))
-                a[:, :, 1:], c = 0, np.zeros_like(c)
-            nibbles[:] = 0b0100
-            wanted = multiply(i, i.architectures[-1], MatrixOperands(a, b, c, nibbles, scale_a, scale_b))
-            got = engine.multiply(i, MatrixOperands(a, b, c, nibbles, scale_a, scale_b)).d
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {distribution}")
+            check_instruction(engine, i, (2, 2), distribution, rng, 0b0100)
 
 
-def with_small_exponents(codes: NDArray, i: Instruction, rng: Random) -> NDArray:
-    """Return codes whose products are at the lower end of the results, or of the products if that is higher."""
-    fmt = i.a
-    low = max(0, fmt.bias - 75)
-    field = rng.integers(low, max(low, fmt.bias - 62, 0) + 4, codes.shape).astype(codes.dtype)
-    place = i.low_bit(fmt) + fmt.fraction_bits
+def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: int, rng: Random) -> NDArray:
+    """Return codes with exponent fields from `low` to below `high`."""
+    field = rng.integers(low, high, codes.shape).astype(codes.dtype)
+    place = low_bit + fmt.fraction_bits
     mask = codes.dtype.type(((1 << fmt.exponent_bits) - 1) << place)
     return codes & ~mask | field << codes.dtype.type(place)
 
@@ -382,37 +323,39 @@ def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
     return rules
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    "config",
-    [
-        CoreConfig(name="long", formats=("tf32", "bf16", "s8"), step_bytes=16, alignment_bits=40),
-        CoreConfig(name="least", formats=("f16", "u8"), step_bytes=16, alignment_bits=20, fp8_alignment_bits=20),
-        CoreConfig(name="short", formats=("e5m2", "e2m1"), alignment_bits=12, fp8_alignment_bits=8, cuts=()),
-        CoreConfig(
-            name="far", formats=("bf16", "e2m1/4"), scales=("ue4m3",), alignment_bits=14, fp8_alignment_bits=14,
-            block_alignment_bits=40,
-        ),
-        CoreConfig(
-            name="near", formats=("e2m1/4", "u4"), scales=("ue8m0",), step_bytes=16, alignment_bits=8,
-            fp8_alignment_bits=8, block_alignment_bits=8,
-        ),
-    ],
-    ids=lambda config: config.name,
-)  # fmt: skip
+#: Datapaths of presets in little: fp8 that keeps fewer bits, and block scales; and such that nobody built.
+LITTLE = [
+    CoreConfig(name="short", formats=("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"), step_bytes=16,
+               fp8_alignment_bits=13, cuts=()),
+    CoreConfig(name="scaled", formats=("e4m3", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES,
+               step_bytes=16, cuts=()),
+]  # fmt: skip
+OTHERS = [
+    pytest.param(CoreConfig(name=name, **fields), marks=pytest.mark.regression, id=name)
+    for name, fields in {
+        "long": {"formats": ("tf32", "bf16", "s8"), "step_bytes": 16, "alignment_bits": 40},
+        "least": {"formats": ("f16", "u8"), "step_bytes": 16, "alignment_bits": 20, "fp8_alignment_bits": 20},
+        "low": {"formats": ("e5m2", "e2m1"), "alignment_bits": 12, "fp8_alignment_bits": 8, "cuts": ()},
+        "far": {"formats": ("bf16", "e2m1/4"), "scales": ("ue4m3",), "alignment_bits": 14, "fp8_alignment_bits": 14,
+                "block_alignment_bits": 40},
+        "near": {"formats": ("e2m1/4", "u4"), "scales": ("ue8m0",), "step_bytes": 16, "alignment_bits": 8,
+                 "fp8_alignment_bits": 8, "block_alignment_bits": 8},
+    }.items()
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [*LITTLE, *OTHERS], ids=lambda config: config.name)
 def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
-    """A datapath that nobody built follows the same rules with its own parameters."""
+    """A datapath follows the rules of the golden model with its own parameters, whatever operands it is given."""
     monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
     engine = Engine(config, "amaranth")
     found = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}
     assert {i.a for i in found.values()} == {element.format for element in config.elements}
+    count, shape = (1, (1, 1)) if config in LITTLE else (3, (1, 2))
     for i in found.values():
-        for distribution in rng.permutation(distributions(i))[:3].tolist():
-            a, b, c, nibbles, scale_a, scale_b = operands(i, 1, 2, rng, distribution)
-            nibbles[:] = 0b1110  # defined by every rule
-            wanted = multiply(i, i.architectures[-1], MatrixOperands(a, b, c, nibbles, scale_a, scale_b))
-            got = engine.multiply(i, MatrixOperands(a, b, c, nibbles, scale_a, scale_b)).d
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {distribution}")
+        lone = [] if i.a.is_integer or i.sparse else ["lone"] * 2
+        for distribution in [*rng.permutation(distributions(i))[:count].tolist(), *lone]:
+            check_instruction(engine, i, shape, distribution, rng, 0b1110)  # defined by every rule
 
 
 @pytest.mark.quick_cases(1)
@@ -425,7 +368,7 @@ def test_flags_follow_the_rule_and_results_do_not(rng: Random, mux: str) -> None
     config = replace(SMALL, mux=mux, cuts=())
     layout = row_step_layout(config)
     control = control_layout()
-    base = random_steps(config, 24, rng)
+    base = random_steps(config, 16, rng)
     offset = layout["control"].offset + control["rule"].offset
     sparse_bit = layout["control"].offset + control["sparse"].offset
     code_offset = layout["control"].offset + control["a"].offset

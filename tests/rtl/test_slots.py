@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sptc.isa.formats import FORMATS
 from sptc.isa.numerics import BLOCK_GROUP, zero_exponent_for
 from sptc.rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
-from sptc.rtl.cells.raw import EXPONENT_BITS, PRODUCT_EXPONENT_BITS, product_signature
+from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS, product_signature
 from sptc.rtl.config import BLOCK_SCALES, PRESETS, ConfigError, CoreConfig, Element
 from sptc.rtl.multiply import products_signature
 from sptc.rtl.product_group import GROUP_PRODUCT_BITS
@@ -215,16 +215,3 @@ def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
             for padding in range(most + 1)
         ]
         assert slot.significand_bits <= min(widths)
-
-
-def test_the_slots_of_hopper() -> None:
-    """As a datasheet would have it: 11 bits for halves and more, 8 for bytes; 13 bits below the largest for fp8."""
-    config = PRESETS["hopper"]
-    slots = Widths(config).slots
-    assert [slot.significand_bits for slot in slots] == [11] * 16 + [8] * 16
-    assert {slot.padding for slot in slots} == {5}
-    f16, e4m3 = (next(e for e in config.elements if e.format.name == name) for name in ("f16", "e4m3"))
-    assert [slots[0].point(f16, side) for side in "ab"] == [10, 10]
-    assert {slot.point(e4m3, side) for slot in slots for side in "ab"} == {4}
-    assert [slots[index].float_bits for index in (0, 15, 16, 31)] == [27, 27, 15, 15]
-    assert max(element.format.exponent_bits for element in config.elements) == EXPONENT_BITS

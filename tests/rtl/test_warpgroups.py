@@ -1,12 +1,10 @@
 """Several warpgroups on the same tensor cores: in turns, each with its own accumulators, results, groups and waits."""
 
-import sys
 from collections import deque
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
+from amaranth.hdl import Module, Signal
 from sptc.isa.instructions import parse
 from sptc.isa.timing import timing
 from sptc.rtl.life_cycle import Operation
@@ -14,8 +12,8 @@ from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroups import Warpgroups
 from sptc.tests.rtl.busy_warp import BusyWarp
+from sptc.tests.rtl.simulation import simulate_clocked
 
-sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 
 
@@ -41,45 +39,51 @@ class Showing(Warp):
         return m
 
 
-def simulate(dut: Warpgroups, bench) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 
 
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize(("n", "a_shared"), [(16, True), (64, False), (64, True)])
-def test_they_are_as_fast_as_one(n: int, a_shared: bool, count: int) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_they_are_as_fast_as_one(count: int) -> None:
     """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""
-    dut = Warpgroups(TENSOR_CORE, count, warp_class=Tensor)
-    law = timing(parse(INSTRUCTION.format(n)), "sm_90", "shared" if a_shared else "registers")
-    assert law is not None
-    first, timed, panels = 2 * count, 4 * count, n // 8
-    found: list[tuple[int, int]] = []
+    dut, reset = Warpgroups(TENSOR_CORE, count, warp_class=Tensor), Signal()
 
     async def bench(ctx) -> None:
-        for i, c in zip(dut.i, dut.c, strict=True):
-            ctx.set(i.payload.last_panel, panels - 1)
-            ctx.set(i.payload.a_shared, a_shared)
-            ctx.set(i.payload.control.sparse, 1)
-            ctx.set(i.valid, 1)
-            ctx.set(c.valid, 1)
-        cycle = 0
-        while len(found) < (first + timed) * panels:
-            assert cycle < 100 + 40 * (first + timed) * panels, "nothing is multiplied any more"
-            takes = [number for number, c in enumerate(dut.c) if ctx.get(c.ready)]
-            assert len(takes) <= 1
-            found.extend((cycle, number) for number in takes)
+        for n, a_shared in ((16, True), (64, False), (64, True)):
+            ctx.set(reset, 1)
             await ctx.tick()
-            cycle += 1
+            ctx.set(reset, 0)
+            await _check_turns(ctx, dut, n, a_shared)
 
-    simulate(dut, bench)
+    simulate_clocked(dut, bench, reset=reset)
+
+
+async def _check_turns(ctx, dut: Warpgroups, n: int, a_shared: bool) -> None:
+    """Let all warpgroups multiply at once: check whose panels are multiplied, and at what interval."""
+    count, panels = len(dut.i), n // 8
+    first, timed = 2 * count, 4 * count
+    found: list[tuple[int, int]] = []
+    for i, c in zip(dut.i, dut.c, strict=True):
+        ctx.set(i.payload.last_panel, panels - 1)
+        ctx.set(i.payload.a_shared, a_shared)
+        ctx.set(i.payload.control.sparse, 1)
+        ctx.set(i.valid, 1)
+        ctx.set(c.valid, 1)
+    cycle = 0
+    while len(found) < (first + timed) * panels:
+        assert cycle < 100 + 40 * (first + timed) * panels, "nothing is multiplied any more"
+        takes = [number for number, c in enumerate(dut.c) if ctx.get(c.ready)]
+        assert len(takes) <= 1
+        found.extend((cycle, number) for number in takes)
+        await ctx.tick()
+        cycle += 1
     owners = [number for _, number in found[::panels]]
     assert owners == [(owners[0] + place) % count for place in range(len(owners))]
     assert all(number == owners[place // panels] for place, (_, number) in enumerate(found))
     begun = [cycle for cycle, _ in found[::panels]]
-    assert (begun[first + timed - 1] - begun[first - 1]) / timed == law.interval
+    law = timing(parse(INSTRUCTION.format(n)), "sm_90", "shared" if a_shared else "registers")
+    assert law is not None
+    interval = (begun[first + timed - 1] - begun[first - 1]) / timed
+    assert interval == law.interval, f"n={n}, A {'shared' if a_shared else 'in registers'}"
 
 
 class _Side:
@@ -101,7 +105,7 @@ class _Side:
         return not self.commands and not self.due and not self.to_multiply and not self.marks
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", COUNTS)
 def test_each_has_its_own(count: int, seed: int) -> None:
     """Random commands, accumulators and results that wait: nothing goes to another, and no wait is for another's."""
     rng = np.random.default_rng([seed, count])
@@ -147,7 +151,7 @@ def test_each_has_its_own(count: int, seed: int) -> None:
                     side.marks.popleft()
             await ctx.tick()
 
-    simulate(dut, bench)
+    simulate_clocked(dut, bench)
     assert all(side.finished == side.issued for side in sides)
 
 

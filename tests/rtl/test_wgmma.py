@@ -1,20 +1,18 @@
 """When a warp of wgmma hands on its panels; what they hold is for the bench and the proofs."""
 
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from sptc.rtl.config import PRESETS
 from sptc.rtl.wgmma import WgmmaWarp
 from sptc.tests.rtl.busy_warp import BusyWarp
+from sptc.tests.rtl.simulation import simulate_clocked
 
-sys.set_int_max_str_digits(0)  # Amaranth's simulator writes values as decimal text into what it compiles
 PANELS = 4
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("a_shared", [False, True])
 @pytest.mark.parametrize("blocks", [1, 20])
@@ -38,10 +36,7 @@ def test_cycles(sparse: bool, a_shared: bool, blocks: int) -> None:
                 taken.append(cycle)
             await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate_clocked(dut, bench)
     less = 0 if sparse else 2
     first = (12 if a_shared else 6) - less
     assert started[:2] == [0, taken[PANELS - 1]]
@@ -93,11 +88,7 @@ def test_a_from_shared_memory(negated: bool) -> None:
         metadata.extend(ctx.get(busy.i.payload.e[lane]) for lane in range(32))
         assert ctx.get(busy.i.payload.sparsity_selector) == 2
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.add_process(memory)
-    simulator.run()
+    simulate_clocked(dut, bench, memory)
     lane, register = np.indices(found.shape)
     row = 16 * warp + lane // 4 + 8 * (register % 2)
     unit = row % 8 + row // 8 * stride + register // 2 * leading

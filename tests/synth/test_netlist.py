@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from sptc.errors import Error
@@ -63,31 +64,17 @@ def test_a_configuration_that_serves_no_warp() -> None:
 @pytest.mark.regression
 def test_a_netlist_comes_apart(tmp_path: Path) -> None:
     """Into its submodules with all that is below, and the rest around their boxes."""
-    nested = "\n".join(
-        [
-            "attribute \\top 1",
-            "module \\top",
-            "  wire width 2 input 0 \\x",
-            "  wire width 2 output 1 \\y",
-            *(
-                f"  cell \\top.part{n} \\part{n}\n    connect \\i \\x [{n}]\n    connect \\o \\y [{n}]\n  end"
-                for n in "01"
-            ),
-            "end",
-            *(
-                f"module \\top.part{n}\n  wire input 0 \\i\n  wire output 1 \\o\n"
-                f"  cell \\top.part{n}.inner \\inner\n    connect \\i \\i\n    connect \\o \\o\n  end\nend\n"
-                f"module \\top.part{n}.inner\n  wire input 0 \\i\n  wire output 1 \\o\n"
-                "  cell $not $1\n    parameter \\A_WIDTH 1\n    parameter \\A_SIGNED 0\n    parameter \\Y_WIDTH 1\n"
-                "    connect \\A \\i\n    connect \\Y \\o\n  end\nend"
-                for n in "01"
-            ),
-            "",
-        ]
-    )
-    whole = Netlist("whole", nested)
+    ports = "wire input 0 \\i\nwire output 1 \\o\n"
+    inverter = "cell $not $1\nparameter \\A_WIDTH 1\nparameter \\A_SIGNED 0\nparameter \\Y_WIDTH 1\n"
+    inside = {"top": "wire width 2 input 0 \\x\nwire width 2 output 1 \\y\n"}
+    for n in "01":
+        inside["top"] += f"cell \\top.part{n} \\part{n}\nconnect \\i \\x [{n}]\nconnect \\o \\y [{n}]\nend\n"
+        inside[f"top.part{n}"] = f"{ports}cell \\top.part{n}.inner \\inner\nconnect \\i \\i\nconnect \\o \\o\nend\n"
+        inside[f"top.part{n}.inner"] = f"{ports}{inverter}connect \\A \\i\nconnect \\Y \\o\nend\n"
+    texts = [f"module \\{name}\n{indent(text, '  ')}end\n" for name, text in inside.items()]
+    nested = "".join(["attribute \\top 1\n", *texts])
     assert list(modules(nested)) == ["top", "top.part0", "top.part0.inner", "top.part1", "top.part1.inner"]
-    parts, between = stages(whole)
+    parts, between = stages(Netlist("whole", nested))
     assert list(parts) == ["part0", "part1"]
     assert parts["part0"].text == parts["part1"].text
     assert list(modules(parts["part0"].text)) == ["top", "top.inner"]

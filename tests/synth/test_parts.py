@@ -12,7 +12,7 @@ from sptc.synth.parts import Part
 from sptc.synth.recipe import Recipe
 from sptc.synth.report import table
 
-TINY = replace(PRESETS["tiny"], name="own", rows=2, columns=4)
+TINY = replace(PRESETS["tiny"], name="own", formats=("s8",), rows=2, columns=4)
 ARRAYS = 4
 
 
@@ -21,6 +21,7 @@ def parts() -> list[Part]:
     return warpgroup_parts(TINY)
 
 
+@pytest.mark.regression
 def test_how_many_there_are(parts: list[Part]) -> None:
     counts = {part.name: part.count for part in parts}
     assert next(iter(counts)) == "unit"
@@ -31,6 +32,7 @@ def test_how_many_there_are(parts: list[Part]) -> None:
     assert counts["fetch of operands"] == counts["instructions held, and groups"] == 1
 
 
+@pytest.mark.regression
 def test_every_module_is_in_one_part(parts: list[Part]) -> None:
     """All registers of the whole are in the parts, as often as there are these."""
     whole = modules(emit(TINY, "warpgroup", "top", language="rtlil", with_unit=False))
@@ -44,10 +46,42 @@ def test_what_they_take() -> None:
     units, *others = found.warpgroup
     assert units.amounts == {name: units.count * amount for name, amount in found.unit.amounts.items()}
     assert all(part.amounts["gates"] > 0 for part in others)
-    assert found.warpgroup_sum
     assert found.warpgroup_sum["gates"] == sum(part.amounts["gates"] for part in found.warpgroup)
     beside = 100 - 100 * units.amounts["gates"] / found.warpgroup_sum["gates"]
     assert f"\n{beside:.1f} % of it is beside the units\n" in table(found)
+
+
+def module(name: str, *others: str) -> str:
+    """Return a module with one register, a helper of its own, and a cell of each of some other modules."""
+    cells = [f"cell \\{name}.{other} \\{other}\nend\n" for other in ("helper", *others)]
+    helper = f"module \\{name}.helper\nwire width 1 input 0 \\i\ncell $not $1\nend\nend\n"
+    return f"module \\{name}\nwire width 1 input 0 \\i\ncell $dff $1\nend\n{''.join(cells)}end\n{helper}"
+
+
+def test_a_small_hierarchy_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two arrays of two units: all modules of a kind are one part, with its own helpers and without others' insides."""
+    text = module("top", "fetch", "core_0", "core_1") + module("top.fetch")
+    for core in ("top.core_0", "top.core_1"):
+        text += module(core, "warp") + module(f"{core}.warp", "core")
+        text += module(f"{core}.warp.core", "unit_0", "unit_1", "decode_row_0")
+        text += "".join(module(f"{core}.warp.core.{name}") for name in ("unit_0", "unit_1", "decode_row_0"))
+    monkeypatch.setattr("sptc.synth.parts.emit_around_units", lambda config, top: text)
+    monkeypatch.setattr("sptc.synth.parts.black_box_of_unit", lambda config, unit: "")
+    by_name = {part.name: part for part in warpgroup_parts(TINY)}
+    assert {name: part.count for name, part in by_name.items()} == {
+        "unit": 4,
+        "instructions held, and groups": 1,
+        "fetch of operands": 1,
+        "panels or mma": 2,
+        "registers to operands, results to registers": 2,
+        "control of an array": 2,
+        "decoder of a row": 2,
+    }
+    assert by_name["unit"].netlist is None
+    for part in by_name.values():
+        if part.netlist:
+            kinds = [part.netlist.text.count(cell) for cell in ("cell $dff", "cell $not")]
+            assert kinds == [1, 1], part.name
 
 
 def test_a_datapath_that_serves_no_warp() -> None:

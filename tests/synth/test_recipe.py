@@ -1,59 +1,31 @@
 """Recipes: known netlists take what they are known to take."""
 
-from collections.abc import Callable
-
 import pytest
 from sptc.errors import BackendError
 from sptc.synth.liberty import Library
 from sptc.synth.netlist import Netlist
 from sptc.synth.price import measure
 from sptc.synth.recipe import FPGAS, Recipe
-
-Make = Callable[..., Netlist]
+from sptc.tests.synth.netlists import chain, nands, netlist
 
 
 @pytest.fixture
-def registered(netlist: Make) -> Netlist:
+def registered() -> Netlist:
     """A NAND2, a flip-flop and another NAND2 in a row."""
-    return netlist(
-        [
-            ("$_NAND_", {"A": "x [0]", "B": "x [1]", "Y": "d"}),
-            ("$_DFF_P_", {"D": "d", "C": "x [3]", "Q": "q"}),
-            ("$_NAND_", {"A": "q", "B": "x [2]", "Y": "y"}),
-        ],
-        4,
-        1,
-    )
+    first, second = {"A": "x [0]", "B": "x [1]", "Y": "d"}, {"A": "q", "B": "x [2]", "Y": "y"}
+    flop = {"D": "d", "C": "x [3]", "Q": "q"}
+    return netlist([("$_NAND_", first), ("$_DFF_P_", flop), ("$_NAND_", second)], 4, 1)
 
 
-@pytest.fixture
-def adder(netlist: Make) -> Netlist:
-    """The sum and the carry of three bits, in single gates."""
-    return netlist(
-        [
-            ("$_XOR_", {"A": "x [0]", "B": "x [1]", "Y": "d"}),
-            ("$_XOR_", {"A": "d", "B": "x [2]", "Y": "y [0]"}),
-            ("$_AND_", {"A": "x [0]", "B": "x [1]", "Y": "e"}),
-            ("$_AND_", {"A": "d", "B": "x [2]", "Y": "f"}),
-            ("$_OR_", {"A": "e", "B": "f", "Y": "y [1]"}),
-        ],
-        3,
-        2,
-    )
-
-
-def test_gates_without_a_library(nands: Callable[[int], Netlist]) -> None:
+def test_gates(library: Library) -> None:
     """Eight NAND2 are eight gate equivalents."""
     found = measure(nands(8), Recipe())
     assert (found.amounts, found.longest, found.cells) == ({"gates": 8.0}, 1, {"$_NAND_": 8})
-
-
-def test_gates_of_a_library(nands: Callable[[int], Netlist], library: Library) -> None:
     found = measure(nands(8), Recipe(library=library))
     assert (found.amounts, found.longest, found.cells) == ({"area": 32.0, "gates": 8.0}, 100.0, {"NAND2": 8})
 
 
-def test_a_library_without_gate_equivalents(chain: Callable[[int], Netlist], library: Library) -> None:
+def test_a_library_without_gate_equivalents(library: Library) -> None:
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "NAND2" not in line))
     found = measure(chain(1), Recipe(library=poor))
     assert Recipe(library=poor).amounts == ("area",)
@@ -61,11 +33,11 @@ def test_a_library_without_gate_equivalents(chain: Callable[[int], Netlist], lib
     assert found.longest == 300.0
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5])
-def test_a_chain_is_as_long_as_its_cells(chain: Callable[[int], Netlist], library: Library, length: int) -> None:
-    found = measure(chain(length), Recipe(library=library))
-    assert found.longest == 100.0 * length
-    assert found.amounts == {"area": 4.0 * length, "gates": length}
+def test_a_chain_is_as_long_as_its_cells(library: Library) -> None:
+    for length in (1, 3):
+        found = measure(chain(length), Recipe(library=library))
+        assert found.longest == 100.0 * length
+        assert found.amounts == {"area": 4.0 * length, "gates": length}
 
 
 def test_registers_cut_paths(registered: Netlist, library: Library) -> None:
@@ -78,7 +50,12 @@ def test_registers_cut_paths(registered: Netlist, library: Library) -> None:
     assert (transparent.amounts, transparent.longest) == ({"gates": 2.0}, 2)
 
 
-def test_full_adders(adder: Netlist, library: Library) -> None:
+def test_full_adders(library: Library) -> None:
+    gates_of_an_adder = ("XOR x[0] x[1] d", "XOR d x[2] y[0]", "AND x[0] x[1] e", "AND d x[2] f", "OR e f y[1]")
+    gates = []
+    for kind, *wires in map(str.split, gates_of_an_adder):
+        gates.append((f"$_{kind}_", {pin: wire.replace("[", " [") for pin, wire in zip("ABY", wires, strict=True)}))
+    adder = netlist(gates, 3, 2)
     gates, cell = (measure(adder, Recipe(library=library, full_adders=adders)) for adders in (False, True))
     assert "ADD" not in gates.cells
     assert (cell.cells, cell.amounts["area"], cell.longest) == ({"ADD": 1}, 30.0, None)
@@ -92,14 +69,14 @@ def test_cells_of_an_fpga(registered: Netlist, fpga: str) -> None:
     assert found.longest is None
 
 
-def test_nothing_to_map(netlist: Make, library: Library) -> None:
+def test_nothing_to_map(library: Library) -> None:
     for recipe in (Recipe(), Recipe(library=library)):
         found = measure(netlist([], 1, 1), recipe)
         assert set(found.amounts.values()) == {0.0}
         assert not found.longest
 
 
-def test_what_the_technology_lacks(netlist: Make, library: Library, registered: Netlist) -> None:
+def test_what_the_technology_lacks(library: Library, registered: Netlist) -> None:
     bus = netlist([("$_TBUF_", {"A": "x [0]", "E": "x [1]", "Y": "y"})], 2, 1)
     with pytest.raises(BackendError, match=r"^static CMOS has no cell for \$_TBUF_$"):
         measure(bus, Recipe())
@@ -110,7 +87,7 @@ def test_what_the_technology_lacks(netlist: Make, library: Library, registered: 
         measure(registered, Recipe(library=poor))
 
 
-def test_the_published_recipe(nands: Callable[[int], Netlist], library: Library) -> None:
+def test_the_published_recipe(library: Library) -> None:
     """Figures compare with others only if they come from these commands in this order."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [

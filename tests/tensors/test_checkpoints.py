@@ -1,5 +1,6 @@
 """Compressed matrices in files: what was written is understood again, and foreign files of the same format are."""
 
+import itertools
 from pathlib import Path
 
 import ml_dtypes
@@ -16,53 +17,42 @@ from sptc.tensors.sparsify import expand, sparsify
 
 # Structure, format and recipe of quantised matrices, one of every width.
 QUANTISED = [
-    ("1:2", "tf32", "plain"),
-    ("2:4", "f16", "plain"),
-    ("2:4", "bf16", "plain"),
-    ("2:4", "e4m3", "plain"),
-    ("2:4", "e4m3", "mx"),
-    ("2:4", "e3m2", "mx"),
-    ("2:4", "e2m1", "mx"),
-    ("2:4", "s8", "plain"),
-    ("4:8", "e2m1", "nvfp4"),
-    ("4:8", "e2m1", "mx"),
-    ("4:8", "s4", "plain"),
-    ("4:8", "u4", "plain"),
+    *(("1:2", "tf32", "plain"), ("2:4", "f16", "plain"), ("2:4", "bf16", "plain"), ("2:4", "e4m3", "plain")),
+    *(("2:4", "e4m3", "mx"), ("2:4", "e3m2", "mx"), ("2:4", "e2m1", "mx"), ("2:4", "s8", "plain")),
+    *(("4:8", "e2m1", "nvfp4"), ("4:8", "e2m1", "mx"), ("4:8", "s4", "plain"), ("4:8", "u4", "plain")),
 ]
+#: Structures that a format cannot hold.
+LACKS = {"bitmask": ("1:2", "4:8"), "cutlass3-sm90": ("4:8",)}
 
 
-LAYOUTS = [
-    (name, *kind)
-    for name in SOFTWARE_FORMATS
-    for kind in QUANTISED
-    if kind[0] not in {"bitmask": ("1:2", "4:8"), "cutlass3-sm90": ("4:8",)}.get(name, ())
-]
+@pytest.mark.parametrize("name", SOFTWARE_FORMATS)
+def test_round_trip(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    for (granularity, fmt, recipe), suffix in itertools.product(QUANTISED, SUFFIXES):
+        if granularity in LACKS.get(name, ()):
+            continue
+        case = f"{granularity}, {fmt}, {recipe}, {suffix}"
+        values = rng.normal(size=(96, 256))
+        compressed = sparsify(np.abs(values) if fmt[0] == "u" else values, granularity, prune=True)
+        quantised = quantise(compressed.stored, fmt, recipe=recipe)
+        written, path = Checkpoint.of(compressed, quantised), tmp_path / f"x{suffix}"
+        write_compressed(path, "layers.0.weight", written, name, PackingOptions(tile_k=64))
+        back = read_compressed(path, name)
+        assert back.quantised is not None, case
+        assert back.compressed.granularity.name == granularity, case
+        assert back.compressed.stored.dtype == written.compressed.stored.dtype, case
+        assert back.quantised.tensor_scale == quantised.tensor_scale, case
+        for found, expected in (
+            (back.compressed.nibbles, compressed.nibbles),
+            (back.quantised.codes, quantised.codes),
+            (back.quantised.dequantise(np.float64), quantised.dequantise(np.float64)),
+            (back.values().stored, quantised.dequantise()),
+        ):
+            np.testing.assert_array_equal(found, expected, case)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(("name", "granularity", "fmt", "recipe"), LAYOUTS)
-def test_round_trip(
-    name: str, granularity: str, fmt: str, recipe: str, suffix: str, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    values = rng.normal(size=(96, 256))
-    compressed = sparsify(np.abs(values) if fmt[0] == "u" else values, granularity, prune=True)
-    quantised = quantise(compressed.stored, fmt, recipe=recipe)
-    path = tmp_path / f"x{suffix}"
-    options = PackingOptions(tile_k=64)
-    write_compressed(path, "layers.0.weight", Checkpoint.of(compressed, quantised), name, options)
-    back = read_compressed(path, name)
-    assert back.quantised is not None
-    assert back.compressed.granularity.name == granularity
-    np.testing.assert_array_equal(back.compressed.nibbles, compressed.nibbles)
-    np.testing.assert_array_equal(back.quantised.codes, quantised.codes)
-    np.testing.assert_array_equal(back.quantised.dequantise(np.float64), quantised.dequantise(np.float64))
-    np.testing.assert_array_equal(back.values().stored, quantised.dequantise())
-    assert back.compressed.stored.dtype == Checkpoint.of(compressed, quantised).compressed.stored.dtype
-
-
-@pytest.mark.parametrize(
-    ("granularity", "dtype"),
-    [
+@pytest.mark.parametrize("name", ["natural", "ptx", "cutlass2", "cutlass3-sm100", "tilelang"])
+def test_types_come_back(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    for granularity, dtype in (
         ("1:2", np.float32),
         ("2:4", ml_dtypes.bfloat16),
         ("2:4", ml_dtypes.float8_e5m2),
@@ -70,18 +60,15 @@ def test_round_trip(
         ("4:8", np.int8),
         ("4:8", ml_dtypes.int4),
         ("4:8", ml_dtypes.float4_e2m1fn),
-    ],
-)
-@pytest.mark.parametrize("name", ["natural", "ptx", "cutlass2", "cutlass3-sm100", "tilelang"])
-def test_types_come_back(name: str, granularity: str, dtype: type, tmp_path: Path, rng: np.random.Generator) -> None:
-    dense = rng.integers(-6, 7, (32, 256)).astype(np.float32).astype(dtype)
-    compressed = sparsify(dense, granularity, prune=True)
-    path = tmp_path / "x.npz"
-    write_compressed(path, "", Checkpoint(compressed), name, PackingOptions())
-    back = read_compressed(path, name).compressed
-    assert back.stored.dtype == compressed.stored.dtype
-    np.testing.assert_array_equal(back.stored.astype(np.float32), compressed.stored.astype(np.float32))
-    np.testing.assert_array_equal(expand(back).astype(np.float32), expand(compressed).astype(np.float32))
+    ):
+        dense = rng.integers(-6, 7, (32, 256)).astype(np.float32).astype(dtype)
+        compressed = sparsify(dense, granularity, prune=True)
+        path = tmp_path / "x.npz"
+        write_compressed(path, "", Checkpoint(compressed), name, PackingOptions())
+        back = read_compressed(path, name).compressed
+        assert back.stored.dtype == compressed.stored.dtype
+        for found, expected in ((back.stored, compressed.stored), (expand(back), expand(compressed))):
+            np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32), str(dtype))
 
 
 def test_a_checkpoint_of_others(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -104,9 +91,7 @@ def test_a_checkpoint_of_others(tmp_path: Path, rng: np.random.Generator) -> Non
         back = read_compressed(path, "bitmask", layer).compressed
         assert back.stored.dtype == ml_dtypes.bfloat16
         np.testing.assert_array_equal(expand(back, "ordered").astype(np.float32), expected)
-    with pytest.raises(
-        FileError, match=r"holds 2 matrices with a tensor 'compressed', of 'a.k_proj.weight', 'a.q_proj"
-    ):
+    with pytest.raises(FileError, match=r"holds 2 matrices with a tensor 'compressed', of 'a.k_proj.weight', 'a.q_"):
         read_compressed(path, "bitmask")
     with pytest.raises(FileError, match=r"has no tensor 'a.v_proj.weight.compressed'; it has 'a\.[qk]_proj"):
         read_compressed(path, "bitmask", "a.v_proj.weight")
@@ -153,30 +138,13 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
 def test_whatever_the_text_says(tmp_path: Path, rng: np.random.Generator) -> None:
     """A file with one field exchanged is read or refused with a sentence, never worse."""
     path = tmp_path / "x.npz"
-    values = [
-        "",
-        "0",
-        "-1",
-        "7",
-        "x",
-        "1e999",
-        "nan",
-        "1:2",
-        "2:4",
-        "4:8",
-        "float32",
-        "int8",
-        "V0",
-        "f16",
-        "s4",
-        "ue8m0",
-    ]
+    values = ["", "0", "-1", "7", "x", "1e999", "nan", "1:2", "2:4", "4:8"]
+    values += ["float32", "int8", "V0", "f16", "s4", "ue8m0"]
     refused = []
     for fmt, name in (("e4m3", "ptx"), ("e2m1", "cutlass3-sm90"), ("e4m3", "natural")):
         compressed = sparsify(rng.normal(size=(32, 128)), "2:4", prune=True)
-        write_compressed(
-            path, "", Checkpoint.of(compressed, quantise(compressed.stored, fmt, recipe="mx")), name, PackingOptions()
-        )
+        checkpoint = Checkpoint.of(compressed, quantise(compressed.stored, fmt, recipe="mx"))
+        write_compressed(path, "", checkpoint, name, PackingOptions())
         file = open_tensors(path)
         tensors = {key: file.get(key) for key in file.names}
         for key in file.metadata:
@@ -193,7 +161,7 @@ def test_whatever_the_text_says(tmp_path: Path, rng: np.random.Generator) -> Non
 def test_arrays_of_any_shape(tmp_path: Path, rng: np.random.Generator) -> None:
     path, refused = tmp_path / "x.npz", []
     for name, fmt in SOFTWARE_FORMATS.items():
-        for _ in range(40):
+        for _ in range(16):
             arrays = {}
             for key in fmt.tensors:
                 shape = tuple(rng.integers(0, 5, rng.integers(0, 5)) * rng.choice([1, 4, 16]))
@@ -203,5 +171,5 @@ def test_arrays_of_any_shape(tmp_path: Path, rng: np.random.Generator) -> None:
                 expand(read_compressed(path, name).compressed)
             except Error as error:
                 refused.append(str(error))
-    assert len(refused) > 30 * len(SOFTWARE_FORMATS)
+    assert len(refused) > 12 * len(SOFTWARE_FORMATS)
     assert not [message for message in refused if "\n" in message]

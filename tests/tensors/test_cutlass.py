@@ -41,20 +41,18 @@ SM100 = {
 CHUNK = {4: 8, 8: 4, 16: 4, 32: 2}
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
-@pytest.mark.parametrize("bits", SM90)
-def test_atoms_of_sm90(bits: int, blocks: int) -> None:
-    tile = blocks * 512 // bits
-    if tile > 128:
-        with pytest.raises(OperandError, match=f"multiple of {512 // bits} up to 128"):
-            atom_sm90(bits, tile)
-        return
-    np.testing.assert_array_equal(atom_sm90(bits, tile).positions, SM90[bits](blocks)[:, :: CHUNK[bits]] // CHUNK[bits])
-
-
-@pytest.mark.parametrize("bits", SM100)
-def test_atoms_of_sm100(bits: int) -> None:
-    np.testing.assert_array_equal(atom_sm100(bits).positions, SM100[bits][:, :: CHUNK[bits]] // CHUNK[bits])
+def test_atoms() -> None:
+    for (bits, sm90), blocks in itertools.product(SM90.items(), (1, 2, 3, 4)):
+        tile = blocks * 512 // bits
+        if tile > 128:
+            with pytest.raises(OperandError, match=f"multiple of {512 // bits} up to 128"):
+                atom_sm90(bits, tile)
+            continue
+        expected = sm90(blocks)[:, :: CHUNK[bits]] // CHUNK[bits]
+        np.testing.assert_array_equal(atom_sm90(bits, tile).positions, expected, f"sm_90, {bits} bits, {tile}")
+    for bits, sm100 in SM100.items():
+        expected = sm100[:, :: CHUNK[bits]] // CHUNK[bits]
+        np.testing.assert_array_equal(atom_sm100(bits).positions, expected, f"sm_100, {bits} bits")
 
 
 @pytest.mark.parametrize(
@@ -95,14 +93,11 @@ def test_interleaved(word_bits: int, rows: int) -> None:
         assert positions[row, column] == to_column // 2 * rows * 2 + to_row * 2 + to_column % 2
 
 
-def test_what_does_not_interleave() -> None:
+def test_what_there_is_not() -> None:
     with pytest.raises(OperandError, match="rows in multiples of 32 here, not 16"):
         interleaved_positions(16, 2, 16)
     with pytest.raises(OperandError, match="even number of 32-bit metadata words a row, not 3"):
         interleaved_positions(16, 3, 32)
-
-
-def test_no_atom() -> None:
     with pytest.raises(OperandError, match="not 4-bit ones"):
         atom_sm90(4, 128)
     with pytest.raises(OperandError, match="multiple of 32 up to 128 here, not 48"):

@@ -1,9 +1,11 @@
 """Campaigns: when they stop, and what they leave."""
 
+import itertools
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from sptc.verify.shards import Plan, Shard, ShardResult, run_shard
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
+SMALL = Plan(seed=7, architectures=("sm_90",), tiles=2)
 
 Push = Callable[[Engine, NDArray], NDArray]
 
@@ -36,14 +38,17 @@ def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, f
     assert found.file.cases == 1
 
 
-def test_time_runs_out() -> None:
+def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a second whenever it is read: once at the beginning and before every shard."""
+    seconds = itertools.count()
+    monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(SMALL, None, sample=False)
     with local_pool(1) as pool:
         campaign.prepare(record, pool, here=True)
         calls = []
-        campaign.run(record, pool, campaign.unfinished(record), 0.3, lambda: calls.append(record.total.shards))
+        campaign.run(record, pool, campaign.unfinished(record), 6, lambda: calls.append(record.total.shards))
     assert calls == sorted(calls)
-    assert 0 < record.total.shards == calls[-1] == record._first
+    assert 0 < record.total.shards == calls[-1] == record._first <= 5
 
 
 def test_a_shard_that_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The record of a campaign: what it resumes from, and folders that will not do."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -23,8 +24,6 @@ from sptc.verify.shards import Plan, ShardResult
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
-
-
 WANTED = parameters(SMALL, False, "1")
 
 
@@ -58,39 +57,37 @@ def test_a_record_resumes(tmp_path: Path) -> None:
     assert kept(path) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
-def test_ctrl_c_while_a_shard_is_entered(
-    sample: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits until the entry is there, once, and its hits with it."""
+def test_ctrl_c_while_a_shard_is_entered(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until the entry is there, once, and its hits with it; whether it comes before the entry or after."""
     write, key = Journal.write, ("ampere", "little")
+    hits = {key: (np.array([1]), np.array([3]))}
+    for late in (False, True):
+        path = tmp_path / str(late)
 
-    def interrupted(self: Journal, entries: Mapping[int, object]) -> None:
-        if not late:
-            signal.raise_signal(signal.SIGINT)
-        write(self, entries)
-        if late:
-            signal.raise_signal(signal.SIGINT)
+        def interrupted(self: Journal, entries: Mapping[int, object], late: bool = late) -> None:
+            if not late:
+                signal.raise_signal(signal.SIGINT)
+            write(self, entries)
+            if late:
+                signal.raise_signal(signal.SIGINT)
 
-    with closing(StateFolder(tmp_path)) as folder:
-        folder.begin(WANTED)
-        record = Record(SMALL, folder, sample)
-        if sample:
-            record.expect(Coverage([Group(*key, "", (Axis("one", ("a", "b")),))]))
-        hits = {key: (np.array([1]), np.array([3]))}
-        record.add(ShardResult(SMALL.shard(1), 0, hits=hits))
-        record.flush()
-        monkeypatch.setattr(Journal, "write", interrupted)
-        monkeypatch.setattr(campaign_state, "_INTERVAL", -1.0)
-        with pytest.raises(KeyboardInterrupt):
-            record.add(ShardResult(SMALL.shard(0), 0, hits=hits))
-        monkeypatch.undo()
-        record.flush()
-        assert 0 in record
-    assert kept(tmp_path) == [0, 1]
-    if sample:
-        assert Coverage.read(tmp_path / "coverage.json")[key].hits.tolist() == [0, 6]
+        with closing(StateFolder(path)) as folder:
+            folder.begin(WANTED)
+            record = Record(SMALL, folder, sample)
+            if sample:
+                record.expect(Coverage([Group(*key, "", (Axis("one", ("a", "b")),))]))
+            record.add(ShardResult(SMALL.shard(1), 0, hits=hits))
+            record.flush()
+            with monkeypatch.context() as changed:
+                changed.setattr(Journal, "write", interrupted)
+                changed.setattr(campaign_state, "_INTERVAL", -1.0)
+                with pytest.raises(KeyboardInterrupt):
+                    record.add(ShardResult(SMALL.shard(0), 0, hits=hits))
+            record.flush()
+            assert 0 in record
+        assert kept(path) == [0, 1]
+        assert not sample or Coverage.read(path / "coverage.json")[key].hits.tolist() == [0, 6]
 
 
 def test_a_mismatch_is_remembered(tmp_path: Path) -> None:
@@ -127,38 +124,39 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("cut", [0, 1, 10, 40])
-def test_a_killed_campaign_loses_nothing_and_a_truncated_entry_is_written_again(cut: int, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+def test_a_killed_campaign_loses_nothing_and_a_truncated_entry_is_written_again(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed")], check=False)
     assert done.returncode == -signal.SIGKILL
-    log = tmp_path / "campaign.db-wal"
-    log.write_bytes(log.read_bytes()[: -cut or None])
-    with opened(tmp_path) as record:
-        missing = [shard.index for shard in campaign.unfinished(record, shards=3)]
-        assert missing == ([2] if cut else [])
-        for index in missing:
-            record.add(ShardResult(SMALL.shard(index), 0))
-    assert kept(tmp_path) == [0, 1, 2]
+    for cut in (0, 1, 10, 40):
+        path = tmp_path / str(cut)
+        shutil.copytree(tmp_path / "killed", path)
+        log = path / "campaign.db-wal"
+        log.write_bytes(log.read_bytes()[: -cut or None])
+        with opened(path) as record:
+            missing = [shard.index for shard in campaign.unfinished(record, shards=3)]
+            assert missing == ([2] if cut else []), cut
+            for index in missing:
+                record.add(ShardResult(SMALL.shard(index), 0))
+        assert kept(path) == [0, 1, 2], cut
 
 
-@pytest.mark.parametrize(
-    ("index", "content"),
-    [
+def test_a_damaged_entry(tmp_path: Path) -> None:
+    filled(tmp_path, [0, 1])
+    right = SMALL.shard(2).instruction
+    for index, content in (
         (2, "nothing"),
         (2, "[]"),
         (2, "{}"),
         (-1, '{"instruction": "x", "mismatches": 0}'),
         (2, '{"instruction": "x", "mismatches": 0}'),
-        (3, f'{{"instruction": "{SMALL.shard(2).instruction}", "mismatches": 0}}'),
-        (2, f'{{"instruction": "{SMALL.shard(2).instruction}", "mismatches": null}}'),
-    ],
-)
-def test_a_damaged_entry(index: int, content: str, tmp_path: Path) -> None:
-    filled(tmp_path, [0, 1])
-    with closing(sqlite3.connect(tmp_path / "campaign.db")) as database, database:
-        database.execute("INSERT INTO entries VALUES (?, ?)", (index, content))
-    with pytest.raises(FileError, match=rf"^entry {index} of .*campaign\.db is damaged$"), opened(tmp_path):
-        pass
+        (3, f'{{"instruction": "{right}", "mismatches": 0}}'),
+        (2, f'{{"instruction": "{right}", "mismatches": null}}'),
+    ):
+        with closing(sqlite3.connect(tmp_path / "campaign.db")) as database, database:
+            database.execute("DELETE FROM entries WHERE number NOT IN (0, 1)")
+            database.execute("INSERT INTO entries VALUES (?, ?)", (index, content))
+        with pytest.raises(FileError, match=rf"^entry {index} of .*campaign\.db is damaged$"), opened(tmp_path):
+            pytest.fail(content)
 
 
 def test_other_parameters(tmp_path: Path) -> None:

@@ -40,14 +40,11 @@ def test_what_cannot_differ_does_not(instruction: Instruction, arch: str, rng: n
                 assert (neighbour.multiply(drawn.given) == wanted).all(), neighbour.name
 
 
-def test_every_architecture_is_asked() -> None:
+def test_every_architecture_is_asked_and_names_are_unique() -> None:
     assert {arch for _, arch in FORMS} == set(ARCHITECTURES)
-
-
-def test_names_are_unique() -> None:
     for instruction, arch in FORMS:
         names = [neighbour.name for neighbour in neighbours_of(instruction, arch)]
-        assert len(set(names)) == len(names) >= 5
+        assert len(set(names)) == len(names) >= 5, (str(instruction), arch)
 
 
 def test_reasons_end_where_the_formats_reach() -> None:

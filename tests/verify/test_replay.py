@@ -1,22 +1,26 @@
 """Replaying register files: what is compared, where a difference is reported, and which tiles a limit draws."""
 
+import itertools
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import sptc
-from sptc.isa.evidence import Evidence, Form, sources
+from sptc.isa.evidence import Evidence
 from sptc.isa.formats import FORMATS
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.benches.random_operands import random_operands
+from sptc.tests.verify.register_files import PAIR, STATIONARY, TCGEN05, MakeTensorMemory, Random
+from sptc.verify.archive import load
+from sptc.verify.dot_products import interpret, shipped_dot_products
 from sptc.verify.register_file import RegisterFile, read, shipped, write
-from sptc.verify.replay import Mismatch, as_number, replay
+from sptc.verify.replay import Mismatch, _replayed, as_number, replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
 
 F32 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -24,14 +28,8 @@ F16 = "mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"
 S32 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
 FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
-TCGEN05, PAIR = (f"tcgen05.mma.sp.cta_group::{ctas}.kind::f16" for ctas in (1, 2))
 SHIFTED = f"{TCGEN05}.ashift"
 TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
-STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8"
-
-MakeTensorMemory = Callable[..., TensorMemoryFile]
-
-Random = np.random.Generator
 
 
 def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -> RegisterFile:
@@ -58,67 +56,114 @@ def flipped(file: RegisterFile, *places: tuple[int, int, int, int]) -> RegisterF
     return replace(file, d=d)
 
 
-@pytest.mark.parametrize("text", [F32, F16, S32, WGMMA])
-def test_agreement(text: str) -> None:
-    """With what silicon computed: a file of the model's own results would agree with any model."""
-    recorded, *_ = sources(Form(text, "sm_90"))
-    path = next(path for path in shipped() if path.name == recorded.file)
-    (outcome,) = replay(path)
-    instruction = parse(text)
-    assert (outcome.path, outcome.instruction, outcome.arch) == (path, instruction, "sm_90")
-    assert outcome.evidence is Evidence.RECORDED
-    assert (outcome.tiles, outcome.outputs) == (read(path).cases, read(path).cases * instruction.m * instruction.n)
-    assert outcome.outputs > 0
-    assert (outcome.mismatches, outcome.first) == (0, None)
+# Instruction; thread, register and bit of D; row, column and bit of the element. Lane 13 is thread 1 of group 3.
+PLACES = [
+    (F32, (13, 0, 0), (3, 2, 0)),
+    (F32, (13, 3, 31), (11, 3, 31)),
+    (F32, (31, 3, 1), (15, 7, 1)),
+    (F16, (13, 1, 5), (11, 2, 5)),  # low half of a register, and high half
+    (F16, (13, 0, 16 + 15), (3, 3, 15)),
+    (S32, (13, 1, 7), (3, 3, 7)),
+    (WGMMA, (2 * 32 + 13, 2, 9), (2 * 16 + 11, 2, 9)),
+]
 
 
-# Thread, register and bit of D, and the row, column and bit of the element there. Lane 13 is thread 1 of group 3.
-PLACES = {
-    "f32 register 0": (F32, (13, 0, 0), (3, 2, 0)),
-    "f32 register 3": (F32, (13, 3, 31), (11, 3, 31)),
-    "f16 low half": (F16, (13, 1, 5), (11, 2, 5)),
-    "f16 high half": (F16, (13, 0, 16 + 15), (3, 3, 15)),
-    "s32": (S32, (13, 1, 7), (3, 3, 7)),
-    "last lane": (F32, (31, 3, 1), (15, 7, 1)),
-    "wgmma": (WGMMA, (2 * 32 + 13, 2, 9), (2 * 16 + 11, 2, 9)),
-}
-
-
-@pytest.mark.parametrize(("text", "held", "element"), PLACES.values(), ids=PLACES.keys())
-def test_a_flipped_bit_is_found(
-    text: str, held: tuple[int, int, int], element: tuple[int, int, int], tmp_path: Path, rng: Random
-) -> None:
-    (thread, register, bit), (row, column, element_bit) = held, element
-    file = recording(text, 3, rng)
-    write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
-    (outcome,) = replay(tmp_path / "file.npz")
-    first = outcome.first
-    assert first is not None
-    assert outcome.mismatches == 1
-    assert (first.case, first.row, first.column) == (1, row, column)
-    assert first.computed ^ first.expected == 1 << element_bit
-    assert file.d is not None
-    width = file.instruction.d.bits
-    assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1
-    fragment = accumulator_fragment(file.instruction)
-    place = thread, register, bit // width
-    assert (row, column) == (fragment.rows[place], fragment.columns[place])
+def test_a_flipped_bit_is_found(tmp_path: Path, rng: Random) -> None:
+    for text, (thread, register, bit), (row, column, element_bit) in PLACES:
+        case = f"{text}, register {register}, bit {bit}"
+        file = recording(text, 3, rng)
+        write(tmp_path / "file.npz", flipped(file, (1, thread, register, bit)))
+        (outcome,) = replay(tmp_path / "file.npz")
+        first = outcome.first
+        assert first is not None, case
+        assert (outcome.instruction, outcome.tiles, outcome.mismatches) == (file.instruction, file.cases, 1), case
+        assert (first.case, first.row, first.column) == (1, row, column), case
+        assert first.computed ^ first.expected == 1 << element_bit, case
+        assert file.d is not None
+        width = file.instruction.d.bits
+        assert first.computed == int(file.d[1, thread, register]) >> (bit - element_bit) & (1 << width) - 1, case
+        fragment = accumulator_fragment(file.instruction)
+        place = thread, register, bit // width
+        assert (row, column) == (fragment.rows[place], fragment.columns[place]), case
 
 
 def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
-    """Outputs are counted, not bits; the first is that of the lowest case, row and column."""
+    """Outputs are counted, not bits; the first is that of the lowest case, row and column; none without a recording."""
     places = ((2, 0, 0, 0), (1, 13, 3, 4), (1, 13, 3, 5), (1, 12, 3, 0), (1, 4, 2, 0))
-    write(tmp_path / "file.npz", flipped(recording(F32, 4, rng), *places))
+    file = recording(F32, 4, rng)
+    write(tmp_path / "file.npz", replace(file, d=None))
+    (outcome,) = replay(tmp_path / "file.npz")
+    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (4, 0, 0, None)
+    write(tmp_path / "file.npz", flipped(file, *places))
     (outcome,) = replay(tmp_path / "file.npz")
     assert outcome.mismatches == 4
     assert outcome.first is not None
     assert (outcome.first.case, outcome.first.row, outcome.first.column) == (1, 9, 0)
 
 
-def test_without_a_recorded_result(tmp_path: Path, rng: Random) -> None:
-    write(tmp_path / "file.npz", replace(recording(F32, 3, rng), d=None))
-    (outcome,) = replay(tmp_path / "file.npz")
-    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (3, 0, 0, None)
+#: Bits that are flipped in one output of the recording, the back end and the golden model, and with whom the back end
+#: differs first, with a recording and without one.
+DISAGREEMENTS = [
+    (0, 0, 0, None, None),
+    (1, 0, 0, "recorded", None),
+    (0, 1, 0, "recorded", "golden model"),
+    (0, 0, 1, "golden model", "golden model"),
+    (1, 1, 0, "golden model", "golden model"),
+    (1, 0, 1, "recorded", "golden model"),
+    (1, 2, 4, "recorded", "golden model"),
+]
+
+
+@pytest.mark.parametrize("kind", ["registers", "tensor memory", "dot products"])
+def test_recording_back_end_and_golden_model_are_compared(
+    kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output counts once wherever two of the three differ; without a recording the other two are compared."""
+    file: Any
+    if kind == "registers":
+        file = recording(F32, 3, rng)
+    elif kind == "tensor memory":
+        file = tensor_memory_file(TCGEN05, rng)
+    else:
+        (path,) = shipped_dot_products()
+        file = interpret(load(path))[0].take(slice(3))
+    correct = file.run()
+    place = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "dot products": (2,)}[kind]
+
+    def with_bits(bits: int) -> np.ndarray:
+        changed = correct.copy()
+        changed[place] ^= correct.dtype.type(bits)
+        return changed
+
+    for backend, (recorded, computed, golden, first, without) in itertools.product(("rtl", "native"), DISAGREEMENTS):
+        results = {"golden": with_bits(golden), backend: with_bits(computed)}
+        monkeypatch.setattr(type(file), "run", lambda _, name="golden", results=results: results[name])
+        every = [(with_bits(recorded), first), (None, without)]
+        for d, reference in every[: 1 if kind == "dot products" else 2]:  # which always have a recording
+            outcome = _replayed(Path("file.npz"), replace(file, d=d), backend)
+            case = f"{kind}, {backend}, bits {recorded}, {computed}, {golden}, {'no ' * (d is None)}recording"
+            assert outcome.mismatches == (reference is not None), case
+            assert (outcome.first.reference if outcome.first else None) == reference, case
+            if outcome.first:
+                difference = computed ^ (recorded if reference == "recorded" else golden)
+                assert outcome.first.computed ^ outcome.first.expected == difference, case
+                assert outcome.first.case == 2, case
+    elsewhere = correct.copy()
+    elsewhere[(0, *place[1:])] ^= correct.dtype.type(1)
+    results = {"golden": elsewhere, "native": correct}
+    monkeypatch.setattr(type(file), "run", lambda _, name="golden": results[name])
+    outcome = _replayed(Path("file.npz"), replace(file, d=with_bits(1)), "native")
+    assert outcome.mismatches == 2
+    assert outcome.first
+    assert (outcome.first.case, outcome.first.reference) == (2, "recorded")
+
+
+def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the last one, which has fewer."""
+    monkeypatch.setattr("sptc.sim.engine.engine._BLOCK_OUTPUTS", 3 * 128)
+    for tiles in (3, 4, 8):
+        file = recording(F32, tiles, rng)
+        np.testing.assert_array_equal(file.run("rtl"), file.d, f"{tiles} tiles")
 
 
 @pytest.fixture
@@ -132,25 +177,21 @@ def marked(tmp_path: Path, rng: Random) -> Path:
 
 
 def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
+    """The seed decides which; a limit beyond the file changes nothing."""
     for limit in range(1, 7):
-        for seed in range(5):
+        drawn = []
+        for seed in range(8):
             (outcome,) = replay(marked, limit=limit, seed=seed)
+            assert [outcome] == list(replay(marked, limit=limit, seed=seed))
             assert (outcome.tiles, outcome.outputs) == (limit, limit * 128)
             assert outcome.mismatches.bit_count() == limit
             assert outcome.first is not None
             assert outcome.first.case == 0
-
-
-def test_a_limit_beyond_the_file_changes_nothing(marked: Path) -> None:
+            drawn.append(outcome.mismatches)
+        assert len(set(drawn)) > 1
+        assert replay(marked, limit=limit)[0].mismatches == drawn[0]
     assert replay(marked, limit=7, seed=3) == replay(marked, limit=100) == replay(marked)
     assert replay(marked)[0].mismatches == 127
-
-
-def test_a_seed_decides_the_draw(marked: Path) -> None:
-    drawn = [[replay(marked, limit=3, seed=seed)[0].mismatches for seed in range(8)] for _ in range(2)]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0])) > 1
-    assert replay(marked, limit=3)[0].mismatches == drawn[0][0]
 
 
 def test_the_case_of_a_mismatch_counts_the_tiles_that_ran(tmp_path: Path, rng: Random) -> None:
@@ -160,14 +201,13 @@ def test_the_case_of_a_mismatch_counts_the_tiles_that_ran(tmp_path: Path, rng: R
     assert None in cases
 
 
-def test_another_architecture(tmp_path: Path, rng: Random) -> None:
+def test_another_architecture_or_back_end(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", recording(F32, 50, rng))
     (outcome,) = replay(tmp_path / "file.npz", arch="sm_80")
     assert (outcome.arch, outcome.evidence) == ("sm_80", Evidence.MODELLED)
     assert 0 < outcome.mismatches < outcome.outputs
-
-
-def test_an_architecture_that_lacks_the_instruction(tmp_path: Path, rng: Random) -> None:
+    with pytest.raises(sptc.BackendError, match="not 'abacus'"):
+        replay(tmp_path / "file.npz", backend="abacus")
     write(tmp_path / "file.npz", recording(FP8, 2, rng))
     with pytest.raises(sptc.InstructionError, match=r"^sm_86 does not have "):
         replay(tmp_path / "file.npz", arch="sm_86")
@@ -184,12 +224,6 @@ def test_the_policy_of_the_file_and_another(tmp_path: Path, rng: Random) -> None
             replay(tmp_path / f"{name}.npz", metadata=policy)
 
 
-def test_an_unknown_backend(tmp_path: Path, rng: Random) -> None:
-    write(tmp_path / "file.npz", recording(F32, 1, rng))
-    with pytest.raises(sptc.BackendError, match="not 'abacus'"):
-        replay(tmp_path / "file.npz", backend="abacus")
-
-
 def test_codes_as_numbers() -> None:
     assert as_number(0x3C01, FORMATS["f16"]) == 1 + 2**-10
     assert as_number(0xFC00, FORMATS["f16"]) == -math.inf
@@ -202,23 +236,20 @@ def test_codes_as_numbers() -> None:
 # --- tensor memory ---
 
 
-@pytest.mark.parametrize("text", [TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED])
 def test_tensor_memory_agrees(
-    text: str,
-    tensor_memory_file: MakeTensorMemory,
-    tmp_path: Path,
-    rng: Random,
-    monkeypatch: pytest.MonkeyPatch,
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The datapaths differ in name alone; other tests build this one.
-    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
-    file = tensor_memory_file(text, rng, cases=2)
-    write(tmp_path / "file.npz", file)
-    (outcome,) = replay(tmp_path / "file.npz", backend="rtl")
-    i = file.instruction
-    assert outcome.name == f"{text} (m{i.m}n{i.n}k{i.k}.{i.shape_and_types.partition('.')[2]})"
-    assert (outcome.instruction, outcome.arch, outcome.evidence) == (i, "sm_100", Evidence.MODELLED)
-    assert (outcome.tiles, outcome.outputs, outcome.mismatches, outcome.first) == (2, 2 * i.m * i.n, 0, None)
+    # Without block scales Hopper's datapath has the same numerics; other tests build it.
+    monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "hopper")
+    for text in (TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED):
+        file = tensor_memory_file(text, rng, cases=2)
+        write(tmp_path / "file.npz", file)
+        (outcome,) = replay(tmp_path / "file.npz", backend="native" if text == TCGEN05_SCALED else "rtl")
+        i = file.instruction
+        assert outcome.name == f"{text} (m{i.m}n{i.n}k{i.k}.{i.shape_and_types.partition('.')[2]})"
+        assert (outcome.instruction, outcome.arch, outcome.evidence) == (i, "sm_100", Evidence.MODELLED), text
+        assert (outcome.tiles, outcome.outputs) == (2, 2 * i.m * i.n), text
+        assert (outcome.mismatches, outcome.first) == (0, None), text
 
 
 def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> TensorMemoryFile:
@@ -231,70 +262,52 @@ def changed(file: TensorMemoryFile, *places: tuple[int, int, int, int, int]) -> 
 
 
 # Text, types wanted; CTA, lane, column and bit; row and column of the output.
-OUTPUTS = {
-    "f16": (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
-    "f32": (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
-    "second CTA": (PAIR, {"d": "f32"}, (1, 9, 256, 20), (137, 0)),
-    "stationary": (STATIONARY, {"m": 32}, (0, 3 * 32 + 5, 256 + 7, 2), (5, 3 * 16 + 7)),
-}
+OUTPUTS = [
+    (TCGEN05, {"d": "f16"}, (0, 77, 256 + 3, 15), (77, 3)),
+    (TCGEN05, {"d": "f32"}, (0, 127, 256 + 15, 31), (127, 15)),
+    (PAIR, {"d": "f32"}, (1, 9, 256, 20), (137, 0)),
+    (STATIONARY, {"m": 32}, (0, 3 * 32 + 5, 256 + 7, 2), (5, 3 * 16 + 7)),
+]
 
 
-@pytest.mark.parametrize(("text", "wanted", "held", "output"), OUTPUTS.values(), ids=OUTPUTS.keys())
-def test_a_flipped_bit_of_d_in_tensor_memory(
-    text: str,
-    wanted: dict[str, object],
-    held: tuple[int, int, int, int],
-    output: tuple[int, int],
-    tensor_memory_file: MakeTensorMemory,
-    tmp_path: Path,
-    rng: Random,
-) -> None:
-    (_, lane, column, bit), (row, of_row) = held, output
-    file = tensor_memory_file(text, rng, **wanted)
-    write(tmp_path / "file.npz", changed(file, (1, *held), (2, 0, 0, 0, 0)))
-    (outcome,) = replay(tmp_path / "file.npz")
-    first = outcome.first
-    assert first is not None
-    assert outcome.mismatches == 2
-    assert (first.case, first.row, first.column, first.cta, first.reference) == (1, row, of_row, None, "recorded")
-    assert first.computed ^ first.expected == 1 << bit
-    i = file.instruction
-    where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
-    place = row % len(where.lanes), of_row
-    assert (where.lanes[place], where.columns[place]) == (lane, column)
+def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    for text, wanted, (cta, lane, column, bit), (row, of_row) in OUTPUTS:
+        file = tensor_memory_file(text, rng, **wanted)
+        write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (2, 0, 0, 0, 0)))
+        (outcome,) = replay(tmp_path / "file.npz")
+        first = outcome.first
+        assert first is not None, text
+        assert outcome.mismatches == 2, text
+        place = (first.case, first.row, first.column, first.cta, first.reference)
+        assert place == (1, row, of_row, None, "recorded"), text
+        assert first.computed ^ first.expected == 1 << bit, text
+        i = file.instruction
+        where = accumulator_map(layout_for(file.opcode, i.m), i.n, i.d.bits, 256)
+        at = row % len(where.lanes), of_row
+        assert (where.lanes[at], where.columns[at]) == (lane, column), text
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
+def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    for text, place in (
         (TCGEN05, (1, 0, 5, 17, 3)),  # far away
         (TCGEN05, (1, 0, 127, 256 + 16, 31)),  # the column behind D
         (TCGEN05, (1, 0, 5, 256 + 2, 16)),  # beside an f16, in its word
         (PAIR, (1, 1, 5, 511, 0)),
         (SHIFTED, (1, 0, 5, 64 + 7, 9)),  # A, as the instruction leaves it
-    ],
-)
-def test_a_change_beside_d_is_found(
-    text: str, place: tuple[int, int, int, int, int], tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
-) -> None:
-    file = tensor_memory_file(text, rng, d="f16")
-    write(tmp_path / "file.npz", changed(file, place))
-    (outcome,) = replay(tmp_path / "file.npz")
-    case, cta, lane, column, bit = place
-    assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1)
-    mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
-    shift = int(text == SHIFTED)
-    before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane + shift, column]) & mask
-    assert outcome.first == Mismatch(case, lane, column, before, before ^ 1 << bit, "recorded", cta)
+    ):
+        file = tensor_memory_file(text, rng, d="f16")
+        write(tmp_path / "file.npz", changed(file, place))
+        (outcome,) = replay(tmp_path / "file.npz")
+        case, cta, lane, column, bit = place
+        assert (outcome.tiles, outcome.outputs, outcome.mismatches) == (3, 3 * file.instruction.m * 16, 1), place
+        mask = 0xFFFF0000 if 256 <= column < 272 else 0xFFFFFFFF
+        shift = int(text == SHIFTED)
+        before = int(file.tmem.reshape(3, -1, 128, 512)[case, cta, lane + shift, column]) & mask
+        assert outcome.first == Mismatch(case, lane, column, before, before ^ 1 << bit, "recorded", cta), place
 
 
-@pytest.mark.parametrize("recorded", [False, True])
 def test_an_instruction_that_changes_more_than_d(
-    recorded: bool,
-    tensor_memory_file: MakeTensorMemory,
-    tmp_path: Path,
-    rng: Random,
-    monkeypatch: pytest.MonkeyPatch,
+    tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the recording and the golden model say, if they say the same."""
     run = TensorMemoryFile.run
@@ -305,13 +318,13 @@ def test_an_instruction_that_changes_more_than_d(
         return result
 
     file = tensor_memory_file(TCGEN05, rng)
-    file = replace(file, d=spilling(file) if recorded else None)
-    write(tmp_path / "file.npz", file)
-    monkeypatch.setattr(TensorMemoryFile, "run", spilling)
-    (outcome,) = replay(tmp_path / "file.npz")
     before = int(file.tmem[0, 3, 255])
-    assert outcome.mismatches == 1
-    assert outcome.first == Mismatch(0, 3, 255, (before + 1) % 2**32, before, "before the instruction", 0)
+    monkeypatch.setattr(TensorMemoryFile, "run", spilling)
+    for d in (spilling(file), None):
+        write(tmp_path / "file.npz", replace(file, d=d))
+        (outcome,) = replay(tmp_path / "file.npz")
+        assert outcome.mismatches == 1
+        assert outcome.first == Mismatch(0, 3, 255, (before + 1) % 2**32, before, "before the instruction", 0)
 
 
 def test_an_output_comes_before_what_is_beside_it(

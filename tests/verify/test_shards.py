@@ -12,7 +12,7 @@ from sptc.isa.instructions import ARCHITECTURES, every_instruction, parse
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
-from sptc.sim.engine.engine import Engine
+from sptc.sim.engine.engine import Engine, engine_for
 from sptc.verify.campaign_state import Record
 from sptc.verify.shards import Plan, ShardResult, both, draw, empty_coverage, pair_of, run_shard, steps_beside
 from sptc.verify.shrink import reproduce
@@ -21,7 +21,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
 FP8 = "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
-SMALL = Plan(seed=7, architectures=("sm_80",), tiles=2)
+SMALL = Plan(seed=7, architectures=("sm_90",), tiles=2)
 
 Push = Callable[[Engine, NDArray], NDArray]
 
@@ -70,20 +70,17 @@ def test_a_seed_and_an_index_decide_a_shard() -> None:
     assert SMALL.shard(12345) == replace(SMALL).shard(12345)
 
 
-@pytest.mark.parametrize(
-    ("architectures", "instructions", "message"),
-    [
+def test_plans_that_make_no_sense() -> None:
+    for architectures, instructions, message in (
         (("sm_70",), (), "'sm_70' is no known architecture"),
         (("sm_70",), (F16,), "'sm_70' is no known architecture"),
         ((), ("mma.sync",), "'.aligned' is missing"),
         (("sm_80",), (FP8,), "sm_80 does not have .*; sm_89, sm_90, sm_100, sm_120 have it"),
         (("sm_80", "sm_89"), (FP8,), "sm_80 has none of the instructions"),
         ((), ("wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16",), "n = 16; of wgmma only n = 8"),
-    ],
-)
-def test_plans_that_make_no_sense(architectures: tuple[str, ...], instructions: tuple[str, ...], message: str) -> None:
-    with pytest.raises(InstructionError, match=message):
-        Plan(seed=0, architectures=architectures, instructions=instructions)
+    ):
+        with pytest.raises(InstructionError, match=message):
+            Plan(seed=0, architectures=architectures, instructions=instructions)
 
 
 @pytest.mark.parametrize("text", [F16, S8, WGMMA, FP8])
@@ -98,7 +95,7 @@ def test_every_distribution_agrees(text: str) -> None:
 
 @pytest.mark.parametrize("sample", [False, True])
 def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
-    shard = replace(Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=8).shard(0), distribution="mid")
+    shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=8).shard(0), distribution="mid")
     monkeypatch.setattr(Engine, "push", faulty_push)
     hardware, golden = both(draw(shard))
     assert run_shard(shard, sample).mismatches == (hardware != golden).sum() > 0
@@ -107,10 +104,12 @@ def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch,
 
 def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: Push) -> None:
     """And made small: one tile whose metadata alone matters."""
-    shard = replace(Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
+    shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
     assert run_shard(shard, sample=False).mismatches == 0
     monkeypatch.setattr(Engine, "push", faulty_flags)
-    assert run_shard(shard, sample=False).mismatches == 2 * 4  # in either step of every tile
+    assert run_shard(shard, sample=False).mismatches == 4  # one of every tile
+    two_steps = Plan(seed=3, architectures=("sm_90",), instructions=(FP8,), tiles=4).shard(0)
+    assert run_shard(two_steps, sample=False).mismatches == 2 * 4
     found = reproduce(shard)
     assert found
     mismatch = found.mismatch
@@ -121,8 +120,8 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
 
 def test_coverage_of_a_shard_is_its_own() -> None:
     """What one shard reached is not counted again for the next, in the same process."""
-    shards = [Plan(seed=3, architectures=("sm_80",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
-    empty = empty_coverage("ampere")
+    shards = [Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=2).shard(index) for index in range(3)]
+    empty = empty_coverage("hopper")
     assert not any(group.hits.any() for group in empty)
     results = [run_shard(shard, sample=True) for shard in shards]
     again = run_shard(shards[1], sample=True)
@@ -134,8 +133,8 @@ def test_coverage_of_a_shard_is_its_own() -> None:
     record.expect(empty)
     for shard, result in zip(shards, results, strict=True):
         record.add(ShardResult(replace(SMALL.shard(shard.index)), 0, hits=result.hits))
-    whole = StepCoverage(PRESETS["ampere"])
-    engine = campaign_engine("sm_80")
+    whole = StepCoverage(PRESETS["hopper"])
+    engine = engine_for("sm_90")
     with engine.observed(whole.sample):
         for shard in shards:
             draw(shard).run("rtl")
@@ -144,9 +143,3 @@ def test_coverage_of_a_shard_is_its_own() -> None:
     for group in whole.coverage:
         assert np.array_equal(record.coverage[group.key].hits, group.hits)
     assert record.reached[0] == sum(group.reached for group in whole.coverage) > 0
-
-
-def campaign_engine(arch: str) -> Engine:
-    from sptc.sim.engine.engine import engine_for
-
-    return engine_for(arch)

@@ -57,11 +57,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
         """Two elements of A, one of B, the accumulator and a nibble matter, and one of B only with a third of A."""
         nonlocal calls
         calls += 1
-        a, b, c = (
-            codes_of_a(candidate),
-            codes_of_b(candidate),
-            unpack(candidate.c, accumulator_fragment(i)),
-        )
+        a, b, c = codes_of_a(candidate), codes_of_b(candidate), unpack(candidate.c, accumulator_fragment(i))
         nibble = i.sparse and unpack_nibbles(candidate.e, i, 0)[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
         return bool(a[0, 3, 1] and a[0, 3, 4] and b[0, 2, 5] and c[0, 3, 5] and not nibble)
 
@@ -97,9 +93,8 @@ def test_bits_that_nothing_should_read_are_kept_if_they_matter(rng: np.random.Ge
 
 
 def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
-    shard = replace(
-        Plan(seed=3, architectures=("sm_80",), instructions=(ONE_STEP,), tiles=8).shard(0), distribution="mid"
-    )
+    plan = Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=8)
+    shard = replace(plan.shard(0), distribution="mid")
     assert reproduce(shard) is None
     with monkeypatch.context() as fault:
         fault.setattr(Engine, "push", faulty_push)
@@ -113,7 +108,7 @@ def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_pu
         assert hardware[where.case, where.row, where.column] == where.computed
         assert golden[where.case, where.row, where.column] == where.expected == where.computed ^ 16
     assert file.cases == 1
-    assert (file.metadata, file.arch) == ("silicon", "sm_80")
+    assert (file.metadata, file.arch) == ("silicon", "sm_90")
     assert (np.count_nonzero(file.a), np.count_nonzero(file.b), np.count_nonzero(file.c)) == (1, 0, 1)
     assert file.d is not None
     assert np.array_equal(file.d, file.run("golden"))
@@ -130,7 +125,7 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
         return results
 
     monkeypatch.setattr(Engine, "push", leaking)
-    found = reproduce(Plan(seed=3, architectures=("sm_80",), instructions=(ONE_STEP,), tiles=5).shard(0))
+    found = reproduce(Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=5).shard(0))
     assert found
     assert found.file.cases == 2
     assert found.mismatch.case == 1

@@ -1,5 +1,6 @@
 """Random operands: the nibbles, the values and the shapes they promise, and the seed that decides them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from sptc.sim.benches.random_operands import (
     random_codes,
     random_operands,
 )
+from sptc.verify.register_file import RegisterFile
 from sptc.verify.stimulus import random_register_file
 
 FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
@@ -65,6 +67,12 @@ def arrays(operands: Operands) -> list[np.ndarray]:
     return [operands.a, operands.b, operands.c, *([] if operands.e is None else [operands.e]), *scales]
 
 
+def arguments_of(operands: Operands) -> dict[str, Any]:
+    """Return the arguments of `sptc.mma`."""
+    names = {name: name for name in ("a", "b", "c", "e", "scale_a", "scale_b")} | {"selector": "sparsity_selector"}
+    return {argument: getattr(operands, name) for argument, name in names.items()}
+
+
 def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[np.ndarray]]:
     """Return the codes in the registers of A, B and C."""
     found: dict[Format, list[np.ndarray]] = {}
@@ -79,42 +87,59 @@ def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[
     return found
 
 
-def test_distributions_fit_the_instruction() -> None:
-    assert distributions(parse("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32")) == INTEGER_DISTRIBUTIONS
-    assert distributions(parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")) == FLOAT_DISTRIBUTIONS
-
-
-@pytest.mark.parametrize("instruction", KINDS, ids=str)
-def test_every_distribution_has_the_right_shapes(instruction: Instruction, rng: Random) -> None:
+def test_every_distribution_has_the_right_shapes_and_finite_values(rng: Random) -> None:
     """Registers of 32 lanes hold the matrices exactly; the function itself takes every draw."""
-    bits = instruction.container_bits
-    arch = "sm_90" if "sm_90" in instruction.architectures else "sm_120"
-    for distribution in distributions(instruction):
-        drawn = random_operands(instruction, distribution, 2, rng)
-        assert drawn.a.shape == (2, 32, instruction.m * instruction.stored_k * bits // 1024)
-        assert drawn.b.shape == (2, 32, instruction.k * instruction.n * bits // 1024)
-        assert drawn.c.shape == (2, 32, instruction.m * instruction.n * instruction.c.bits // 1024)
-        assert drawn.e is None if not instruction.sparse else drawn.e.shape == (2, 32)
-        assert all(array.dtype == np.uint32 for array in arrays(drawn))
-        assert (drawn.scale_a is None) == (drawn.scale_b is None) == (instruction.scale_size is None)
-        operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-        operands["selector"] = drawn.sparsity_selector
-        assert sptc.mma(str(instruction), **operands, arch=arch).shape == drawn.c.shape
+    for i in KINDS:
+        bits = i.container_bits
+        arch = "sm_90" if "sm_90" in i.architectures else "sm_120"
+        assert distributions(i) == (INTEGER_DISTRIBUTIONS if i.a.is_integer else FLOAT_DISTRIBUTIONS)
+        for distribution in distributions(i):
+            drawn, case = random_operands(i, distribution, 2, rng), f"{i}, {distribution}"
+            assert drawn.a.shape == (2, 32, i.m * i.stored_k * bits // 1024), case
+            assert drawn.b.shape == (2, 32, i.k * i.n * bits // 1024), case
+            assert drawn.c.shape == (2, 32, i.m * i.n * i.c.bits // 1024), case
+            assert drawn.e is None if not i.sparse else drawn.e.shape == (2, 32), case
+            assert all(array.dtype == np.uint32 for array in arrays(drawn)), case
+            assert (drawn.scale_a is None) == (drawn.scale_b is None) == (i.scale_size is None), case
+            assert sptc.mma(str(i), **arguments_of(drawn), arch=arch).shape == drawn.c.shape, case
+            if distribution not in FINITE:
+                continue
+            for fmt, matrices in codes_of(drawn, i).items():
+                assert all(np.isfinite(values(matrix, fmt)).all() for matrix in matrices), (case, fmt.name)
+            for scale in (drawn.scale_a, drawn.scale_b):
+                if scale and i.scale_format:
+                    assert np.isfinite(values(scale[0].view(np.uint8), i.scale_format)).all(), case
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
-def test_nibbles(instruction: Instruction, rng: Random) -> None:
+def test_a_seed_decides_everything() -> None:
+    for i in KINDS:
+        distribution = distributions(i)[-1]
+        one, same, other = (random_operands(i, distribution, 2, np.random.default_rng(seed)) for seed in (5, 5, 6))
+        for left, right in zip(arrays(one), arrays(same), strict=True):
+            assert np.array_equal(left, right), str(i)
+        for name in ("scale_a", "scale_b"):
+            if scale := getattr(one, name):
+                assert scale[1:] == getattr(same, name)[1:], str(i)
+        for left, right in zip(arrays(one), arrays(other), strict=True):
+            assert not np.array_equal(left, right), str(i)
+
+
+def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Operands | RegisterFile]) -> None:
     """Legal ones, all of them, unless any is asked for; then all sixteen."""
-    assert instruction.rule
-    distribution = distributions(instruction)[0]
-    for sparsity_selector in range(instruction.sparsity_selectors):
-        for any_nibble, wanted in ((False, set(instruction.rule.legal)), (True, set(range(16)))):
-            drawn = random_operands(
-                instruction, distribution, 8, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
-            )
+    assert i.rule
+    for sparsity_selector in range(i.sparsity_selectors):
+        for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
+            drawn = draw({"sparsity_selector": sparsity_selector, "any_nibble": any_nibble})
             assert drawn.sparsity_selector == sparsity_selector
             assert drawn.e is not None
-            assert set(unpack_nibbles(drawn.e, instruction, sparsity_selector).flat) == wanted
+            assert set(unpack_nibbles(drawn.e, i, sparsity_selector).flat) == expected, (str(i), any_nibble)
+
+
+def test_nibbles(rng: Random) -> None:
+    for i in SPARSE:
+        check_nibbles(i, lambda words, i=i: random_operands(i, distributions(i)[0], 8, rng, **words))
+    i = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
+    check_nibbles(i, lambda words: random_register_file(i, "sm_90", "mid", 4, rng, **words))
 
 
 def test_metadata_outside_the_selected_lanes_is_random(rng: Random) -> None:
@@ -125,36 +150,18 @@ def test_metadata_outside_the_selected_lanes_is_random(rng: Random) -> None:
     assert set(others.flat) == set(range(16))
 
 
-@pytest.mark.parametrize("distribution", FINITE)
-@pytest.mark.parametrize("fmt", FLOATS, ids=lambda fmt: fmt.name)
-def test_finite_distributions_are_finite(fmt: Format, distribution: str, rng: Random) -> None:
-    codes = random_codes(fmt, distribution, (5000,), rng)
-    assert codes.min() >= 0
-    assert codes.max() < 1 << fmt.bits
-    assert np.isfinite(values(codes, fmt)).all()
-
-
-@pytest.mark.parametrize("instruction", [kind for kind in KINDS if not kind.a.is_integer], ids=str)
-def test_operands_of_finite_distributions_are_finite(instruction: Instruction, rng: Random) -> None:
-    for distribution in FINITE:
-        drawn = random_operands(instruction, distribution, 4, rng)
-        for fmt, matrices in codes_of(drawn, instruction).items():
-            assert all(np.isfinite(values(matrix, fmt)).all() for matrix in matrices), (distribution, fmt.name)
-        for scale in (drawn.scale_a, drawn.scale_b):
-            if scale and instruction.scale_format:
-                assert np.isfinite(values(scale[0].view(np.uint8), instruction.scale_format)).all()
-
-
-@pytest.mark.parametrize("fmt", FLOATS, ids=lambda fmt: fmt.name)
-def test_special_holds_what_the_format_has(fmt: Format, rng: Random) -> None:
-    found = values(random_codes(fmt, "special", (5000,), rng), fmt)
-    assert np.isnan(found).any() == (fmt.specials is not Specials.NONE)
-    assert np.isinf(found).any() == (fmt.specials is Specials.IEEE)
-    assert np.isfinite(found).any()
-    if fmt.subnormals:
-        assert (found == 0).any()
-    if fmt.signed:
-        assert np.signbit(found[found == 0]).any()
+def test_special_holds_what_the_format_has(rng: Random) -> None:
+    for fmt in FLOATS:
+        for distribution in FINITE:
+            codes = random_codes(fmt, distribution, (5000,), rng)
+            assert 0 <= codes.min() <= codes.max() < 1 << fmt.bits, (fmt.name, distribution)
+            assert np.isfinite(values(codes, fmt)).all(), (fmt.name, distribution)
+        found = values(random_codes(fmt, "special", (5000,), rng), fmt)
+        assert np.isnan(found).any() == (fmt.specials is not Specials.NONE), fmt.name
+        assert np.isinf(found).any() == (fmt.specials is Specials.IEEE), fmt.name
+        assert np.isfinite(found).any(), fmt.name
+        assert (found == 0).any() or not fmt.subnormals, fmt.name
+        assert np.signbit(found[found == 0]).any() or not fmt.signed, fmt.name
 
 
 @pytest.mark.parametrize("fmt", [FORMATS[name] for name in ("f16", "bf16", "tf32", "e5m2")], ids=lambda fmt: fmt.name)
@@ -178,22 +185,16 @@ def test_spreads_of_exponents(fmt: Format, rng: Random) -> None:
     assert 0 < (ends >= largest / 4).mean() < 0.5
 
 
-def test_zeros_are_many(rng: Random) -> None:
+def test_spreads_of_codes(rng: Random) -> None:
     assert 0.6 < (random_codes(FORMATS["f16"], "zeros", (5000,), rng) == 0).mean() < 0.8
-
-
-@pytest.mark.parametrize("name", ["s8", "u8", "s4", "u4", "s32"])
-def test_integers(name: str, rng: Random) -> None:
-    fmt = FORMATS[name]
-    top = 1 << (fmt.bits - 1)
-    assert set(random_codes(fmt, "extreme", (1000,), rng)) == {0, 1, top - 1, top, 2 * top - 1}
-    uniform = random_codes(fmt, "uniform", (50000,), rng)
-    assert 0 <= uniform.min() <= top / 8
-    assert 2 * top - 1 - top / 8 <= uniform.max() < 2 * top
-
-
-def test_bits_are_any(rng: Random) -> None:
     assert set(random_codes(FORMATS["e4m3"], "bits", (10000,), rng)) == set(range(256))
+    for name in ("s8", "u8", "s4", "u4", "s32"):
+        fmt = FORMATS[name]
+        top = 1 << (fmt.bits - 1)
+        assert set(random_codes(fmt, "extreme", (1000,), rng)) == {0, 1, top - 1, top, 2 * top - 1}, name
+        uniform = random_codes(fmt, "uniform", (50000,), rng)
+        assert 0 <= uniform.min() <= top / 8, name
+        assert 2 * top - 1 - top / 8 <= uniform.max() < 2 * top, name
 
 
 def test_neighbours_cancel(rng: Random) -> None:
@@ -205,47 +206,26 @@ def test_neighbours_cancel(rng: Random) -> None:
     assert (b == b[:, :1]).all()
 
 
-@pytest.mark.parametrize(
-    ("text", "ignored"),
-    [
+def test_ignored_bits_of_a_container_are_random(rng: Random) -> None:
+    f8f6f4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4"
+    for text, ignored in (
         ("mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32", 0x1FFF),
-        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32", 0b11000011),
-        ("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e3m2.e2m3.f32", 0b11000000),
-    ],
-)
-def test_ignored_bits_of_a_container_are_random(text: str, ignored: int, rng: Random) -> None:
-    instruction = parse(text)
-    drawn = random_operands(instruction, "narrow", 4, rng)
-    containers = unpack(drawn.a, a_fragment(instruction))
-    assert np.bitwise_or.reduce(containers & ignored, axis=None) == ignored
-    assert np.bitwise_or.reduce(~containers & ignored, axis=None) == ignored
-
-
-@pytest.mark.parametrize("instruction", KINDS, ids=str)
-def test_a_seed_decides_everything(instruction: Instruction) -> None:
-    distribution = distributions(instruction)[-1]
-    one, same, other = (
-        random_operands(instruction, distribution, 2, np.random.default_rng(seed)) for seed in (5, 5, 6)
-    )
-    for left, right in zip(arrays(one), arrays(same), strict=True):
-        assert np.array_equal(left, right)
-    for name in ("scale_a", "scale_b"):
-        if scale := getattr(one, name):
-            assert scale[1:] == getattr(same, name)[1:]
-    for left, right in zip(arrays(one), arrays(other), strict=True):
-        assert not np.array_equal(left, right)
+        (f"{f8f6f4}.f32.e2m1.e2m1.f32", 0b11000011),
+        (f"{f8f6f4}.f32.e3m2.e2m3.f32", 0b11000000),
+    ):
+        i = parse(text)
+        containers = unpack(random_operands(i, "narrow", 4, rng).a, a_fragment(i))
+        assert np.bitwise_or.reduce(containers & ignored, axis=None) == ignored, text
+        assert np.bitwise_or.reduce(~containers & ignored, axis=None) == ignored, text
 
 
 def test_every_scale_id_is_drawn(rng: Random) -> None:
     text = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     instruction = parse(text)
     drawn = [random_operands(instruction, "mid", 1, rng) for _ in range(400)]
-    assert {operands.scale_a[1:] for operands in drawn if operands.scale_a} == {
-        (b, t) for b in range(4) for t in (0, 1)
-    }
-    assert {operands.scale_b[1:] for operands in drawn if operands.scale_b} == {
-        (b, t) for b in range(4) for t in range(4)
-    }
+    for name, threads in (("scale_a", 2), ("scale_b", 4)):
+        ids = {getattr(operands, name)[1:] for operands in drawn}
+        assert ids == {(byte, thread) for byte in range(4) for thread in range(threads)}
 
 
 @pytest.mark.parametrize("instruction", [KINDS[0], SPARSE[-1], KINDS[-1]], ids=str)
@@ -256,10 +236,8 @@ def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> Non
     drawn = random_operands(instruction, distribution, 3, np.random.default_rng(5), **arguments)
     file = random_register_file(instruction, arch, distribution, 3, np.random.default_rng(5), **arguments)
     assert (file.instruction, file.arch, file.metadata, file.cases) == (instruction, arch, "silicon", 3)
-    operands = {name: getattr(drawn, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-    operands["selector"] = drawn.sparsity_selector
-    wanted = sptc.mma(str(instruction), **operands, arch=arch, metadata="silicon")
-    assert np.array_equal(file.run(), wanted)
+    expected = sptc.mma(str(instruction), **arguments_of(drawn), arch=arch, metadata="silicon")
+    assert np.array_equal(file.run(), expected)
 
 
 @pytest.mark.quick_cases(6)
@@ -302,14 +280,3 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
         seen |= {("d", file.scale_d), ("a", "registers") if file.a_descriptor is None else ("a", "memory")}
         assert file.run().shape == file.c.shape
     assert seen == wanted
-
-
-def test_any_nibble_of_wgmma(rng: Random) -> None:
-    instruction = parse("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")
-    assert instruction.rule
-    for sparsity_selector in range(instruction.sparsity_selectors):
-        for any_nibble, wanted in ((False, set(instruction.rule.legal)), (True, set(range(16)))):
-            arguments = {"sparsity_selector": sparsity_selector, "any_nibble": any_nibble}
-            file = random_register_file(instruction, "sm_90", "mid", 4, rng, **arguments)
-            assert file.e is not None
-            assert set(unpack_nibbles(file.e, instruction, sparsity_selector).flat) == wanted

@@ -71,14 +71,17 @@ def require_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-@pytest.mark.parametrize("nibbles", NIBBLES)
 @pytest.mark.parametrize(("text", "arch"), FAMILIES)
 def test_registers_give_the_results_beside_them(
-    text: str, arch: str, nibbles: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    text: str, arch: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The register file is replayed; the words of the other format are those in it. Blocks are of one tile."""
     monkeypatch.setattr(vectors, "_AT_ONCE", 1)
-    seed = int(rng.integers(1 << 30))
+    for nibbles in NIBBLES:
+        check_registers(text, arch, nibbles, tmp_path / nibbles, int(rng.integers(1 << 30)))
+
+
+def check_registers(text: str, arch: str, nibbles: str, tmp_path: Path, seed: int) -> None:
     for name in ("npz", "hex"):
         write_vectors(request(text, arch, seed=seed, nibbles=nibbles, format=name), tmp_path / name)
         manifest = require_manifest(tmp_path / name)
@@ -102,22 +105,22 @@ def test_registers_give_the_results_beside_them(
         assert table["expected"] == (name == "D")
 
 
-@pytest.mark.parametrize("nibbles", NIBBLES)
 @pytest.mark.parametrize("text", [SPARSE, PLAIN, "mma.sp.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32"])
-def test_nibbles_are_those_asked_for(text: str, nibbles: str, rng: np.random.Generator) -> None:
+def test_nibbles_are_those_asked_for(text: str, rng: np.random.Generator) -> None:
     i = parse(text)
-    given = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, rng)
-    assert given.matrices.nibbles is not None
     assert i.rule
     assert i.granularity
-    found = set(given.matrices.nibbles.ravel().tolist())
-    assert found == {"legal": {*i.rule.legal}, "software": {*i.rule.legal, 0}, "all": {*range(16)}}[nibbles]
-    if nibbles == "software":
-        empty = (given.matrices.nibbles == 0).repeat(i.granularity.stored, axis=-1)
-        sign = 0 if i.a.is_integer else 1
-        magnitude = given.matrices.a >> i.low_bit(i.a) & (1 << i.a.bits - sign) - 1
-        assert not magnitude[empty].any()
-        assert magnitude[~empty].any()
+    legal = {*i.rule.legal}
+    for nibbles, expected in (("legal", legal), ("software", legal | {0}), ("all", {*range(16)})):
+        matrices = draw_tiles(i, drawn_distributions(i, None), nibbles, 20, rng).matrices
+        assert matrices.nibbles is not None
+        assert set(matrices.nibbles.ravel().tolist()) == expected
+        if nibbles == "software":
+            empty = (matrices.nibbles == 0).repeat(i.granularity.stored, axis=-1)
+            sign = 0 if i.a.is_integer else 1
+            magnitude = matrices.a >> i.low_bit(i.a) & (1 << i.a.bits - sign) - 1
+            assert not magnitude[empty].any()
+            assert magnitude[~empty].any()
 
 
 def test_distributions_take_turns() -> None:
@@ -138,11 +141,16 @@ def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return given[:, 0].astype(np.uint64) | given[:, 1].astype(np.uint64) << np.uint64(32)
 
 
-def agrees(config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any) -> bool:
-    """Return whether a row of hardware gives what is expected of it; every nibble occurs."""
+def agrees(
+    config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
+) -> bool:
+    """Return whether a row of hardware gives what is expected of it, of some steps; every nibble occurs."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
+    if most:
+        chosen = rng.permutation(len(taken))[:most]
+        taken, expected = taken[chosen], expected[chosen]
     mask = np.uint64((1 << row_result_layout(config).size) - 1)
     return not ((engine(config, simulator).push(taken) ^ row_words(expected)) & mask).any()
 
@@ -157,7 +165,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize(
-    "arch", ["sm_80", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_90", "sm_120"))]
+    "arch", ["sm_90", *(pytest.param(name, marks=pytest.mark.regression) for name in ("sm_80", "sm_120"))]
 )
 def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) -> None:
     """Chained steps, flags and overflows of the row, which the golden model alone has computed."""
@@ -168,12 +176,12 @@ def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) ->
         assert agrees(config, i, arch, 10 if i.family == "mma" else 2, rng, "verilator"), text
 
 
-@pytest.mark.parametrize("changes", [{}, {"alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}], ids=str)
-def test_steps_are_those_of_a_datapath_of_ones_own(changes: dict[str, Any], rng: np.random.Generator) -> None:
+def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> None:
     """Whatever the architecture has: the golden model takes alignment, steps and multiplexers of the configuration."""
-    config = replace(TINY, formats=("f16",), fp8_alignment_bits=22, cuts=(), **changes)
+    own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
+    config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
-    assert agrees(config, i, "sm_90", 1, rng, "amaranth")
+    assert agrees(config, i, "sm_90", 1, rng, "amaranth", most=40)
 
 
 @pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
@@ -197,7 +205,7 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
             view = row.from_bits(taken)
             context.set(stage.a, view.a)
             context.set(stage.nibbles, view.metadata)
-            context.set(stage.wide, is_wide_code(config, view.control.a))
+            context.set(stage.wide, config.elements[view.control.a].wide)
             context.set(stage.rule, view.control.rule)
             await context.delay(1e-9)
             wanted = unit.from_bits(decoded)
@@ -210,10 +218,6 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
     simulator = Simulator(stage)
     simulator.add_testbench(bench)
     simulator.run()
-
-
-def is_wide_code(config: CoreConfig, code: int) -> bool:
-    return config.elements[code].wide
 
 
 def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
@@ -232,9 +236,10 @@ def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
     assert (result[..., 1, 0] == multiply(parse(SPARSE), "sm_80", given.matrices)).all()
 
 
-@pytest.mark.parametrize("level", ["registers", "warp", "row", "unit"])
-def test_every_format_holds_the_same_words(level: str, tmp_path: Path) -> None:
-    others = {"arch": "sm_80", "level": level, "config": None if level == "registers" else TINY, "tiles": 2}
+@pytest.mark.parametrize("top", [False, True], ids=["registers", "top"])
+def test_every_format_holds_the_same_words(top: bool, tmp_path: Path, rng: np.random.Generator) -> None:
+    level = str(rng.choice(["warp", "row", "unit"])) if top else "registers"
+    others = {"arch": "sm_80", "level": level, "config": TINY if top else None, "tiles": 2}
     for name in ("hex", "json", "npz", "svh"):
         write_vectors(request(format=name, **others), tmp_path / name)
         require_manifest(tmp_path / name)
@@ -257,16 +262,11 @@ def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
         write_vectors(request(**others), tmp_path / name)
         return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
 
-    for level in ("registers", "unit"):
-        config = None if level == "registers" else PRESETS["hopper"]
-        first = written("first", level=level, config=config)
-        assert written("second", level=level, config=config) == first
-        other = written("third", level=level, config=config, seed=6)
+    for level, config in (("registers", None), ("unit", TINY)):
+        first = written(f"first {level}", arch="sm_80", level=level, config=config)
+        assert written(f"second {level}", arch="sm_80", level=level, config=config) == first
+        other = written(f"third {level}", arch="sm_80", level=level, config=config, seed=6)
         assert all(other[name] != data for name, data in first.items())
-        (tmp_path / "first" / MANIFEST).unlink()
-        for folder in ("first", "second", "third"):
-            for path in (tmp_path / folder).iterdir():
-                path.unlink()
 
 
 PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf4.block_scale (m256n64k128.f32.e2m1.e2m1.ue8m0)"
@@ -284,17 +284,16 @@ def test_the_library_gives_the_same_bytes(text: str, arch: str, tmp_path: Path) 
     assert "D.hex" in one
 
 
-@pytest.mark.parametrize("bits", [1, 4, 12, 16, 31, 32, 33, 63, 562])
-def test_lines_of_any_width(bits: int, rng: np.random.Generator) -> None:
-    vectors = rng.integers(0, 1 << 32, (5, -(-bits // 32)), np.uint32)
-    vectors[:, -1] &= (1 << (bits - 1) % 32 + 1) - 1
-    numbers = [int.from_bytes(vector.tobytes(), "little") for vector in vectors]
-    assert bytes(hex_lines(vectors, bits)).decode() == "".join(f"{n:0{-(-bits // 4)}x}\n" for n in numbers)
+def test_lines_of_any_width(rng: np.random.Generator) -> None:
+    for bits in (1, 4, 12, 16, 31, 32, 33, 63, 562):
+        words = rng.integers(0, 1 << 32, (5, -(-bits // 32)), np.uint32)
+        words[:, -1] &= (1 << (bits - 1) % 32 + 1) - 1
+        numbers = [int.from_bytes(vector.tobytes(), "little") for vector in words]
+        assert bytes(hex_lines(words, bits)).decode() == "".join(f"{n:0{-(-bits // 4)}x}\n" for n in numbers), bits
 
 
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
+def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    for others, message in (
         ({"tiles": 0}, "tiles must be 1 or more"),
         ({"format": "csv"}, "format must be 'npz'"),
         ({"distribution": "uniform"}, "distribution must be one of narrow, mid"),
@@ -312,15 +311,14 @@ def test_lines_of_any_width(bits: int, rng: np.random.Generator) -> None:
          "does not hold the formats"),
         ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "keeps at most 26 bits"),
         ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "steps of 16 or 32 bytes, not 24"),
-    ],
-)  # fmt: skip
-def test_bad_requests_are_refused_and_leave_nothing(others: dict[str, Any], said: str, tmp_path: Path) -> None:
-    folder = tmp_path / "new"
-    with pytest.raises(Error) as caught:
-        write_vectors(request(**others), folder)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not folder.exists()
+    ):  # fmt: skip
+        with pytest.raises(Error) as caught:
+            write_vectors(request(**others), tmp_path / "new")
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "new").exists()
+    with pytest.raises(Error, match="hex takes any number"):
+        write_vectors(request(tiles=200_000, format="svh"), tmp_path / "new")
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,8 +337,3 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         write_vectors(request(seed=6), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_too_many_words_for_a_format_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="hex takes any number"):
-        write_vectors(request(tiles=200_000, format="svh"), tmp_path / "new")

@@ -24,16 +24,13 @@ NAME = os.environ.get("SPTC_PLANT", "")
 #: Files with the faults of a room, by the room.
 ROOMS = {
     "rtl": ("proven", "proven_streams", "rtl"),
-    "golden": ("golden",),
-    "isa": ("isa",),
-    "verify": ("verify",),
     "gemm": ("gemm",),
     "native": ("native",),
     "formal": ("formal",),
     "sim": ("sim",),
 }
 #: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
-_COMPILED = ("rtl", "isa")
+_COMPILED = ("rtl",)
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 

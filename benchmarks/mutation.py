@@ -1,0 +1,149 @@
+"""Mutation of the Python rooms: of single mutated operators, constants and conditions, how many the quick tests find.
+
+cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each is put into a copy of the
+checkout, where pytest runs the quick tests of the room, those named like the file first, up to the first that fails.
+Survivors are printed as differences: each is equivalent, or a test is missing.
+"""
+
+import difflib
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from measure import Row, options, show
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Rooms that only Python tests look at; faults of the hardware are those of `faults.py`.
+ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
+#: What a copy does without.
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
+#: Seconds after which a mutant is taken to hang, which counts as found.
+PATIENCE = 900
+#: How pytest ends without a failure.
+_PASSED, _NOTHING_COLLECTED = 0, 5
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mutated file.
+
+    Attributes
+    ----------
+    path : Path
+        The file, from the root.
+    operator : str
+        What cosmic-ray calls the mutation.
+    source, mutated : str
+        The file without and with it.
+    """
+
+    path: Path
+    operator: str
+    source: str
+    mutated: str
+
+    @property
+    def difference(self) -> str:
+        """The mutation as a difference of the file."""
+        lines = (text.splitlines() for text in (self.source, self.mutated))
+        return "\n".join(difflib.unified_diff(*lines, str(self.path), self.operator, lineterm="", n=0))
+
+
+def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutant]:
+    """Yield so many mutants of files, each mutation as likely as any other of its file."""
+    plugins, mutating, ast = (import_module(f"cosmic_ray.{name}") for name in ("plugins", "mutating", "ast"))
+    classes = {name: plugins.get_operator(name) for name in plugins.operator_names()}
+    operators: dict[str, Any] = {name: made() for name, made in classes.items() if not made.arguments()}
+    for _ in range(count):
+        path = rng.choice(paths)
+        source = (ROOT / path).read_text(encoding="utf-8")
+        nodes = [*ast.ast_nodes(ast.get_ast(source))]
+        places = [
+            (name, place)
+            for name, operator in operators.items()
+            for place in range(sum(len([*operator.mutation_positions(node)]) for node in nodes))
+        ]
+        name, place = rng.choice(places)
+        yield Mutant(path, name, source, mutating.mutate_code(source, operators[name], place))
+
+
+def is_found(mutant: Mutant, checkout: Path) -> bool:
+    """Return whether a quick test of the room fails in a copy of the checkout that has a mutant.
+
+    Parameters
+    ----------
+    mutant : Mutant
+        What is put into the copy, and taken out again.
+    checkout : Path
+        The copy, a folder named ``sptc``.
+    """
+    file, tests = checkout / mutant.path, checkout / "tests" / mutant.path.parts[0]
+    file.write_text(mutant.mutated, encoding="utf-8")
+    try:
+        named = sorted(tests.glob(f"test_{mutant.path.stem}*.py"))
+        return any(_fails(paths, checkout) for paths in (named, [tests]) if paths)
+    finally:
+        file.write_text(mutant.source, encoding="utf-8")
+
+
+def _fails(tests: list[Path], checkout: Path) -> bool:
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "--seed=0"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [*words, *map(str, tests)],
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode not in (_PASSED, _NOTHING_COLLECTED)
+
+
+def main() -> None:
+    """Draw mutants, ask for each, and print the survivors and the share that is found."""
+    parser = options((__doc__ or "").splitlines()[0])
+    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="of which rooms")
+    parser.add_argument("--mutants", type=int, default=100, metavar="N", help="how many (default %(default)s, an hour)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="of the sample (default: a new one)")
+    chosen = parser.parse_args()
+    print(f"--seed {chosen.seed}", file=sys.stderr)
+    files = sorted(path.relative_to(ROOT) for room in chosen.rooms for path in (ROOT / room).rglob("*.py"))
+    sample = [*mutants(files, 2 if chosen.small else chosen.mutants, random.Random(chosen.seed))]
+    jobs = len(os.sched_getaffinity(0))
+    free: SimpleQueue[Path] = SimpleQueue()
+
+    def ask(mutant: Mutant) -> bool:
+        checkout = free.get()
+        try:
+            return is_found(mutant, checkout)
+        finally:
+            free.put(checkout)
+
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
+        for job in range(jobs):
+            free.put(Path(shutil.copytree(ROOT, Path(scratch) / str(job) / "sptc", ignore=_LEFT_OUT)))
+        results = list(tqdm(pool.map(ask, sample), total=len(sample), unit="mutant", disable=None))
+    for mutant, found in zip(sample, results, strict=True):
+        if not found:
+            print(mutant.difference, file=sys.stderr)
+    show([Row("mutants found by quick tests", "%", 100 * sum(results) / len(results))], chosen.json)
+
+
+if __name__ == "__main__":
+    main()

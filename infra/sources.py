@@ -1,0 +1,91 @@
+"""A digest of Python sources that changes with their code alone, not with comments, docstrings or layout."""
+
+import hashlib
+import io
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from .cache import recall, store
+
+__all__ = ["code_digest", "code_of"]
+
+#: What this module makes of a source may change with the module.
+_WRITTEN = Path(__file__).read_bytes()
+#: Tokens behind which a string is a statement of its own: a docstring.
+_STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
+#: Tokens that carry nothing but layout or comments.
+_IGNORED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
+#: Since Python 3.12 a formatted string is several tokens. It counts as one here, as in earlier versions.
+_STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)
+_STRING_ENDS = getattr(tokenize, "FSTRING_END", None)
+
+
+def code_of(source: str) -> list[str]:
+    """Return the tokens of a Python source without comments, docstrings and layout, the same in every Python version.
+
+    Parameters
+    ----------
+    source : str
+        A module that Python can parse.
+
+    Raises
+    ------
+    SyntaxError, tokenize.TokenError
+        It cannot be parsed.
+    """
+    tokens = [token for token in _tokens(source) if token.type not in _IGNORED]
+    code, previous = [], tokenize.NEWLINE
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        ends_line = following is None or following.type in (tokenize.NEWLINE, tokenize.ENDMARKER)
+        if token.type == tokenize.STRING and previous in _STATEMENT_STARTS and ends_line:
+            continue  # `previous` stays, so that the end of this line is ignored as well
+        if not (token.type == tokenize.NEWLINE and previous in _STATEMENT_STARTS):
+            is_layout = token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)
+            code.append(tokenize.tok_name[token.type] if is_layout else token.string)
+        previous = token.type
+    return code
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    lines, depth, start = source.splitlines(keepends=True), 0, (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == _STRING_BEGINS:
+            depth += 1
+            start = token.start if depth == 1 else start
+        if not depth:
+            yield token
+        if token.type == _STRING_ENDS:
+            depth -= 1
+            if not depth:
+                text = "".join(lines[start[0] - 1 : token.end[0]])
+                cut = text[start[1] : len(text) - len(lines[token.end[0] - 1]) + token.end[1]]
+                yield tokenize.TokenInfo(tokenize.NUMBER, cut, start, token.end, token.line)  # never a docstring
+
+
+def code_digest(paths: Iterable[Path], *others: str) -> str:
+    """Return 16 hexadecimal digits that stand for the code of some files, for their names, and for other words.
+
+    Reading tokens takes seconds for a hundred files: the answer is kept in the cache under a digest of the bytes.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files; those that are not Python count as they are.
+    *others : str
+        For example versions of packages.
+    """
+    files = [(path.name, path.suffix, path.read_bytes()) for path in sorted(paths)]
+    written = hashlib.sha256(repr((_WRITTEN, others, [name for name, *_ in files])).encode())
+    for _, _, data in files:
+        written.update(hashlib.sha256(data).digest())
+    name = f"code/{written.hexdigest()[:32]}"
+    if (kept := recall(name)) is not None:
+        return kept.decode()
+    digest = hashlib.sha256(repr(others).encode())
+    for file, suffix, data in files:
+        code = "\n".join(code_of(data.decode())).encode() if suffix == ".py" else data
+        digest.update(f"\0{file}\0".encode() + hashlib.sha256(code).digest())
+    found = digest.hexdigest()[:16]
+    store(name, found.encode())
+    return found

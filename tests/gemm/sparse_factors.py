@@ -1,0 +1,19 @@
+"""Random factors of products."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Random", "drawn"]
+
+Random = np.random.Generator
+
+
+def drawn(
+    rng: Random, shape: tuple[int, int, int], dtype: Any = np.float16, spread: int = 3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a matrix that is sparse 2:4, of magnitudes that are mixed by powers of two, and a dense one."""
+    rows, columns, k = shape
+    a = rng.standard_normal((rows, k)) * 2.0 ** rng.integers(-spread, spread + 1, (rows, k))
+    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
+    return a.astype(dtype), rng.standard_normal((k, columns)).astype(dtype)

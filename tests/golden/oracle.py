@@ -1,0 +1,129 @@
+"""Matrices computed by the golden model and by ``mmasim``, which models dense instructions.
+
+A sparse one is held against the dense one whose K equals the stored K: its ``dpa`` takes the operand vectors of each
+output, so B is gathered here first, by a formula of its own.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
+from numpy.typing import NDArray
+from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS
+from sptc.isa.formats import Format
+from sptc.isa.instructions import Instruction
+from sptc.isa.operands import MatrixOperands
+from sptc.sim.benches.random_operands import random_codes, random_matrices
+
+__all__ = ["compare"]
+
+torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
+
+TORCH_TYPES = {
+    "f32": torch.float32,
+    "tf32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+    "ue4m3": torch.float8_e4m3fn,
+    "ue8m0": torch.float8_e8m0fnu,
+}
+
+
+def _tensor(codes: NDArray, name: str) -> torch.Tensor:
+    """Return codes of a format as numbers."""
+    size = TORCH_TYPES[name].itemsize
+    unsigned = codes.astype(f"u{size}", copy=False)
+    return torch.from_numpy(unsigned.view(f"i{size}") if size > 1 else unsigned).view(TORCH_TYPES[name])
+
+
+def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
+    """Return results in f16 or f32 as codes, with NaN as the hardware writes it."""
+    half = d.dtype == torch.float16
+    codes = d.view(torch.int16 if half else torch.int32).numpy().view(np.uint16 if half else np.uint32)
+    return np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
+
+
+def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
+    """Split vectors into what a metadata index moves: half a tf32, one 16-bit or 8-bit element, two 4-bit ones.
+
+    Six-bit and lone four-bit elements become f16 codes by the oracle's own decoder, before there are more of them.
+    """
+    if i.container_bits == 32:
+        return np.ascontiguousarray(containers.astype("<u4", copy=False)).view("<u2")
+    if i.container_bits == 4:
+        return (containers[..., ::2] | containers[..., 1::2] << containers.dtype.type(4)).astype(np.uint8)
+    units = containers.astype(f"u{i.container_bits // 8}")
+    if fmt.name in TORCH_TYPES:
+        return units
+    decoded = decode_uint8_to_fp6_fp4(torch.arange(256, dtype=torch.uint8), fmt.name)
+    return decoded.view(torch.int16).numpy().view(np.uint16).take(units)
+
+
+def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
+    """Turn units of an operand into what the oracle takes."""
+    if i.container_bits == 4:  # two elements a byte, the first one in the high half
+        return torch.from_numpy(units >> 4 | units << 4)
+    if i.container_bits == 32:
+        return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
+    return _tensor(units, fmt.name if fmt.name in TORCH_TYPES else "f16")
+
+
+def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray | None) -> NDArray:
+    """Return the units of B, given by columns, that the kept slots of each output meet: (tiles, m or 1, n, kept)."""
+    if nibbles is None:
+        return units[:, None]
+    pairs = np.stack([nibbles & 3, nibbles >> 2], -1) + 4 * np.arange(i.chunks)[:, None]
+    picked = pairs.reshape(len(nibbles), i.m, 1, -1).astype(np.intp)
+    selected = np.take_along_axis(units[:, None], picked, axis=3)
+    if arch in ("sm_100", "sm_120"):
+        # Two 3:1 multiplexers: slot 0 does not reach unit 3, nor slot 1 unit 0; plain metadata trades the slots where
+        # that helps.
+        plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
+        lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
+        selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0
+    return selected
+
+
+def compare(
+    i: Instruction,
+    arch: str,
+    oracle: Any,
+    distribution: str,
+    rng: np.random.Generator,
+    *,
+    tiles: int = 1,
+    any_nibble: bool = False,
+) -> int:
+    """Compute some tiles both ways; return the number of outputs that were compared."""
+    widths = (i.container_bits, i.container_bits, i.c.bits)
+    a, b, c = (
+        part.astype(CONTAINERS[width])
+        for part, width in zip(random_matrices(i, distribution, tiles, rng), widths, strict=True)
+    )
+    nibbles, scales = None, []
+    if i.rule:
+        legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
+        nibbles = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
+    if i.scale_format and i.scale_size:
+        for shape in ((tiles, n, i.scale_size) for n in (i.m, i.n)):  # few special ones, which hide everything else
+            common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
+            scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
+    found = multiply(i, arch, MatrixOperands(a, b, c, nibbles, *scales))
+    columns = np.ascontiguousarray(b.swapaxes(1, 2))
+    d = oracle.dpa(
+        _vectors(i, i.a, _units_of(i, i.a, a)[:, :, None]),
+        _vectors(i, i.b, _selected_units(i, arch, _units_of(i, i.b, columns), nibbles)),
+        _tensor(c, i.c.name),
+        *(_tensor(np.expand_dims(part, 2 - place), i.scale_format.name) for place, part in enumerate(scales)),
+    )
+    expected = _result_codes(d)
+    wrong = found != expected
+    assert not wrong.any(), (
+        f"{distribution}: {wrong.sum()} of {found.size} outputs differ, first at (tile, row, column) = "
+        f"{np.argwhere(wrong)[0]}: got {found[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
+    )
+    return found.size

@@ -1,0 +1,111 @@
+"""Components with registers inside, beside the same ones without: all of them, and as many cycles later."""
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from amaranth.hdl import Fragment, Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+from amaranth.sim import Simulator, SimulatorContext
+from sptc.rtl.cells.carry_save_tree import CarrySaveTree, sum_bits
+from sptc.rtl.cells.platforms import OPERATORS
+from sptc.rtl.config import BLOCK_SCALES, PRESETS, CoreConfig
+from sptc.rtl.multiply import MultiplyStage
+from sptc.rtl.round import ResultCode, RoundStage
+from sptc.rtl.widths import Widths
+
+Random = np.random.Generator
+
+#: Cycles, half of them enabled.
+_CYCLES = 120
+
+
+def check_delayed(
+    registered: wiring.Component,
+    bare: wiring.Component,
+    latency: int,
+    rng: Random,
+    platform: object = None,
+) -> None:
+    """Check that one gives, so many enabled cycles later, what the other gives at once, whatever they are given."""
+    m = Module()
+    m.submodules.registered, m.submodules.bare = registered, bare
+    ports = [
+        [(path, member.flow, Value.cast(value)) for path, member, value in one.signature.flatten(one)]
+        for one in (registered, bare)
+    ]
+    inputs, outputs = [], []
+    for (path, flow, mine), (_, _, other) in zip(*ports, strict=True):
+        if path != ("enable",):
+            (inputs if flow is In else outputs).append((mine, other))
+
+    async def bench(context: SimulatorContext) -> None:
+        due: deque[list[int]] = deque(maxlen=latency)
+        for _ in range(_CYCLES):
+            for pair in inputs:
+                value = int.from_bytes(rng.bytes(len(pair[0]) // 8 + 1), "little") & (1 << len(pair[0])) - 1
+                for port in pair:
+                    context.set(port, value)
+            enable = int(rng.integers(0, 2))
+            context.set(registered.enable, enable)
+            await context.delay(1e-7)
+            given = [context.get(other) for _, other in outputs]
+            await context.tick()
+            if enable:
+                due.append(given)
+            if len(due) == latency:
+                assert [context.get(mine) for mine, _ in outputs] == due[0]
+        assert len(due) == latency
+
+    simulator = Simulator(Fragment.get(m, platform))
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+#: Levels behind which registers stand, and whether some stand behind the words.
+REGISTERS = [(0, False), (1, False), (3, False), (99, False), (None, True), (1, True)]
+
+
+@pytest.mark.parametrize("platform", [None, OPERATORS], ids=["cells", "operators"])
+@pytest.mark.parametrize("count", [1, 9, *(pytest.param(count, marks=pytest.mark.regression) for count in (2, 33))])
+def test_a_tree_of_adders(rng: Random, count: int, platform: object) -> None:
+    """The words are those of the terms and increments of so many enabled cycles ago, all of them."""
+    bits = 9
+    for level, behind in REGISTERS:
+        trees = [
+            CarrySaveTree([bits] * count, sum_bits(bits + 1, count), *registers)
+            for registers in ((level, behind), (None, False))
+        ]
+        check_delayed(*trees, (level is not None) + behind, rng, platform)
+
+
+#: Two slots, block scales beside floats, and fp8 that keeps fewer bits.
+UNITS = [
+    CoreConfig(name="little", formats=("f16", "s8"), step_bytes=4),
+    CoreConfig(name="scaled", formats=("e4m3", "f16", "s8", "e2m1", "e2m1/4", "s4"), scales=BLOCK_SCALES, step_bytes=8),
+    CoreConfig(name="short", formats=("f16", "bf16", "tf32", "e5m2", "s8"), step_bytes=8, fp8_alignment_bits=13),
+]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("config", UNITS, ids=lambda config: config.name)
+def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
+    """All that is handed on, with e_max of the same products."""
+    stages = [MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())]
+    check_delayed(*stages, 1, rng)
+
+
+@pytest.mark.parametrize(
+    "cuts", [("reduce",), ("count",), ("normalise",), ("reduce", "count", "normalise")], ids="+".join
+)
+@pytest.mark.parametrize(
+    "results", [set(ResultCode), pytest.param({ResultCode.S32}, marks=pytest.mark.regression)], ids=len
+)
+def test_the_rounding(rng: Random, results: set[ResultCode], cuts: tuple[str, ...]) -> None:
+    """Every result and its overflow, with the special values that go with it."""
+    widths = Widths(PRESETS["hopper"])
+    stages = [RoundStage(widths.total_bits, widths.integer_bits, results, registers) for registers in (cuts, ())]
+    check_delayed(*stages, len(cuts), rng)

@@ -1,0 +1,62 @@
+"""The cycles of ``wgmma`` as measured on an H200, and those of a compiled warpgroup."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sptc
+from sptc.isa.instructions import Instruction, every_instruction
+from sptc.isa.operands import HeldOperands, Immediates
+from sptc.isa.timing import timing
+from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.warpgroup_commands import COMMIT, Command, multiplication, wait
+from sptc.verify.timing import of_warpgroup
+
+__all__ = ["check_row", "rows_of_wgmma"]
+
+_FILE = Path(sptc.__file__).parent / "recordings" / "cycles" / "wgmma-h200-2026-11-22.csv"
+#: Instructions of a group, and groups of which the first one is not timed.
+_GROUP, _GROUPS = 8, 6
+
+
+def rows_of_wgmma() -> list[dict[str, str]]:
+    """Return what was measured."""
+    with _FILE.open(encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def _on_zeros(hardware: CompiledWarpgroup, instruction: Instruction, a_from: str) -> Command:
+    registers = instruction.n * instruction.d.bits // 64
+    arrays = {"b": np.zeros((1, 1 << 16), np.uint8), "c": np.zeros((1, 128, registers), np.uint32)}
+    if a_from == "registers":
+        arrays["a"] = np.zeros((1, 128, 4), np.uint32)
+    operands = HeldOperands(arrays, Immediates(a_in_registers=a_from == "registers"))
+    return multiplication(hardware.config, instruction, operands, 0)
+
+
+def _interval(hardware: CompiledWarpgroup, one: Command) -> float:
+    """Cycles from one instruction to the next in groups of eight, as it was measured: on the same accumulators."""
+    group = [replace(one, c=None)] * _GROUP + [COMMIT, wait(1)]
+    done = [of for of in hardware.run([one, *group * _GROUPS]) if of.done >= 0]
+    return (done[-1].done - done[_GROUP].done) / (len(done) - 1 - _GROUP)
+
+
+def check_row(hardware: CompiledWarpgroup, row: dict[str, str]) -> None:
+    """Compare a row: within 0.2 of the interval measured, and exactly the law's but for the start."""
+    (instruction,) = (
+        i
+        for i in every_instruction("wgmma")
+        if (bool(i.sparse), i.a.name, i.b.name, i.n, i.d.name, i.satfinite)
+        == (row["sparse"] == "1", row["element"], row["element"], int(row["n"]), row["accumulate"], False)
+    )
+    law = timing(instruction, "sm_90", row["a_from"])
+    assert law is not None
+    one = _on_zeros(hardware, instruction, row["a_from"])
+    interval = _interval(hardware, one)
+    assert interval == pytest.approx(float(row["interval"]), abs=0.2), row
+    assert interval == pytest.approx(law.interval, abs=1 / _GROUP), row
+    cycles = of_warpgroup(instruction, row["a_from"])
+    (alone,) = hardware.run([one])
+    assert (alone.done - alone.taken, law.interval) == (cycles.latency, cycles.interval), row

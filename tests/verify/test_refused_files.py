@@ -1,0 +1,259 @@
+"""What is no register file is refused in one line that names it, and closed."""
+
+import gc
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.tests.verify.register_files import (
+    MX,
+    NVFP4,
+    PAIR,
+    SPARSE,
+    TCGEN05,
+    WGMMA,
+    MakeTensorMemory,
+    Random,
+    contents,
+    file_of,
+    random_file,
+    refusal,
+)
+from sptc.verify.register_file import read, write
+
+#: Keys that a file of an instruction must have.
+OF_MMA, OF_TCGEN05 = "instruction selector A B C E", "instruction idesc tmem smem d a b e"
+REQUIRED = {
+    SPARSE: OF_MMA,
+    NVFP4: f"{OF_MMA} scale_a scale_b scale_ids",
+    WGMMA: f"{OF_MMA} b_descriptor",
+    TCGEN05: OF_TCGEN05,
+    PAIR: OF_TCGEN05,
+    MX: f"{OF_TCGEN05} scale_a scale_b",
+}
+
+
+@pytest.mark.parametrize("text", REQUIRED)
+def test_every_key_that_is_missing(
+    text: str, tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random
+) -> None:
+    write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
+    whole, required = contents(tmp_path / "file.npz"), REQUIRED[text].split()
+    for key in required:
+        others = {name: value for name, value in whole.items() if name != key}
+        np.savez(tmp_path / "lacking.npz", **others)
+        assert refusal(tmp_path / "lacking.npz") == f" lacks the key '{key}'; it holds {', '.join(sorted(others))}"
+    if text.startswith("tcgen05"):
+        assert whole.keys() == {*required, "D", "enable_input_d", "scale_input_d", "arch", "metadata"}
+        np.savez(tmp_path / "least.npz", **{name: whole[name] for name in required})
+        assert read(tmp_path / "least.npz").arch == "sm_100"
+
+
+UINT32_WANTED = r"must be a uint32 array with a leading case axis, not "
+STRING_WANTED = r"must be a 0-d string, not "
+INTEGER_WANTED = r"must be a 0-d integer, not "
+TMEM = r"tmem must be a uint32 array of shape \[case, 128, 512\], not "
+OF_PAIR = r" must be a uint32 array of shape \[2, case, 128, 512\], not uint32 of shape "
+#: Text of the instruction, key, what is made of its value, and words of the message.
+Defect = tuple[str, str, Callable[[Any], Any], str]
+DEFECTS: list[Defect] = [
+    (SPARSE, "instruction", np.bytes_, "instruction " + STRING_WANTED + r"\|S"),
+    (SPARSE, "instruction", lambda i: [i], STRING_WANTED + r"<U\d+ of shape \(1,\)"),
+    (SPARSE, "selector", str, "selector " + INTEGER_WANTED + "<U1"),
+    (SPARSE, "selector", float, "selector " + INTEGER_WANTED + "float64"),
+    (SPARSE, "selector", lambda s: [s], INTEGER_WANTED + r"int64 of shape \(1,\)"),
+    (SPARSE, "A", lambda a: a.astype(np.int64), "A " + UINT32_WANTED + "int64"),
+    (SPARSE, "B", lambda b: b.view(np.float32), "B " + UINT32_WANTED + "float32"),
+    (SPARSE, "C", lambda c: c.view(np.int32), "C " + UINT32_WANTED + "int32"),
+    (SPARSE, "D", lambda d: d.view(np.float32), "D " + UINT32_WANTED + "float32"),
+    (SPARSE, "E", lambda e: e.astype(np.uint16), "E " + UINT32_WANTED + "uint16"),
+    (NVFP4, "scale_a", lambda s: s.view(np.uint8), "scale_a " + UINT32_WANTED + "uint8"),
+    (SPARSE, "A", np.ravel, "A " + UINT32_WANTED + r"uint32 of shape \(384,\)"),
+    (SPARSE, "E", lambda e: e[0], "E " + UINT32_WANTED + r"uint32 of shape \(32,\)"),
+    (SPARSE, "B", lambda b: b[0, 0, 0], "B " + UINT32_WANTED + r"uint32 of shape \(\)"),
+    (NVFP4, "scale_b", lambda s: s[0], "scale_b " + UINT32_WANTED + r"uint32 of shape \(32,\)"),
+    (SPARSE, "A", lambda a: a[:, None], r"A .*\(3, 1, 32, 4\)"),
+    (SPARSE, "E", lambda e: e[:, None], r"E .*\(3, 1, 32\)"),
+    (SPARSE, "A", lambda a: a[:2], r"disagree .* cases \(A 2, B 3, C 3, D 3, E 3\)"),
+    (SPARSE, "E", lambda e: e[:1], r"disagree .* cases \(A 3, B 3, C 3, D 3, E 1\)"),
+    (NVFP4, "scale_b", lambda s: s.repeat(2, 0), r"disagree .*, scale_a 3, scale_b 6\)"),
+    (WGMMA, "B", lambda b: b[1:], r"disagree .* cases \(A 3, B 2, C 3, D 3, E 3\)"),
+    (SPARSE, "A", lambda a: a[:0], "holds no cases"),
+    (SPARSE, "D", lambda d: d[..., :2], r"D .* \(3, 32, 2\), but C has \(3, 32, 4\)"),
+    (SPARSE, "metadata", lambda m: "lax", "metadata must be .*'silicon', not 'lax'"),
+    (SPARSE, "metadata", lambda m: 1, "metadata " + STRING_WANTED + "int64"),
+    (SPARSE, "arch", lambda a: 90, "arch " + STRING_WANTED + "int64"),
+    (NVFP4, "scale_ids", lambda i: i[:3], r"four integers, not int64 of shape \(3,\)"),
+    (NVFP4, "scale_ids", lambda i: i + 0.5, "four integers, not float64"),
+    (NVFP4, "scale_ids", lambda i: "0 0 0 0", "four integers, not <U7"),
+    (WGMMA, "b_descriptor", lambda d: d + 0.5, "must be one integer or .*float64"),
+    (WGMMA, "b_descriptor", lambda d: d[:2], r"of 3 cases, not uint64 of shape \(2,\)"),
+    (WGMMA, "scale_d", lambda s: 2, "scale_d must be 0 or 1, not int64"),
+    (WGMMA, "imm_scale", lambda s: s[:1], r"imm_scale must be two integers, .*\(1,\)"),
+    (WGMMA, "imm_trans", lambda s: s + 0.5, "imm_trans must be two integers, not float64"),
+    (SPARSE, "A", lambda a: np.array([None]), "not a readable .npz register file"),
+    (TCGEN05, "instruction", np.bytes_, r"instruction must be a 0-d string, not \|S"),
+    (TCGEN05, "idesc", str, "idesc " + INTEGER_WANTED + r"<U\d+ of shape \(\)$"),
+    (TCGEN05, "idesc", lambda i: [i] * 3, "idesc " + INTEGER_WANTED + r"int64 of shape \(3,\)$"),
+    (TCGEN05, "d", float, "d " + INTEGER_WANTED + "float64"),
+    (TCGEN05, "a", lambda a: [a] * 3, "a " + INTEGER_WANTED + r".*int64 of shape \(3,\)$"),
+    (TCGEN05, "e", bool, "e " + INTEGER_WANTED + "bool"),
+    (MX, "scale_b", lambda s: np.zeros((3, 32), np.uint32), "scale_b " + INTEGER_WANTED + "uint32"),
+    (TCGEN05, "tmem", lambda t: t.view(np.int32), TMEM + "int32"),
+    (TCGEN05, "tmem", lambda t: t[0], TMEM + r"uint32 of shape \(128, 512\)$"),
+    (TCGEN05, "tmem", lambda t: t[..., :256], TMEM + r"uint32 of shape \(3, 128, 256\)$"),
+    (TCGEN05, "tmem", lambda t: np.stack([t] * 2), TMEM + r"uint32 of shape \(2, 3, 128, 512\)$"),
+    (PAIR, "tmem", lambda t: t[0], "tmem" + OF_PAIR + r"\(3, 128, 512\)$"),
+    (PAIR, "tmem", lambda t: np.moveaxis(t, 0, 1), "tmem" + OF_PAIR + r"\(3, 2, 128, 512\)$"),
+    (PAIR, "D", lambda d: d[:1], "D" + OF_PAIR + r"\(1, 3, 128, 512\)$"),
+    (TCGEN05, "D", lambda d: d.view(np.float32), "D must be a uint32 array .*, not float32"),
+    (TCGEN05, "D", lambda d: d[:, :, 256:272], r"D must be .*, not uint32 of shape \(3, 128, 16\)$"),
+    (TCGEN05, "smem", lambda s: s.view(np.uint32), r"smem must be a uint8 .* \[case, byte\], not uint32"),
+    (TCGEN05, "smem", lambda s: s[0], r"smem must be .*, not uint8 of shape \(32768,\)$"),
+    (PAIR, "smem", lambda s: s[0], r"of shape \[2, case, byte\], not uint8 of shape \(3, 32768\)$"),
+    (TCGEN05, "smem", lambda s: s[1:], r"disagree .* cases \(tmem 3, smem 2, D 3\)$"),
+    (PAIR, "D", lambda d: d.repeat(2, 1), r"disagree .* cases \(tmem 3, smem 3, D 6\)$"),
+    (TCGEN05, "tmem", lambda t: t[:0], "holds no cases$"),
+    (TCGEN05, "enable_input_d", lambda f: 2, r"enable_input_d must be 0 or 1, not int64 of shape \(\): 2$"),
+    (TCGEN05, "enable_input_d", str, "enable_input_d must be 0 or 1, not <U"),
+    (TCGEN05, "scale_input_d", float, "scale_input_d " + INTEGER_WANTED + "float64"),
+    (TCGEN05, "metadata", lambda m: "lax", "metadata must be .*'silicon', not 'lax'$"),
+    (TCGEN05, "metadata", lambda m: 1, "metadata must be a 0-d string, not int64"),
+    (TCGEN05, "arch", lambda a: 100, "arch must be a 0-d string, not int64"),
+    (TCGEN05, "tmem", lambda t: np.array([None]), "not a readable .npz register file"),
+]  # fmt: skip
+
+
+def test_every_defect_is_named(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    wholes = {}
+    for text in (SPARSE, NVFP4, WGMMA, TCGEN05, PAIR, MX):
+        write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
+        wholes[text] = contents(tmp_path / "file.npz")
+    for text, key, change, words in DEFECTS:
+        value = wholes[text][key]
+        np.savez(tmp_path / "defect.npz", **wholes[text] | {key: change(value if value.ndim else value.item())})
+        message = refusal(tmp_path / "defect.npz")
+        assert re.search(words, message), (words, message)
+
+
+def test_instructions_that_do_not_parse(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
+    for text, other, words in (
+        (SPARSE, "fma.rn.f32", r"'fma' in 'fma\.rn\.f32' is no known opcode"),
+        (TCGEN05, "tcgen05.mma.kind::f16", r"'\.cta_group' is missing"),
+        (TCGEN05, "tcgen05.ld", "no known opcode"),
+    ):
+        write(tmp_path / "file.npz", file_of(text, rng, tensor_memory_file))
+        np.savez(tmp_path / "other.npz", **contents(tmp_path / "file.npz") | {"instruction": other})
+        with pytest.raises(sptc.InstructionError, match=words):
+            read(tmp_path / "other.npz")
+
+
+def test_checks_of_the_instruction_come_when_it_runs(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
+    file = tensor_memory_file(TCGEN05, rng)
+    for changes, words in (
+        ({"arch": "sm_90"}, r"^sm_90 does not have tcgen05\.mma\.sp.*; sm_100 has it"),
+        ({"arch": "sm_70"}, r"^'sm_70' is no known architecture"),
+        ({"idesc": 0}, r"is of a dense instruction"),
+        ({"smem": file.smem[:, :99]}, r"^descriptor a of .* reaches byte 99, but smem has 99 bytes$"),
+        ({"addresses": file.addresses | {"scale_a": 1}}, r"has no block scales and takes no scale_a$"),
+        ({"addresses": file.addresses | {"d": 509}}, r"^d at column 509 of tensor memory reaches column 524"),
+        ({"scale_input_d": 16}, r"^scale_input_d of .* must be 0 to 15, not 16$"),
+    ):
+        with pytest.raises(sptc.Error, match=words):
+            replace(file, **changes).run()
+
+
+def refusal_of_closed(path: Path) -> str:
+    """Return the message, and see that the file was closed."""
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always")
+        message = refusal(path)
+        gc.collect()
+    assert not left_open, [str(warning.message) for warning in left_open]
+    return message
+
+
+NOT_FILES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: None, "does not exist"),
+    (Path.mkdir, "not a readable .npz"),
+    (Path.touch, "not a readable .npz"),
+    (lambda path: path.write_text("A, B\n1, 2\n"), "not a readable .npz"),
+    (lambda path: path.write_bytes(b"\x80\x04]\x94."), "not a readable .npz"),  # a pickle
+    (lambda path: path.write_bytes(single_array()), "single array, not an .npz register file"),
+    (lambda path: zipfile.ZipFile(path, "w").close(), "lacks the key 'instruction'"),
+    (
+        lambda path: archive(path, "notes.txt", b"hello"),
+        r"not a readable .npz register file .'notes.txt' is no array.$",
+    ),
+    (lambda path: archive(path, "A.npy", b"hello"), r"not a readable \.npz register file \(EOF"),
+    (lambda path: archive(path, "A.npy", header(b"{'descr': '<u4', 'shape': (3,")), "readable"),
+    (lambda path: archive(path, "A.npy", header(ENORMOUS)), "readable"),
+]
+ENORMOUS = b"{'descr': '<u4', 'fortran_order': False, 'shape': (99999999999999, 32, 4)}"
+
+
+def single_array() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(3))
+    return stream.getvalue()
+
+
+def archive(path: Path, name: str, data: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(name, data)
+
+
+def header(text: bytes) -> bytes:
+    """The start of an .npy file."""
+    return b"\x93NUMPY\x01\x00" + (128).to_bytes(2, "little") + text.ljust(127) + b"\n"
+
+
+def test_what_is_no_register_file(tmp_path: Path) -> None:
+    for number, (make, words) in enumerate(NOT_FILES):
+        path = tmp_path / f"{number}.npz"
+        make(path)
+        message = refusal_of_closed(path)
+        assert re.search(words, message), (words, message)
+
+
+def test_a_truncated_file(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", random_file(SPARSE, rng))
+    octets = (tmp_path / "file.npz").read_bytes()
+    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
+        (tmp_path / "cut.npz").write_bytes(octets[: int(share * len(octets))])
+        assert "not a readable .npz register file" in refusal_of_closed(tmp_path / "cut.npz"), share
+
+
+#: A landmark, and the bits of the byte behind it that are changed: in the archive's directory, or in compressed data.
+DAMAGES = {
+    "checksum": (b"PK\x01\x02", 16, 0xFF),
+    "encryption flag": (b"PK\x01\x02", 8, 0x01),
+    "compression method": (b"PK\x01\x02", 10, 0x05),
+    "version": (b"PK\x01\x02", 6, 0xFF),
+    "compressed data": (b"instruction.npy", 40, 0xFF),
+}
+
+
+def test_a_damaged_file(tmp_path: Path, rng: Random) -> None:
+    write(tmp_path / "file.npz", random_file(SPARSE, rng))
+    whole = (tmp_path / "file.npz").read_bytes()
+    for name, (landmark, offset, bits) in DAMAGES.items():
+        octets = bytearray(whole)
+        octets[octets.index(landmark) + offset] ^= bits
+        (tmp_path / "damaged.npz").write_bytes(octets)
+        assert "not a readable .npz register file" in refusal_of_closed(tmp_path / "damaged.npz"), name
+
+
+def test_names_that_no_file_or_key_has(tmp_path: Path) -> None:
+    with pytest.raises(sptc.FileError, match=r"^x+ does not exist$"):
+        read("x" * 300)
+    np.savez(tmp_path / "file.npz", **{"two\nlines": 0})
+    assert "lacks the key 'instruction'" in refusal(tmp_path / "file.npz")
