@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from sptc.infra.sources import code_digest
-from sptc.tests import test_house
-from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, module_name
+from sptc.tests.test_house import MAY_IMPORT, ROOT, charged, files_of, imports, imports_of, module_name
 
 __all__ = ["EVERYTHING", "digest_of", "needs", "rooms_of_modules"]
 
@@ -30,7 +29,6 @@ _OUTSIDE = "outside"
 _DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
 #: Every room, and what stands in none.
 EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
-imports_of = cache(test_house.imports_of)
 #: Files that decide what is installed, or how tests run.
 _ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencies.py", "errors.py", "__init__.py")
 
@@ -108,7 +106,7 @@ def _of_fixtures(texts: Iterable[str]) -> list[str]:
         for node in ast.parse(text).body
         if not isinstance(node, ast.FunctionDef) or any(node.name.lstrip("_") in of_test for of_test in texts)
     ]
-    return [name for node in kept for name in imports(ast.unparse(node), "sptc.tests.conftest", is_package=False)]
+    return [name for node in kept for name in imports(ast.Module([node], []), "sptc.tests.conftest", is_package=False)]
 
 
 @cache

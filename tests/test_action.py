@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import yaml
 from sptc.infra.cache import cache_folder
 
@@ -121,6 +122,7 @@ class Runner:
         return Path(self.values["steps.begin.outputs.reports"])
 
 
+@pytest.mark.regression
 def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
     """A seed, an architecture and two instructions; a second."""
     other = F16.replace("f16", "bf16")

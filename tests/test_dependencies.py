@@ -53,10 +53,11 @@ def test_rooms_that_were_loaded() -> None:
     assert rooms_of_modules(names) == {"isa", "sim/engine"}
 
 
-@pytest.mark.parametrize(("rooms", "said"), [("infra", ""), ("isa", "does not know of: infra")])
-def test_a_room_that_is_not_known_of_fails_a_run(rooms: str, said: str) -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rooms={rooms}"]
-    command = [*words, "tests/infra/test_journal.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert bool(done.returncode) == bool(said), done.stdout + done.stderr
-    assert said in done.stdout
+def test_a_room_that_is_not_known_of_fails_a_run() -> None:
+    """Every run of the regression passes because it names its rooms."""
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]
+    done = subprocess.run(
+        [*words, "tests/infra/test_diagram.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode, done.stdout + done.stderr
+    assert "does not know of: infra" in done.stdout

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,15 @@ def module_name(path: Path) -> str:
     return ".".join(("sptc", *parts)).removesuffix(".__init__")
 
 
-def imports(text: str, module: str, is_package: bool) -> set[str]:
+@cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> set[str]:
     """Return the absolute names of all that a source imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -76,8 +82,9 @@ def imports(text: str, module: str, is_package: bool) -> set[str]:
     return found
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
-    return imports(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
+    return imports(syntax(path), module_name(path), path.name == "__init__.py")
 
 
 def room_of(parts: list[str]) -> str:
@@ -113,7 +120,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
         "from ..golden.decode import decode\nfrom .formats import Format\nfrom . import memory\n"
         "def late():\n    from ..cli import main\nif TYPE_CHECKING:\n    import sptc.rtl.core\n"
     )
-    assert imports(text, "sptc.isa.thing", is_package=False) == {
+    assert imports(ast.parse(text), "sptc.isa.thing", is_package=False) == {
         "numpy.typing",
         "amaranth.hdl.Signal",
         "sptc.golden",
@@ -124,9 +131,9 @@ def test_the_reader_of_imports_sees_every_form() -> None:
         "sptc.cli.main",
         "sptc.rtl.core",
     }
-    assert imports("from .main import main", "sptc.cli", is_package=True) == {"sptc.cli.main.main"}
-    assert imports("from .errors import Error", "sptc", is_package=True) == {"sptc.errors.Error"}
-    assert imports("from . import cuda", "sptc.api.warp", is_package=False) == {"sptc.api.cuda"}
+    assert imports(ast.parse("from .main import main"), "sptc.cli", is_package=True) == {"sptc.cli.main.main"}
+    assert imports(ast.parse("from .errors import Error"), "sptc", is_package=True) == {"sptc.errors.Error"}
+    assert imports(ast.parse("from . import cuda"), "sptc.api.warp", is_package=False) == {"sptc.api.cuda"}
     names = ("sptc.isa.formats.Format", "sptc.sim.engine.steps", "sptc.sim.nothing", "numpy.typing", "sptc.errors")
     assert [charged(name) for name in names] == ["isa", "sim/engine", "sim", "numpy", "errors"]
 
@@ -178,7 +185,7 @@ def test_the_package_imports_itself_relatively() -> None:
     """Readers, type checkers and tools can follow a relative import whatever the folder is called."""
     inside = [path for room in MAY_IMPORT for path in files_of(room)]
     for path in inside:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax(path)):
             if isinstance(node, ast.Import):
                 assert not any(alias.name.split(".")[0] == "sptc" for alias in node.names), path.name
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -224,7 +231,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_no_function_takes_too_much() -> None:
     found = []
     for path in python_files(ROOT):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if PUBLIC_FUNCTIONS.get(node.name) != path.parent.name and _parameters(node) > MOST_PARAMETERS:
@@ -240,7 +247,7 @@ def test_what_is_public_is_documented(room: str) -> None:
 
 
 def assert_documented(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = syntax(path)
     assert ast.get_docstring(tree), path
     definitions, names, exported = {}, set(), None
     for node in tree.body:

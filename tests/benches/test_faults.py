@@ -93,6 +93,7 @@ def test_every_fault_is_killed_or_changes_nothing(injected: Callable, top: str) 
     assert len(left) <= LEFT, left
 
 
+@pytest.mark.regression
 def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Flags as well as the result: of a row that answers zero, each fault sets a bit."""
     settings = Settings("tiny", "row", 64)
@@ -123,6 +124,7 @@ def zero_components(harness: Harness) -> Netlist:
     return Netlist(f"module bench({', '.join(header)});\n{body}endmodule\n", tuple(faults), {})
 
 
+@pytest.mark.regression
 def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Where an answer means something, and only there."""
     made: list[Harness] = []
@@ -144,6 +146,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
         assert seen == [fault for fault in faults if every]
 
 
+@pytest.mark.regression
 def test_faults_of_the_smallest_top(tmp_path: Path, seed: int) -> None:
     """The reader of tensor memory: many of a few faults are seen, and nothing without one."""
     of_top = regression(Settings("tiny", "tensor_memory", 40), 20, seed, tmp_path)

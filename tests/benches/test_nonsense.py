@@ -66,7 +66,7 @@ def failures(top: str, folder: Path, seed: int, text: str) -> list[Failure]:
 @pytest.mark.parametrize(
     ("top", "mute", "message"),
     [
-        ("core", False, "bits differ from the golden model"),
+        pytest.param("core", False, "bits differ from the golden model", marks=pytest.mark.regression),
         pytest.param("tensor_memory", True, "registers are offered too late", marks=pytest.mark.regression),
         pytest.param("tensor_memory", False, "others are wrong", marks=pytest.mark.regression),
     ],

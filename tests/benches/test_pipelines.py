@@ -140,6 +140,7 @@ def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str,
     assert settled("bench", of_case(multiplier, mode, code), multiplier, 60.0, PIPELINE) is found
 
 
+@pytest.mark.regression
 def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
     """A wire in its place would hide that."""
     cell = re.findall(r"cell \$dffe (\S+)\n", (multiplier / FLAT).read_text(encoding="utf-8"))[0]

@@ -52,6 +52,7 @@ def actions(path: str, column: str) -> dict[tuple[str, str], float]:
     return found
 
 
+@pytest.mark.regression
 def test_a_table_json_and_csv(words: list[str], cli: CommandLine) -> None:
     rows = cli.json(*words, SPARSE, DENSE, "--csv", "energy.csv")["measured"]
     assert [(row["instruction"], row["operands"]) for row in rows] == [
@@ -92,6 +93,7 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
     cli.refuses(*words, SPARSE, message="cells.lib has no energies")
 
 
+@pytest.mark.regression
 def test_matrices(words: list[str], cli: CommandLine) -> None:
     """Pruned for the sparse instruction, as they are for the dense one; M and N are not of whole tiles."""
     rng, words = np.random.default_rng(0), words[:-2]
@@ -115,6 +117,7 @@ def test_gate_equivalents(words: list[str], cli: CommandLine) -> None:
     assert actions("gates.csv", "gate_equivalents")[SPARSE, "normal"] == pytest.approx(normal, abs=0.06)
 
 
+@pytest.mark.regression
 def test_glitches(words: list[str], cli: CommandLine) -> None:
     printed = cli.text(*words, SPARSE, "--glitches")
     assert "with glitches as if every gate took a unit of time" in printed

@@ -304,6 +304,7 @@ def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> 
     assert report["errors"]["arithmetic"]["largest"] == 0
 
 
+@pytest.mark.regression
 def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
     """Killed at some block, it gives the bytes of a run that nothing disturbed; another way is refused meanwhile."""
     a, b = np.tile(matrices["a"], (5, 8)), np.tile(matrices["b"], (8, 2))

@@ -56,6 +56,7 @@ def output_number(code: str, kind: str) -> float | int:
     return int(number) if kind == "s32" else float(number)
 
 
+@pytest.mark.regression
 def test_a_slice_of_every_shipped_recording_agrees(cli: CommandLine) -> None:
     found = TOTAL.match(cli.text("--limit", "1", *RECORDINGS).splitlines()[-1])
     assert found
@@ -286,6 +287,7 @@ def test_the_process(cli: CommandLine) -> None:
         assert (done.returncode, done.stderr, shown) == expected, name
 
 
+@pytest.mark.regression
 def test_without_files_all_that_ship_are_replayed(cli: CommandLine) -> None:
     total = cli.json("--limit", 1, "--backend", "golden")["total"]
     assert (total["files"], total["tiles"]) == (len(RECORDINGS) + 1, len(RECORDINGS) + SETS)

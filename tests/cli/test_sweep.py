@@ -23,6 +23,7 @@ def _cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPTC_CACHE", str(shared_cache))
 
 
+@pytest.mark.regression
 def test_the_table(liberty: Path, cli: CommandLine) -> None:
     lines = cli.text(*SMALL, "--liberty", liberty, "--plot", "sweep.svg").splitlines()
     header = lines.index("") + 1

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read, shipped, write
 from sptc.verify.trace_output import trace
@@ -28,6 +29,7 @@ def test_an_output_of_a_file(cli: CommandLine) -> None:
     assert {*step["products"][0]} == {"element", "chunk", "nibble", "selected", "a", "b", "value"}
 
 
+@pytest.mark.regression
 def test_golden_model_and_hardware(cli: CommandLine) -> None:
     lines = cli.text(F16, "--seed", 3, "--distribution", "wide").splitlines()
     assert lines[0] == f"{F16} on sm_90: case 0, row 0, column 0"

@@ -28,6 +28,7 @@ def name_of(page: Path) -> str:
 DEAR = {
     "docs/explanation/result",
     "docs/guides/is-my-kernel-exact",
+    "docs/guides/python",
     "docs/guides/tensors",
     "docs/guides/trace",
     "docs/guides/vectors",

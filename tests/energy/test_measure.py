@@ -25,12 +25,14 @@ def measured(instruction: Instruction = SPARSE, distribution: str = "normal", se
     return mapped.measure(instruction, "sm_90", operands, distribution)
 
 
+@pytest.mark.regression
 def test_a_measurement_repeats_and_others_agree() -> None:
     assert measured() == measured.__wrapped__()  # which is not kept
     totals = [measured(seed=seed).total for seed in range(3)]
     assert max(totals) < 1.1 * min(totals)
 
 
+@pytest.mark.regression
 def test_energy_follows_what_is_multiplied() -> None:
     zeros, half, normal = (measured(distribution=of) for of in ("zeros", "half", "normal"))
     assert zeros.total < half.total < normal.total
@@ -40,12 +42,14 @@ def test_energy_follows_what_is_multiplied() -> None:
     assert normal.cycles >= CYCLES
 
 
+@pytest.mark.regression
 def test_a_dense_instruction_decodes_nothing() -> None:
     sparse, dense = measured(), measured(DENSE)
     assert dense.stages["decode"] == 0 < sparse.stages["decode"]
     assert dense.total < sparse.total
 
 
+@pytest.mark.regression
 def test_other_instructions() -> None:
     """Of other families and shapes, and where each instruction of a chain may clamp."""
     for text, distribution in (
@@ -106,6 +110,7 @@ def test_tiles_are_cut_once_each_with_all_of_k(rng: np.random.Generator) -> None
     assert len(cut(SPARSE, a, b, nibbles, 4, rng).a) == 4
 
 
+@pytest.mark.regression
 def test_a_mapped_row_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first = unit(by_module=True).netlist
     monkeypatch.setattr("sptc.energy.mapping.run_yosys", None)

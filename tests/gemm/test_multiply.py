@@ -264,6 +264,7 @@ def test_tensors(rng: Random) -> None:
     np.testing.assert_array_equal(sptc.gemm(*halves), expected)
 
 
+@pytest.mark.regression
 @pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """As either factor, by the attributes that PyTorch documents; what cuSPARSELt packs is made dense."""

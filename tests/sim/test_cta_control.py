@@ -1,4 +1,7 @@
-"""The real control, fetch and accumulators of CTAs around arrays that echo: every word of tensor memory is compared."""
+"""The real control, fetch and accumulators of CTAs around arrays that echo: every word of tensor memory is compared.
+
+It takes half a minute to build. The quick tier has a smaller CTA, in `tests/rtl/test_tcgen05_operands.py`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +17,7 @@ from sptc.tests.sim.echoing_arrays import EchoBackend
 from sptc.tests.sim.small_cta import LANES, SmallCta
 from sptc.verify.tcgen05_jobs import Told, random_instruction, random_memories
 
+pytestmark = pytest.mark.regression
 Random = np.random.Generator
 OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
 CYCLES = 997

@@ -51,6 +51,7 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
     assert len(np.unique(got)) > 500
 
 
+@pytest.mark.regression
 @needs_yosys
 def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of two instructions go through the row that takes any, and so does every step that differs in one bit."""

@@ -5,7 +5,7 @@ import io
 import re
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,14 +171,14 @@ def test_checks_of_the_instruction_come_when_it_runs(tensor_memory_file: MakeTen
             replace(file, **changes).run()
 
 
-def refusal_of_closed(path: Path) -> str:
-    """Return the message, and see that the file was closed."""
+def refusals_of_closed(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield each file and its message, and see that all files were closed."""
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always")
-        message = refusal(path)
+        messages = [(path, refusal(path)) for path in paths]
         gc.collect()
     assert not left_open, [str(warning.message) for warning in left_open]
-    return message
+    yield from messages
 
 
 NOT_FILES: list[tuple[Callable[[Path], object], str]] = [
@@ -217,19 +217,22 @@ def header(text: bytes) -> bytes:
 
 
 def test_what_is_no_register_file(tmp_path: Path) -> None:
+    expected = {}
     for number, (make, words) in enumerate(NOT_FILES):
-        path = tmp_path / f"{number}.npz"
-        make(path)
-        message = refusal_of_closed(path)
-        assert re.search(words, message), (words, message)
+        make(path := tmp_path / f"{number}.npz")
+        expected[path] = words
+    for path, message in refusals_of_closed(expected):
+        assert re.search(expected[path], message), (expected[path], message)
 
 
 def test_a_truncated_file(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", random_file(SPARSE, rng))
     octets = (tmp_path / "file.npz").read_bytes()
-    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
-        (tmp_path / "cut.npz").write_bytes(octets[: int(share * len(octets))])
-        assert "not a readable .npz register file" in refusal_of_closed(tmp_path / "cut.npz"), share
+    paths = [tmp_path / f"{share}.npz" for share in (0.001, 0.1, 0.5, 0.9, 0.999)]
+    for path in paths:
+        path.write_bytes(octets[: int(float(path.stem) * len(octets))])
+    for path, message in refusals_of_closed(paths):
+        assert "not a readable .npz register file" in message, path
 
 
 #: A landmark, and the bits of the byte behind it that are changed: in the archive's directory, or in compressed data.
@@ -248,8 +251,9 @@ def test_a_damaged_file(tmp_path: Path, rng: Random) -> None:
     for name, (landmark, offset, bits) in DAMAGES.items():
         octets = bytearray(whole)
         octets[octets.index(landmark) + offset] ^= bits
-        (tmp_path / "damaged.npz").write_bytes(octets)
-        assert "not a readable .npz register file" in refusal_of_closed(tmp_path / "damaged.npz"), name
+        (tmp_path / f"{name}.npz").write_bytes(octets)
+    for path, message in refusals_of_closed([tmp_path / f"{name}.npz" for name in DAMAGES]):
+        assert "not a readable .npz register file" in message, path
 
 
 def test_names_that_no_file_or_key_has(tmp_path: Path) -> None:
