@@ -53,6 +53,7 @@ def test_rooms_that_were_loaded() -> None:
     assert rooms_of_modules(names) == {"isa", "sim/engine"}
 
 
+@pytest.mark.regression
 def test_a_room_that_is_not_known_of_fails_a_run() -> None:
     """Every run of the regression passes because it names its rooms."""
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rooms=isa"]

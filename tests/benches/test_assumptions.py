@@ -83,6 +83,7 @@ def unknown_codes(benches: Mapping[str, ComponentBench], names: list[str]) -> di
     return found
 
 
+@pytest.mark.regression
 def test_vectors_of_components_may_come(rng: Random) -> None:
     """All of them at once; no code that the configuration lacks, of some ports that are drawn."""
     benches = component_benches(TINY)

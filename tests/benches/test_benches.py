@@ -65,6 +65,7 @@ def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
 
 
+@pytest.mark.regression
 def test_no_test_of_that_name_is_no_success(bench: Callable, seed: int) -> None:
     built = bench("tiny", "components", QUICK_ITEMS)
     with pytest.raises(BackendError):

@@ -130,6 +130,7 @@ def test_a_warp(words: list[str], cli: CommandLine) -> None:
     assert "warp registers" in cli.text(*words, DENSE, "--top", "warp")
 
 
+@pytest.mark.regression
 def test_what_if(words: list[str], cli: CommandLine) -> None:
     words[-1] = "normal"
     printed = cli.text(*words, SPARSE, "--what-if")

@@ -170,7 +170,7 @@ def test_json_of_one_operand(cli: CommandLine) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", [F16, DENSE, WGMMA, TCGEN05, MXF4, "mma.sync.aligned.m8n8k32.row.col.s32.s4.u4.s32"])
 def test_the_picture(text: str, cli: CommandLine) -> None:
     picture = Path("map.svg")

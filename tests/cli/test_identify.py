@@ -71,6 +71,7 @@ def chain(cli: CommandLine, *more: object) -> tuple[str, dict[str, Any]]:
     return cli.text(*words(*more), status=1), cli.json(*words(*more), status=1)["chain"]
 
 
+@pytest.mark.regression
 def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarray], cli: CommandLine) -> None:
     """Each instruction takes the result of the one before; slices add up to what the way gives."""
     a, b, y = product.values()
@@ -96,6 +97,7 @@ def test_the_chain_of_the_first_output_that_differs(product: dict[str, np.ndarra
     assert last == found["slices"][1]
 
 
+@pytest.mark.regression
 def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], cli: CommandLine) -> None:
     """Of a kernel that forgets the end of K in one row, the instruction is marked after which it stopped."""
     a, b = product["a"], product["b"]

@@ -79,7 +79,7 @@ def words_of(rng: Random, result: str) -> dict[str, Any]:
     return words
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(120))
 def test_no_false_friend(rng: Random, number: int) -> None:
     """A planted way, or one that is equal in every bit, is found; of a result with a flipped bit none is."""

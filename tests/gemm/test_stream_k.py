@@ -154,6 +154,7 @@ def test_planted_ways_are_found(number: int, rng: Random) -> None:
     check_planted(dealing, words, shape, rng, workers=dealing["workers"] if number else None)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [1, 3, 5])
 def test_planted_ways_of_small_tiles_are_found(number: int, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with outputs and output tiles of an eighth both ways."""

@@ -3,6 +3,7 @@
 from collections import deque
 
 import numpy as np
+import pytest
 from amaranth.hdl import Signal
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.timing import timing
@@ -54,6 +55,7 @@ async def panels_handed_on(ctx, dut: Warpgroup, instruction: Instruction, a_from
     return found
 
 
+@pytest.mark.regression
 def test_the_interval_is_the_laws() -> None:
     dut, reset = Warpgroup(TENSOR_CORE, warp_class=Tensor), Signal()
 

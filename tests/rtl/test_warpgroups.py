@@ -42,6 +42,7 @@ class Showing(Warp):
 COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 
 
+@pytest.mark.regression
 @pytest.mark.parametrize("count", COUNTS)
 def test_they_are_as_fast_as_one(count: int) -> None:
     """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""

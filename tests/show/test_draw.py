@@ -44,7 +44,7 @@ def words_of(svg: bytes) -> list[str]:
     return found
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_unit_is_drawn_as_it_is_built(config: CoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     built: Counter[tuple[object, ...]] = Counter()

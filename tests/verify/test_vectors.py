@@ -176,6 +176,7 @@ def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) ->
         assert agrees(config, i, arch, 10 if i.family == "mma" else 2, rng, "verilator"), text
 
 
+@pytest.mark.regression
 def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> None:
     """Whatever the architecture has: the golden model takes alignment, steps and multiplexers of the configuration."""
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
