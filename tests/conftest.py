@@ -51,9 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = secrets.randbelow(2**31)
 
 
+#: Folders whose tests compile: they begin first, so that no worker waits at the end for a model of another.
+_COMPILING = ("sim", "benches", "native", "rtl", "cli", "verify")
+
+
 @pytest.hookimpl(tryfirst=True)  # before those marked are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked ``quick_cases(n)`` the quick tier runs n cases, evenly spread, and the regression all."""
+    items.sort(key=lambda item: _COMPILING.index(name) if (name := item.path.parent.name) in _COMPILING else 99)
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("quick_cases") and not item.get_closest_marker("regression"):

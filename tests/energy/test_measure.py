@@ -78,6 +78,7 @@ def test_flat_it_has_no_stages() -> None:
     assert 0.7 < flat.total / measured().total < 1.3
 
 
+@pytest.mark.regression
 def test_other_results_than_the_golden_models_are_refused(rng: np.random.Generator) -> None:
     right = unit(by_module=True).compute
 

@@ -14,7 +14,7 @@ from sptc.rtl.config import PRESETS, CoreConfig
 ALL = cases(PROPERTIES, PRESETS.values())
 #: Cases of the smallest datapath that the quick tier proves, by processor seconds when they were recorded: always, and
 #: if their problem is not the recorded one.
-ALWAYS, IF_CHANGED = 2.0, 15.0
+ALWAYS, IF_CHANGED = 1.0, 15.0
 OF_TINY = sorted(
     ((expected_seconds(case), case) for case in ALL if "tiny" in case.presets and expected_seconds(case) <= IF_CHANGED),
     key=lambda pair: pair[0],
@@ -29,7 +29,7 @@ def assert_proved(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("topic", sorted({case.subject.name.partition(".")[0] for _, case in OF_TINY}))
-def test_proofs_of_two_seconds_or_less(topic: str) -> None:
+def test_proofs_of_a_second_or_less(topic: str) -> None:
     """No proof is given up after seconds: on a slow machine it takes longer."""
     for seconds, case in OF_TINY:
         if case.subject.name.startswith(f"{topic}.") and seconds <= ALWAYS:

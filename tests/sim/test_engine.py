@@ -299,6 +299,7 @@ def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
         np.testing.assert_array_equal(here.d, multiply(i, "sm_80", given))
 
 
+@pytest.mark.regression
 @pytest.mark.usefixtures("kept")
 def test_waves(tmp_path: Path, rng: Random) -> None:
     i = parse(INTEGER)
