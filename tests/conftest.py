@@ -51,14 +51,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = secrets.randbelow(2**31)
 
 
-#: Folders whose tests compile: they begin first, so that no worker waits at the end for a model of another.
-_COMPILING = ("sim", "benches", "native", "rtl", "cli", "verify")
+#: Tests that compile begin first, so that no worker waits at the end; and of those that share a model one file before
+#: all others, so that no worker waits for what another builds.
+_FIRST = ("sim/test_warpgroup_control.py", "benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
 @pytest.hookimpl(tryfirst=True)  # before those marked are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked ``quick_cases(n)`` the quick tier runs n cases, evenly spread, and the regression all."""
-    items.sort(key=lambda item: _COMPILING.index(name) if (name := item.path.parent.name) in _COMPILING else 99)
+    items.sort(key=lambda item: _place(f"{item.path.parent.name}/{item.path.name}"))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("quick_cases") and not item.get_closest_marker("regression"):
@@ -70,6 +71,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, item in enumerate(alike):
             if place not in quick:
                 item.add_marker(pytest.mark.regression)
+
+
+def _place(file: str) -> int:
+    """Return when a file begins."""
+    return next((place for place, start in enumerate(_FIRST) if file.startswith(start)), len(_FIRST))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -206,6 +206,7 @@ def test_draws(tmp_path: Path) -> None:
     assert [fault.number for fault in few] == [*range(1, 11)]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("command", "same"),
     [

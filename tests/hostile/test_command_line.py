@@ -15,7 +15,7 @@ from sptc.tests.hostile.files import good_files, spoiled, traps
 from sptc.tests.hostile.mutation import mutated_text
 
 #: Command lines of a share; the regression runs all shares, ten thousand lines, and the quick tier some of one.
-SHARE, SHARES, QUICK = 500, 20, 60
+SHARE, SHARES, QUICK = 500, 20, 40
 #: What a command may take beside what the process holds already; and the seconds of the processor after which it is
 #: interrupted, since some words ask for days of work.
 MEMORY, SECONDS = 3 << 30, 30

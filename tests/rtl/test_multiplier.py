@@ -71,6 +71,7 @@ def test_every_pair_of_few_bits(multiplied: Callable, widths: tuple[int, ...], t
     multiplied(widths, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("bits", LARGE)
 def test_extreme_operands(multiplied: Callable, bits: int) -> None:
     """Ends of the range, powers of two and their neighbours, runs of ones and alternations, each with each."""

@@ -170,7 +170,8 @@ def check_result(ctx, warp: Warp, case: Case, steps: int) -> None:
     np.testing.assert_array_equal(unpack(registers, fragment)[0], codes + codes.dtype.type(steps))
 
 
-@pytest.mark.parametrize("step_bytes", [16, 32])
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("step_bytes", [32, 16])
 def test_every_row_and_column_has_its_own(
     step_bytes: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

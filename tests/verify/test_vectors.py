@@ -237,6 +237,7 @@ def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
     assert (result[..., 1, 0] == multiply(parse(SPARSE), "sm_80", given.matrices)).all()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("top", [False, True], ids=["registers", "top"])
 def test_every_format_holds_the_same_words(top: bool, tmp_path: Path, rng: np.random.Generator) -> None:
     level = str(rng.choice(["warp", "row", "unit"])) if top else "registers"
