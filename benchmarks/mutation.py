@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -122,6 +123,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=100, metavar="N", help="how many (default %(default)s, an hour)")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="of the sample (default: a new one)")
     chosen = parser.parse_args()
+    if find_spec("cosmic_ray") is None:
+        print("this needs cosmic-ray: install it with `pip install -e .[mutation]`", file=sys.stderr)
+        sys.exit(2)
     print(f"--seed {chosen.seed}", file=sys.stderr)
     files = sorted(path.relative_to(ROOT) for room in chosen.rooms for path in (ROOT / room).rglob("*.py"))
     sample = [*mutants(files, 2 if chosen.small else chosen.mutants, random.Random(chosen.seed))]
