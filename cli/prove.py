@@ -88,10 +88,10 @@ def _execute(options: argparse.Namespace) -> int:
             options.trace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{options.trace} cannot hold traces ({error.strerror})") from None
+    record = _Recorder(options.record, wanted) if options.record else None
     table, rows, reported = Table(wanted), {}, []
     say = _nothing if options.json else _line
     say(table.head)
-    record = _Recorder(options.record, wanted) if options.record else None
     with closing(_settled(wanted, options.jobs, options.seconds, record)) as outcomes:
         for outcome in outcomes:
             number, file = wanted.index(outcome.case), None

@@ -12,6 +12,7 @@ from sptc.formal import catalogue
 from sptc.formal.harness import Harness
 from sptc.formal.proof import Outcome, settle
 from sptc.formal.properties import Case, Topic
+from sptc.formal.record import read_record
 from sptc.tests.cli.command_line import CommandLine
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
@@ -70,6 +71,27 @@ def test_json(cli: CommandLine) -> None:
     assert row.items() >= (expected | {"presets": ["tiny"], "counterexample": [], "broken": []}).items()
     assert row["statement"].startswith("Nothing is lost")
     assert all(row["covers"].values())
+
+
+def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) -> None:
+    """A record of some properties only is added to; what is broken does not enter it."""
+    record = tmp_path / "proved.json"
+    both = ["metadata.legal", "metadata.selects"]
+    for names, engines in ((both[:1], ["Bitwuzla"]), (both, ["record", "Bitwuzla"])):
+        proofs = cli.json(*names, "--preset", "tiny", "--record", record)["proofs"]
+        assert [row["engine"] for row in proofs] == engines
+        assert {row["result"] for row in proofs} == {"proved"}
+    assert [proof.property for proof in read_record(record).proofs] == both
+    record.write_text("{}")
+    cli.refuses("metadata", "--preset", "tiny", "--record", record, message="proved.json is no record of proofs")
+    assert record.read_text() == "{}"
+
+
+@pytest.mark.usefixtures("broken")
+def test_what_is_broken_is_not_recorded(tmp_path: Path, cli: CommandLine) -> None:
+    record = tmp_path / "proved.json"
+    cli.text("broken.empty", "broken.always", "--preset", "tiny", "--record", record, status=1)
+    assert not record.exists()
 
 
 def test_a_datapath_of_one_s_own(cli: CommandLine) -> None:
