@@ -14,11 +14,13 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Linters and tests at once. Every reason for a skipped test is printed, and what the tests cost.
+# Linters and tests at once, on two workers a core: one goes on where another waits for a model that is being built, and
+# beside other work the tests get more of the machine. Every skip has its reason, and the cost is printed.
+WORKERS ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 1))))
 test: $(VENV)/.installed-test
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
-	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -r fEs --cost=build/cost/quick.json; tests=$$?; \
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -r fEs --cost=build/cost/quick.json; tests=$$?; \
 	wait $$lint; linted=$$?; cat build/lint.log; exit $$((tests ? tests : linted))
 
 regression: $(VENV)/.installed-models
