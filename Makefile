@@ -14,9 +14,9 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Linters and tests at once, on two workers a core: one goes on where another waits for a model that is being built, and
-# beside other work the tests get more of the machine. Every skip has its reason, and the cost is printed.
-WORKERS ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 1))))
+# Linters and tests at once. Every skip has its reason, and the cost is printed. On a machine that does other work as well,
+# WORKERS=4 on two cores takes more of it.
+WORKERS ?= auto
 test: $(VENV)/.installed-test
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
