@@ -86,6 +86,6 @@ def code_digest(paths: Iterable[Path], *others: str) -> str:
     for file, suffix, data in files:
         code = "\n".join(code_of(data.decode())).encode() if suffix == ".py" else data
         digest.update(f"\0{file}\0".encode() + hashlib.sha256(code).digest())
-    found = digest.hexdigest()[:16]
-    store(name, found.encode())
-    return found
+    code_only = digest.hexdigest()[:16]
+    store(name, code_only.encode())
+    return code_only

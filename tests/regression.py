@@ -264,7 +264,7 @@ def main() -> int:
     write_record(known, outcomes, files)
     print(page.splitlines()[2])
     print(f"see {(FOLDER / 'summary.md').relative_to(ROOT)}")
-    if PROVED.exists() and record.read_record(PROVED).sources == record.source_digest():
+    if record.read_record(record.RECORD).sources != record.source_digest() == record.read_record(PROVED).sources:
         print(f"what is proved has changed: copy {PROVED.relative_to(ROOT)} to {record.RECORD.relative_to(ROOT)}")
     return 130 if interrupted else int(any(outcome.failed for outcome in [*proofs, *outcomes]))
 
