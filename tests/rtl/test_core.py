@@ -59,7 +59,6 @@ def test_a_tile_every_cycle(cuts: tuple[str, ...], rng: np.random.Generator) -> 
     check_results(expected, log)
 
 
-@pytest.mark.regression
 def test_a_full_pipeline_takes_no_more(rng: np.random.Generator) -> None:
     core, expected = draw(BYTES, 10, rng)
     log = run(core, payloads(expected), rng, stalls=(1,), cycles=20)

@@ -16,7 +16,7 @@ from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.core import Core
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
-from sptc.rtl.warp import ScaleSizeCode, Warp, warp_operands_layout
+from sptc.rtl.warp import CHUNKS, ScaleSizeCode, Warp, warp_operands_layout
 from sptc.tests.rtl.simulation import simulate_clocked
 
 LANES, REGISTERS, ROWS, COLUMNS = 32, 4, 16, 8
@@ -161,16 +161,24 @@ def check_block(case: Case, step: int, block: int, given: dict[str, list[int]], 
             assert got == expected, f"{where} is {got:#x}, not {expected:#x}"
 
 
-def check_result(ctx, warp: Warp, case: Case, steps: int) -> None:
-    """Every accumulator has been through the core once in each step."""
+def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
+    """Every accumulator was in the core once a step, and a row's flags of each step stand side by side.
+
+    `given` is the metadata of every row in every step; the core answers its lowest bits as flags.
+    """
+    chunks, steps = warp.config.chunks, len(given)
     words = ctx.get(warp.o.payload.d.as_value()).to_bytes(4 * LANES * REGISTERS, "little")
     fragment = accumulator_fragment(case.instruction)
     registers = np.frombuffer(words, "<u4").reshape(1, LANES, REGISTERS)[..., : fragment.registers]
     codes = case.matrix("c")
     np.testing.assert_array_equal(unpack(registers, fragment)[0], codes + codes.dtype.type(steps))
+    for row, flags in enumerate(zip(*given, strict=True)):
+        first, *later = (word & (1 << chunks) - 1 for word in flags)
+        expected = first | sum(word << chunks // (2 if case.instruction.wide else 1) for word in later)
+        got = ctx.get(warp.o.payload.illegal[row])
+        assert got == expected & (1 << CHUNKS) - 1, f"{case.instruction}: flags of row {row}"
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_bytes", [32, 16])
 def test_every_row_and_column_has_its_own(
     step_bytes: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +189,9 @@ def test_every_row_and_column_has_its_own(
     monkeypatch.setattr("sptc.rtl.warp.Core", type("OneCore", (OpenCore,), {"made": cores}))
     warp = Warp(config)
     cases: Sequence[Case] = [draw(rng, number) for number in range(COUNT)]
+    given: list[list[list[int]]] = [  # metadata of every row, by case and step
+        [[0] * ROWS for _ in range(2 if case.long and step_bytes == 16 else 1)] for case in cases
+    ]
 
     async def bench(ctx) -> None:
         (core,) = cores
@@ -194,10 +205,12 @@ def test_every_row_and_column_has_its_own(
                 ctx.set(warp.i.payload.as_value(), cases[accepted].payload())
             ctx.set(warp.i.valid, accepted < COUNT)
             if ctx.get(core.i.valid) and ctx.get(core.i.ready):
-                case = cases[issued]
-                steps = 2 if case.long and step_bytes == 16 else 1
+                case, steps = cases[issued], len(given[issued])
                 step, block = divmod(place, blocks)
-                check_block(case, step, block, tiles_of(ctx, core), config)
+                tiles = tiles_of(ctx, core)
+                check_block(case, step, block, tiles, config)
+                first_row = block // (COLUMNS // config.columns) * config.rows
+                given[issued][step][first_row : first_row + config.rows] = tiles["metadata"]
                 clamps = case.saturate and step == steps - 1
                 assert ctx.get(core.i.payload.control.saturate) == clamps, f"{case.instruction}, step {step}"
                 # The core has answered every flag of the first step with its inverse.
@@ -207,8 +220,7 @@ def test_every_row_and_column_has_its_own(
                 if place == steps * blocks:
                     issued, place = issued + 1, 0
             if ctx.get(warp.o.valid):
-                case = cases[delivered]
-                check_result(ctx, warp, case, 2 if case.long and step_bytes == 16 else 1)
+                check_result(ctx, warp, cases[delivered], given[delivered])
                 delivered += 1
             taken = accepted < COUNT and ctx.get(warp.i.ready)
             await ctx.tick()
