@@ -120,7 +120,8 @@ def test_small_blocks_make_no_difference(rng: np.random.Generator, monkeypatch: 
         sparsify(back, "2:4")
 
 
-def test_a_matrix_that_is_not_sparse(rng: np.random.Generator) -> None:
+def test_a_matrix_that_is_not_sparse(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sptc.tensors.blocks.BLOCK_ELEMENTS", 64)  # four rows at a time
     dense = np.zeros((50, 16))
     dense[:, ::4] = 1
     crowded = sorted(rng.choice(200, 30, replace=False))
