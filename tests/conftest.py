@@ -87,9 +87,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hold what was loaded, but for what the package itself loads, against what a test is said to depend on."""
     if (said := session.config.getoption("--rooms")) is None:
         return
-    from sptc.tests.dependencies import rooms_of_modules
+    loaded = sys.modules.keys() - _LOADED
+    from sptc.tests.dependencies import rooms_of_modules  # which loads a room itself
 
-    if strangers := rooms_of_modules(sys.modules.keys() - _LOADED) - {*said.split(",")}:
+    if strangers := rooms_of_modules(loaded) - {*said.split(",")}:
         print(f"\nrooms that tests/dependencies.py does not know of: {', '.join(sorted(strangers))}")
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
