@@ -57,7 +57,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     # Or nowhere in it, by one upper bit.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
-    headroom = np.minimum(headroom, (1 << ALIGNED_EXPONENT_BITS) - 2)
+    headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)
 
     beyond = rng.integers(-(1 << 20), 1 << 20, count) + rng.choice([-(1 << 31), (1 << 31) - 1], count)
     whole = np.where(rng.random(count) < 0.5, beyond, total >> max(0, rounder.total_bits - 33))
