@@ -1,13 +1,26 @@
 """ABC, in a process of its own: what decides questions about and-inverter graphs."""
 
+import ctypes
 import importlib.util
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
 
-__all__ = ["run_abc"]
+__all__ = ["end_with_parent", "run_abc"]
+
+#: Of Linux's ``prctl``: a signal for this process once its parent is gone.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def end_with_parent() -> None:
+    """Let this process be killed once its parent is gone, however that ended; for ``preexec_fn``, on Linux alone."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
@@ -42,7 +55,9 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     program = Path(found.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
+        done = subprocess.run(  # a search may take hours, and its parent be killed meanwhile
+            words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds, preexec_fn=end_with_parent
+        )
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
     if done.returncode:
