@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
+from sptc.sim.benches.settings import Settings
 from sptc.sim.benches.systemverilog import build_bench, build_library, build_program, run
-from sptc.sim.faults.compiled import TOP
-from sptc.sim.faults.equivalence import Verdict, settled
-from sptc.sim.faults.regressions import faulty_row
+from sptc.sim.faults.regressions import faulty_row, regression
 
 pytestmark = pytest.mark.regression
 
@@ -21,8 +20,8 @@ HOPPER, ARCH = PRESETS["hopper"], "sm_90"
 REFUSED = "undefined metadata at tile 0, row 1, chunk 4 (lane 5, bits 3:0): nibble 0b0000 breaks the ordered rule"
 #: What a run of each bench is asked for, and what it says in the end.
 WORK = {"row": ("+steps=150000", r"150000 steps of 62 "), "warp": ("+instructions=15000", r"15000 instructions of 72 ")}
-FAULTS, STEPS_OF_A_FAULT, SECONDS_OF_A_PROOF = 40, 200_000, 300
-#: Of these faults, how many may be neither found nor proved to change nothing.
+FAULTS, STEPS_OF_A_FAULT, STEPS_OF_THE_FAST = 40, 200_000, 20_000
+#: Of those that the fast regression sees, how many may be missed: it draws other operands.
 LEFT = 1
 Build = Callable[..., Path]
 
@@ -73,9 +72,11 @@ def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, obje
     assert "MISMATCH" in done.stdout
 
 
-def test_every_fault_of_the_row_is_found_or_changes_nothing(bench: Build, tmp_path: Path, seed: int) -> None:
+def test_faults_of_the_row_are_found(bench: Build, tmp_path: Path, seed: int) -> None:
+    """What the fast regression sees, the bench with the library sees, too."""
+    fast = regression(Settings("hopper", "row", STEPS_OF_THE_FAST), FAULTS, seed, tmp_path / "fast")
     netlist = faulty_row(HOPPER, ARCH, FAULTS, seed, tmp_path)
-    assert len(netlist.faults) >= FAULTS
+    assert netlist.faults == fast.netlist.faults
     program = bench("row", netlist.verilog + (HERE / "faulty_row.sv").read_text(encoding="utf-8"))
 
     def is_found(number: int) -> bool:
@@ -84,8 +85,7 @@ def test_every_fault_of_the_row_is_found_or_changes_nothing(bench: Build, tmp_pa
         return done.returncode != 0
 
     assert not is_found(0)
-    survivors = [fault for fault in netlist.faults if not is_found(fault.number)]
-    verdicts = {str(fault): settled(TOP, fault, tmp_path, SECONDS_OF_A_PROOF) for fault in survivors}
-    print(f"{len(netlist.faults) - len(survivors)} of {len(netlist.faults)} found; {verdicts}")
-    assert Verdict.TOLD_APART not in verdicts.values()
-    assert [*verdicts.values()].count(Verdict.UNDECIDED) <= LEFT
+    seen = [fault for fault in netlist.faults if fast.first_failure(fault) is not None]
+    assert 2 * len(seen) > len(netlist.faults)
+    missed = [str(fault) for fault in seen if not is_found(fault.number)]
+    assert len(missed) <= LEFT, missed
