@@ -14,9 +14,9 @@ PYTEST := $(TOOLS) $(BIN)/python -m pytest
 run: $(VENV)/.installed
 	$(BIN)/sptc run
 
-# Linters and tests at once. Every skip has its reason, and the cost is printed. On a machine that does other work as well,
-# WORKERS=4 on two cores takes more of it.
-WORKERS ?= auto
+# Linters and tests at once. Every skip has its reason, and the cost is printed. A worker more than there are cores: so a
+# machine that does other work as well gives the tests a larger share.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/.installed-test
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
