@@ -1,7 +1,7 @@
 """Fault injection: of single faults in every part of the hardware, how many the regression kills.
 
-Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the warp
-of ``wgmma`` with its fetcher, the warpgroup, the reader of tensor memory. Each is met with the vectors of the benches.
+Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the
+warpgroup. Each is met with the vectors of the benches.
 One that survives them is handed to a prover, and one that provably changes nothing does not count. What is done is kept
 in a folder, and the same command goes on from there.
 """
@@ -24,23 +24,21 @@ from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_step_layout
+from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.wgmma_items import write_jobs
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import regression
-from sptc.verify.wgmma_jobs import random_jobs, random_warpgroup_jobs
+from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 from tqdm import tqdm
 
 #: The share of a datapath's faults that each top gets, and of all faults that those get which only one datapath has.
 SHARES = {"components": 0.4, "row": 0.33, "core": 0.11, "warp": 0.16}
-SINGLE = {("hopper", "wgmma"): 0.07, ("tiny", "tensor_memory"): 0.05}
-#: And what is drawn beside these, as a share of them.
-FURTHER = {("hopper", "warpgroup"): 0.05}
+SINGLE = {("hopper", "warpgroup"): 0.1}
 #: Tops whose work is in a file, and what draws it.
-JOBS = {"wgmma": random_jobs, "warpgroup": random_warpgroup_jobs}
+JOBS = {"warpgroup": random_warpgroup_jobs}
 #: What the benches of the quick tier run, of the datapaths that they run it on (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
@@ -69,14 +67,12 @@ FULL = Size(
         "row": 200_000,
         "core": 10_000,
         "warp": 1_200,
-        "wgmma": 400,
         "warpgroup": 150,
-        "tensor_memory": 600,
     },
     60.0,
 )
 #: The tops that are built soonest, and so few vectors that some faults survive for the prover.
-SMALL = Size(40, ("tiny",), {"components": 10, "tensor_memory": 20}, 5.0)
+SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,6 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     of_datapath = (1 - sum(alone.values())) / len(size.presets)
     shares = {(preset, top): share * of_datapath for preset in size.presets for top, share in SHARES.items()} | alone
-    shares |= {key: share for key, share in FURTHER.items() if key[0] in size.presets}
     for (preset, top), share in shares.items():
         if top in size.items:
             place = (folder / f"{preset}-{top}").resolve()

@@ -191,7 +191,7 @@ class _Stage:
         packed = elements[0].packed_float
         results = {ResultCode.F32} if packed else Widths(config).results - {ResultCode.S32}
         # What no instruction asks for is left out: scales of other formats than these, and a packed one that gives f16.
-        h.assume(_any(result == wanted for wanted in results))
+        h.assume(_any(result == code for code in sorted(results, key=lambda code: int(code.value))))
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
         self.products = [

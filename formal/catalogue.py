@@ -7,7 +7,6 @@ from ..errors import Error
 from .accumulators import ACCUMULATORS
 from .alignment import ALIGNMENT
 from .commits import COMMITS
-from .cta import TENSOR_CORE  # the whole topic: what one of them does is stated in tensor_core.py
 from .fetch import FETCH
 from .gathering import WARP
 from .metadata import METADATA
@@ -19,10 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tensor_memory import TENSOR_MEMORY
+from .tcgen05_streams import TCGEN05  # the whole topic: the order of operands is stated in tcgen05.py
+from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # the whole topic: what one warp of it does is stated in wgmma.py
+from .warpgroup import WGMMA  # the whole topic: the order of operands is stated in wgmma.py
 
 __all__ = ["PROPERTIES", "chosen"]
 
@@ -42,7 +42,7 @@ PROPERTIES: tuple[Property, ...] = tuple(
         FETCH,
         WGMMA,
         TENSOR_CORE,
-        TENSOR_MEMORY,
+        TCGEN05,
         TENSOR_OPERANDS,
         ACCUMULATORS,
         COMMITS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
@@ -17,14 +17,14 @@ from ..rtl.fetch import (
     CORE_MATRICES,
     PANEL_ROWS,
     CoreMatrixAddress,
-    PanelFetcher,
     SwizzleCode,
+    panel_layout,
     panel_request_layout,
 )
 from ..rtl.operand_fetch import OperandFetch
-from .harness import Harness
+from .harness import Harness, Opened
 from .properties import Parameters, Topic
-from .streams import Flow, constant, offered
+from .streams import constant, offered
 
 __all__ = ["FETCH", "Names"]
 
@@ -126,87 +126,42 @@ def _panel_cycles(*_: object) -> int:
     return 2 * (CORE_MATRICES + 3)
 
 
-@FETCH.property("panel", _once, cycles=_panel_cycles)
-def _panel(h: Harness) -> None:
-    """Every word of a panel is the one that its place in the operand says, K-major or transposed, long or short.
-
-    Panels come in the order of their requests, none is lost, and one once offered stays until it is taken.
-    """
-    reset = h.clocked()
-    fetcher = h.add("fetcher", PanelFetcher(Names))
-    flow = Flow(h, reset, fetcher.i, fetcher.o, 1)
-    memory = _MarkedMemory(h, fetcher.memory)
-    request, waits, before = offered(h, "request", fetcher.i, reset)
-    h.m.d.comb += fetcher.i.payload.eq(request)
-    h.assume(~flow.accepts | (request.descriptor.start[0] == flow.marks))
-    panel = [[row.word_select(word, _WORD_BITS) for word in range(CORE_MATRICES * _WORDS)] for row in fetcher.o.payload]
-    # What is under way, word by word and cycle by cycle: then the claims together are an invariant.
-    reads, segment = fetcher.memory.read, fetcher.memory.address[0][3:5]
-    owner = Signal(panel_request_layout(), reset_less=True, name="owner")
-    arrives, arriving, captured = Signal(), Signal(2, reset_less=True), Signal(CORE_MATRICES, name="captured")
-    h.m.d.sync += [arrives.eq(reads), arriving.eq(segment), captured.eq(captured | (arrives << arriving))]
-    with h.m.If(reads):
-        h.m.d.sync += owner.eq(request)
-        with h.m.If(segment == 0):
-            h.m.d.sync += captured.eq(0)
-    h.claim("one_request", (segment == 0) | (waits & (before == owner)))
-    h.claim("in_turn", ~(arrives & reads) | (segment == arriving + 1))
-    for row, word in product(range(PANEL_ROWS), range(_WORDS)):
-        wanted = (_name(owner, arriving, row) == memory.address) & (memory.word == word)
-        h.claim(
-            f"arriving{row}_{word}", ~arrives | (fetcher.memory.data[row].word_select(word, _WORD_BITS)[0] == wanted)
-        )
-    for row in range(PANEL_ROWS):
-        for number, word in enumerate(panel[row]):
-            held = captured[number // _WORDS]
-            h.claim(f"row{row}_word{number}", ~held | (word[0] == memory.marks(owner, row, number)))
-    h.claim("complete", ~flow.o_valid | (captured[:2].all() & (owner.short | captured[2:].all())))
-    token = h.named("token", panel[0][0][1])
-    h.claim("marked", ~captured[0] | (token == owner.descriptor.start[0]))
-    flow.claim(h, token, Cat(token, panel[0][0][0], panel[PANEL_ROWS - 1][-1][0]), reset)
-    flow.answers(h, CORE_MATRICES + 2)
-    flow.drains(h, 2, fetcher.i.valid, fetcher.o.ready)
-    h.cover("straight", flow.delivers & ~owner.mn_major & panel[1][2][0])
-    h.cover("across", flow.delivers & owner.mn_major & panel[1][2][0])
-
-
 def _lengths(config: CoreConfig) -> Iterator[Parameters]:
     yield from ((short,) for short in (False, True))
+
+
+class _Fetch(Opened, OperandFetch):
+    """Its registers can be spoken of."""
 
 
 @FETCH.property("both", _lengths, cycles=_panel_cycles)
 def _both(h: Harness, short: bool) -> None:
     """Of two operands through one port: panels of B in the order of their requests, none lost, those of A core by core.
 
-    All words of a panel are of one request, each from the place in its core matrix that is its own, K-major or
-    transposed. B is read while there is room for it, and A in every cycle in which B is not. A core matrix of A is
-    there in the cycle behind its read, with number, segment and tag of its request, and holds what was read.
+    Every word of a panel is the one that its request and its place in the operand say, K-major or transposed. B is read
+    while there is room for it, and A in every cycle in which B is not. A core matrix of A is there in the cycle behind
+    its read, with number, segment and tag of its request, and holds what was read. A panel once offered stays until it
+    is taken.
     """
     reset = h.clocked()
-    fetch = h.add("fetch", OperandFetch(Names))
-    flow = Flow(h, reset, fetch.b, fetch.panels, 2)
+    fetch = h.add("fetch", _Fetch(address_class=Names))
     memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
-    b, b_waits, _ = offered(h, "request_b", fetch.b, reset)
+    h.m.d.comb += [
+        fetch.b.valid.eq(h.free("b_valid") & ~reset),
+        fetch.a.valid.eq(h.free("a_valid") & ~reset),
+        fetch.panels.ready.eq(h.free("panels_ready") & ~reset),
+    ]
+    b, b_waits, b_before = offered(h, "request_b", fetch.b, reset)
     a, a_waits, _ = offered(h, "request_a", fetch.a, reset)
     tag, tag_before = h.free("tag"), Signal(reset_less=True, name="tag_before")
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
-    h.m.d.comb += [
-        fetch.b.payload.eq(b),
-        fetch.a.payload.eq(a),
-        fetch.a.valid.eq(h.free("a_valid") & ~reset),
-        fetch.a_tag.eq(tag),
-    ]
+    h.m.d.comb += [fetch.b.payload.eq(b), fetch.a.payload.eq(a), fetch.a_tag.eq(tag)]
     # Units of A have names of their own: the highest bit of a panel's number says whose it is.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
-    h.assume(~flow.i_valid | (~b.panel[-1] & (b.short == short)))
-    # The marked panel is the other way round than the others.
-    h.assume(~flow.accepts | ((b.descriptor.start[0] == flow.marks) & (b.mn_major == flow.marks)))
-    panel = fetch.panels.payload
-    token = h.named("token", panel[0][1])
+    h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
     segment = port.address[0][3:5]
-    h.claim("b_first", ~(of_a & flow.i_valid) | ((flow.inside == 2) & ~flow.delivers))
     h.claim("a_where_not_b", ~(fetch.a.valid & ~reset) | port.read)
     h.claim("a_is_taken", (fetch.a.valid & fetch.a.ready) == (of_a & (segment == 1)))
     read_a, was_segment = Signal(name="read_a"), Signal(2, reset_less=True, name="was_segment")
@@ -219,18 +174,131 @@ def _both(h: Harness, short: bool) -> None:
     for row, word in product(range(PANEL_ROWS), range(_WORDS)):
         straight = (_name(was, was_segment, row) == memory.address) & (memory.word == word)
         across = (_name(was, was_segment, word) == memory.address) & (memory.word == row)
-        wanted = (~was.mn_major & straight) | (was.mn_major & across)
-        h.claim(f"a_{row}_{word}", ~read_a | (arrived.rows[row].word_select(word, _WORD_BITS)[0] == wanted))
-    row_of, segment_of, within = memory.address[:3], memory.address[3:5], memory.word
-    for row in range(PANEL_ROWS):
-        for number in range(CORE_MATRICES * _WORDS // (2 if short else 1)):
-            word = panel[row].word_select(number, _WORD_BITS)
-            straight = (row_of == row) & (within == number % _WORDS)
-            across = (row_of == number % _WORDS) & (within == row)
-            place = (segment_of == number // _WORDS) & Mux(token, across, straight)
-            h.claim(f"one_request_{row}_{number}", ~flow.o_valid | (word[1] == token))
-            h.claim(f"place_{row}_{number}", ~flow.o_valid | ~word[0] | place)
-    h.cover("marked_b", flow.o_valid & panel[1].word_select(_WORDS, _WORD_BITS)[0])
-    flow.claim(h, token, token, reset)
-    flow.drains(h, 2, fetch.b.valid, fetch.panels.ready)
-    h.cover("beside", of_a & (flow.inside != 0) & b_waits)
+        expected = (~was.mn_major & straight) | (was.mn_major & across)
+        h.claim(f"a_{row}_{word}", ~read_a | (arrived.rows[row].word_select(word, _WORD_BITS)[0] == expected))
+    panels = _Panels(h, fetch, memory, b, port.read & ~of_a, reset, short)
+    panels.claim(h, b_waits & (b_before == b))
+    h.claim("b_first", ~(of_a & fetch.b.valid) | ((panels.inside == 2) & ~panels.delivers))
+    h.cover("marked_b", fetch.panels.valid & fetch.panels.payload[1].word_select(_WORDS, _WORD_BITS)[0])
+    h.cover("beside", of_a & (panels.inside != 0) & b_waits)
+
+
+class _Panels:
+    """The panels of B that are read and not taken, followed beside the hardware.
+
+    Attributes
+    ----------
+    inside : Value
+        Requests that were taken and whose panels were not.
+    delivers : Value
+        A panel is taken.
+    """
+
+    def __init__(
+        self,
+        h: Harness,
+        fetch: _Fetch,
+        memory: _MarkedMemory,
+        request: data.View,
+        reads: Value,
+        reset: Value,
+        short: bool,
+    ) -> None:
+        m, layout = h.m, panel_request_layout()
+        self._fetch, self._memory, self._reset = fetch, memory, reset
+        self._request, self._reads = request, reads
+        self._segments = CORE_MATRICES // 2 if short else CORE_MATRICES
+        self._taken = h.named("takes_b", fetch.b.valid & fetch.b.ready)
+        self.delivers = h.named("delivers", fetch.panels.valid & fetch.panels.ready)
+        self.inside, self._segment = Signal(range(3), name="inside"), Signal(3, name="segment")
+        self._owners = owners = [Signal(layout, reset_less=True, name=f"owner_{place}") for place in range(2)]
+        behind = self.inside - self.delivers
+        m.d.sync += self.inside.eq(behind + self._taken)
+        with m.If(self.delivers):
+            m.d.sync += owners[0].eq(owners[1])
+        for place, owner in enumerate(owners):
+            with m.If(self._taken & (behind == place)):
+                m.d.sync += owner.eq(request)
+        # What arrives, and what of each buffer has.
+        self._arrives, self._number = Signal(name="b_arrives"), Signal(3, reset_less=True, name="b_number")
+        self._of = Signal(layout, reset_less=True, name="b_of")
+        self._filled, self._offered = Signal(name="filled"), Signal(name="offered")
+        self._there = [Signal(CORE_MATRICES, name=f"there_{buffer}") for buffer in range(2)]
+        self._whose = [Signal(layout, reset_less=True, name=f"whose_{buffer}") for buffer in range(2)]
+        self._completes = h.named("completes", self._arrives & (self._number == self._segments - 1))
+        m.d.sync += [
+            self._arrives.eq(reads),
+            self._filled.eq(self._filled ^ self._completes),
+            self._offered.eq(self._offered ^ self.delivers),
+        ]
+        with m.If(reads):
+            m.d.sync += [
+                self._number.eq(self._segment),
+                self._of.eq(request),
+                self._segment.eq(Mux(self._segment == self._segments - 1, 0, self._segment + 1)),
+            ]
+        for buffer in range(2):
+            with m.If(self._arrives & (self._filled == buffer)):
+                kept = Mux(self._number == 0, 0, self._there[buffer])
+                m.d.sync += [self._whose[buffer].eq(self._of), self._there[buffer].eq(kept | (1 << self._number))]
+
+    def claim(self, h: Harness, same_request: Value) -> None:
+        """State what panels hold, with all that makes the claims an invariant."""
+        fetch, segment, whole = self._fetch, self._segment, (1 << self._segments) - 1
+        full = fetch.signal("full")
+        buffers = data.ArrayLayout(panel_layout(), 2)(fetch.signal("buffers"))
+        pointers = (fetch.signal("filled") == self._filled) & (fetch.signal("offered") == self._offered)
+        h.claim("pointers", pointers & (fetch.signal("segment_b") == segment))
+        h.claim("kept", fetch.signal("kept") == self.inside + (segment != 0))
+        h.claim("room", self.inside + (segment != 0) <= 2)
+        h.claim("taken", self._taken == (self._reads & (segment == self._segments - 1)))
+        arriving = (fetch.signal("arriving_b") == self._arrives) & (fetch.signal("completes") == self._completes)
+        h.claim("arriving", arriving)
+        layout = (fetch.signal("arriving_segment") == self._number[:2]) & (
+            fetch.signal("arriving_mn_major") == self._of.mn_major
+        )
+        h.claim("what_arrives", ~self._arrives | (layout & (self._number < self._segments)))
+        count = self.inside - self._completes
+        first, second = self._offered, ~self._offered
+        h.claim("full", full == Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)))
+        h.claim("in_turns", self._filled == Mux(count == 1, second, first))
+        h.claim("valid", fetch.panels.valid == (count != 0))
+        there, whose = (Array(of)[self._filled] for of in (self._there, self._whose))
+        so_far = Mux(self._arrives, Mux(self._number == 0, 0, there) | (1 << self._number), there)
+        begun = segment != 0
+        own = Mux(self._arrives, Value.cast(self._of), Value.cast(whose)) == Value.cast(self._request)
+        h.claim("begun", ~begun | self._reset | (same_request & own & (so_far[:CORE_MATRICES] == (1 << segment) - 1)))
+        h.claim("arrives_in_turn", ~(begun & self._arrives) | (self._number + 1 == segment))
+        h.claim("arrives_last", ~self._arrives | begun | self._completes)
+        within = (self._number == 0) | (
+            (there == (1 << self._number) - 1) & (Value.cast(whose) == Value.cast(self._of))
+        )
+        h.claim("arrives_behind", ~self._arrives | within)
+        newest = Array(self._owners)[(self.inside - 1)[0]]
+        h.claim("complete", ~self._completes | (Value.cast(self._of) == Value.cast(newest)))
+        for buffer in range(2):
+            owner = Mux(first == buffer, Value.cast(self._owners[0]), Value.cast(self._owners[1]))
+            held = (self._there[buffer] == whole) & (Value.cast(self._whose[buffer]) == owner)
+            h.claim(f"held_{buffer}", ~full[buffer] | held)
+        for row, word in product(range(PANEL_ROWS), range(_WORDS)):
+            straight = (_name(self._of, self._number[:2], row) == self._memory.address) & (self._memory.word == word)
+            across = (_name(self._of, self._number[:2], word) == self._memory.address) & (self._memory.word == row)
+            expected = Mux(self._of.mn_major, straight ^ across, 0) ^ straight
+            arrives = Mux(
+                self._of.mn_major,
+                fetch.memory.data[word].word_select(row, _WORD_BITS)[0],
+                fetch.memory.data[row].word_select(word, _WORD_BITS)[0],
+            )
+            h.claim(f"arriving_{row}_{word}", ~self._arrives | (arrives == expected))
+        for row, number in product(range(PANEL_ROWS), range(CORE_MATRICES * _WORDS)):
+            if number // _WORDS < self._segments:
+                for buffer in range(2):
+                    word = buffers[buffer][row].word_select(number, _WORD_BITS)[0]
+                    right = word == self._memory.marks(self._whose[buffer], row, number)
+                    h.claim(f"stored_{buffer}_{row}_{number}", ~self._there[buffer][number // _WORDS] | right)
+                offers = fetch.panels.payload[row].word_select(number, _WORD_BITS)[0]
+                due = self._memory.marks(self._owners[0], row, number)
+                h.claim(f"panel_{row}_{number}", ~fetch.panels.valid | (offers == due))
+        waited = Signal(name="waited")
+        h.m.d.sync += waited.eq(fetch.panels.valid & ~self.delivers & ~self._reset)
+        h.claim("stays", ~waited | self._reset | fetch.panels.valid)

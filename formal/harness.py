@@ -145,6 +145,11 @@ class Opened:
         self._built: Module = super().elaborate("formal")
         self.parts: Any = self._built.submodules
 
+    def signal(self, name: str) -> Any:
+        """Return a register or wire of its own by the name that waves show it under."""
+        (found,) = (signal for signal in self._built._driving if signal.name == name)
+        return found
+
     def elaborate(self, platform: object) -> Module:
         """Return what was built."""
         return self._built

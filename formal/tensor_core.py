@@ -5,17 +5,19 @@ The array is cut away, since a warp is proved by itself; a stand-in of two items
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
 from ..rtl.tensor_core import TensorCore
-from ..rtl.warp import Warp
-from .harness import Harness
+from ..rtl.warp import LANES, REGISTERS, ROWS, Warp
+from .harness import Harness, Opened
 from .properties import Parameters, Topic
 from .streams import Flow, bare
 
-__all__ = ["DEPTH", "TENSOR_CORE", "Echo"]
+__all__ = ["DEPTH", "TENSOR_CORE", "Echo", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
 #: Items in the stand-in for the array.
@@ -28,13 +30,17 @@ _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 class Echo(Warp):
     """Stands for the array, as a queue of two items: of each it shows the lowest bit of A and of B."""
 
+    #: Bits that are shown.
+    bits = 2
+
     def elaborate(self, platform: object) -> Module:
         """Build the queue."""
         m = Module()
         shown = self.shown()
-        first, second, count = Signal(2), Signal(2), Signal(range(DEPTH + 1))
+        first, second, count = Signal(self.bits), Signal(self.bits), Signal(range(DEPTH + 1))
         taken, given = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        m.d.comb += [self.i.ready.eq(count != DEPTH), self.o.valid.eq(count != 0), self.o.payload.d[0][0].eq(first)]
+        m.d.comb += [self.i.ready.eq(count != DEPTH), self.o.valid.eq(count != 0)]
+        self.show(m, first)
         m.d.sync += count.eq(count + taken - given)
         with m.If(given):
             m.d.sync += first.eq(second)
@@ -48,6 +54,22 @@ class Echo(Warp):
     def shown(self) -> Value:
         """Return the two bits that are shown."""
         return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
+
+    def show(self, m: Module, first: Value) -> None:
+        """Let the first word of the result show them."""
+        m.d.comb += self.o.payload.d[0][0].eq(first)
+
+
+def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
+    """Yield every word of a result with a number of its own: registers of all lanes, and flags of all rows."""
+    for lane, register in product(range(LANES), range(REGISTERS)):
+        yield lane * REGISTERS + register, result.d[lane][register]
+    for row in range(ROWS):
+        yield LANES * REGISTERS + row, result.illegal[row]
+
+
+class _Core(Opened, TensorCore):
+    """The input of its array can be seen."""
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
@@ -70,7 +92,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     begins as soon as no panel waits, its operands are there and the array takes it.
     """
     reset = h.clocked()
-    core = h.add("core", TensorCore(config, warp_class=Echo))
+    core = h.add("core", _Core(config, warp_class=Echo))
     own, other = (core.panel, core.i) if of_panels else (core.i, core.panel)
     own_result, other_result = (core.panel_result, core.o) if of_panels else (core.o, core.panel_result)
     flow = Flow(h, reset, own, own_result, DEPTH)
@@ -92,6 +114,9 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     h.claim("own", ~own_result.valid | (shown[1] == of_panels))
     h.claim("not_the_others", ~other_result.valid | (other_result.payload.d[0][0][1] != of_panels))
 
+    given = core.parts.warp.i
+    whole = Value.cast(given.payload) == Value.cast(own.payload)
+    h.claim("whole", ~(own.valid & own.ready) | (given.valid & whole))
     begins = h.named("begins", core.i.valid & core.i.ready)
     h.claim("panels_first", ~(begins & waits))
     left = Signal(range(max(_PACES.values())), name="left")

@@ -5,22 +5,24 @@ Arrays are cut away, since they are proved by themselves, and the register file 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..isa.timing import RegisterCycles
 from ..rtl.config import PRESETS, CoreConfig
 from ..rtl.life_cycle import Operation
+from ..rtl.operand_fetch import OperandFetch
 from ..rtl.round import ResultCode
+from ..rtl.tensor_cores import WARPS
 from ..rtl.warpgroup import Warpgroup
-from ..rtl.warpgroups import Warpgroups
 from .fetch import Names
 from .harness import Harness
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
 from .streams import Flow, bare
-from .tensor_core import DEPTH, Echo
+from .tensor_core import DEPTH, Echo, words_of_result
 from .wgmma import WGMMA
 
 __all__ = ["WGMMA"]
@@ -47,12 +49,23 @@ def _decides() -> data.StructLayout:
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
+#: The fetch, of which the addresses are cut away, since they are proved by themselves.
+_FETCH = partial(OperandFetch, address_class=Names)
+
+
 class _Shown(Echo):
-    """Shows of each item the lowest bit of C and of the metadata."""
+    """Shows of each item the lowest bit of C, that of the metadata, and the warp that it says it is of."""
+
+    bits = 4
 
     def shown(self) -> Value:
-        """Return the two bits that are shown."""
-        return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0])
+        """Return what is shown."""
+        return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
+
+    def show(self, m: Module, first: Value) -> None:
+        """Let every word of the result show it, and its own place."""
+        for place, word in words_of_result(self.o.payload):
+            m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
 
 @WGMMA.property("progress", _lengths, cycles=_cycles)
@@ -64,7 +77,7 @@ def _progress(h: Harness, panels: int) -> None:
     wait that is offered instead holds nothing up, and `commits.order` says that it is taken.
     """
     reset = h.clocked()
-    group = h.add("group", Warpgroup(_ARRAY, _REGISTERS, warp_class=Echo, address_class=Names))
+    group = h.add("group", Warpgroup(_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=_FETCH))
     told, asked = group.i.payload, decided(h, "told", group.i, _decides(), reset)
     fair = h.named("fair", h.free("environment") & ~reset)
     c_waits = Signal(name="c_waits")
@@ -98,12 +111,12 @@ def _progress(h: Harness, panels: int) -> None:
 def _shared(h: Harness, panels: int) -> None:
     """Of two warpgroups that share the tensor cores each gets its own results, once and in order, and its turn.
 
-    A result is of the accumulators that its warpgroup gave and of its own instruction; while a multiplication of one is
-    offered, at most one of the other is taken. Either has gaps, stalls and results that wait. Both are alike, so that
-    results of the first speak of both.
+    A result is of the accumulators that its warpgroup gave and of its own instruction, every word of it, flags too, of
+    its own warp and at its place; while a multiplication of one is offered, at most one of the other is taken. Either
+    has gaps, stalls and results that wait. Both are alike, so that results of the first speak of both.
     """
     reset = h.clocked()
-    shared = h.add("shared", Warpgroups(_ARRAY, 2, _REGISTERS, warp_class=_Shown, address_class=Names))
+    shared = h.add("shared", Warpgroup(_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=_FETCH))
     flow = Flow(h, reset, shared.c[0], shared.o[0], DEPTH)
     for number, i in enumerate(shared.i):
         told, asked = i.payload, decided(h, f"told_{number}", i, _decides(), reset)
@@ -111,20 +124,29 @@ def _shared(h: Harness, panels: int) -> None:
             told.operation.eq(Operation.MULTIPLY),
             told.last_panel.eq(panels - 1),
             told.a_shared.eq(asked.a_shared),
-            told.e[0][0][0].eq(number),
+            *(told.e[warp][0][0].eq(number) for warp in range(WARPS)),
             told.add.eq(1),
             told.control.sparse.eq(asked.sparse),
             told.control.result.eq(Mux(asked.half, ResultCode.F16, ResultCode.F32)),
         ]
+    for warp in range(WARPS):
+        h.m.d.comb += [
+            shared.c[0].payload[warp][0][0][0].eq(flow.marks),
+            shared.c[1].payload[warp][0][0][0].eq(h.free(f"noise_{warp}")),
+            *(c.payload[warp][0][1].eq(warp) for c in shared.c),
+        ]
     h.m.d.comb += [
-        shared.c[0].payload[0][0][0].eq(flow.marks),
         shared.c[1].valid.eq(h.free("other_c_valid") & ~reset),
-        shared.c[1].payload[0][0][0].eq(h.free("noise")),
         shared.o[1].ready.eq(h.free("other_o_ready") & ~reset),
     ]
     shown = shared.o[0].payload[0].d[0][0]
     flow.claim(h, shown[0], shown[:1], reset)
-    h.claim("own", ~shared.o[0].valid | (shown[1] == 0))
+    for warp in range(WARPS):
+        right = [
+            word == Cat(shown[0], Const(0, 1), Const(warp, 2), Const(place, 8))
+            for place, word in words_of_result(shared.o[0].payload[warp])
+        ]
+        h.claim(f"own_{warp}", ~shared.o[0].valid | Cat(right).all())
     taken = [i.valid & i.ready for i in shared.i]
     for number, i in enumerate(shared.i):
         passed_by = Signal(2, name=f"passed_by_{number}")

@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .due import DueList
+from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS
 from .warp import COLUMNS, LANES, REGISTERS, ROWS
-from .wgmma import accumulator_layout
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
@@ -83,9 +83,9 @@ class Accumulators(wiring.Component):
     -------
     i : In(stream of accumulator_request_layout())
         Eight columns, in the order in which they are multiplied.
-    c : Out(stream of 8 x accumulator_layout())
+    c : Out(stream of 8 x fragment_layout())
         Their contents, as registers of each array.
-    o : In(stream of 8 x accumulator_layout())
+    o : In(stream of 8 x fragment_layout())
         The results, likewise, in the same order; always taken.
     memory : Out(accumulator_memory_signature())
         Tensor memory.
@@ -98,7 +98,7 @@ class Accumulators(wiring.Component):
 
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
         self.arrays, self.most = arrays, most
-        registers = stream.Signature(data.ArrayLayout(accumulator_layout(), arrays))
+        registers = stream.Signature(data.ArrayLayout(fragment_layout(), arrays))
         super().__init__(
             {
                 "i": In(stream.Signature(accumulator_request_layout())),

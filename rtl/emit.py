@@ -1,4 +1,4 @@
-"""Verilog of a unit, of a row, of what holds many units and of what feeds them; a unit is emitted once for all."""
+"""Verilog of a unit, a row, a core, and of the three tops that execute instructions; a unit is emitted once for all."""
 
 import re
 from collections.abc import Callable
@@ -11,11 +11,9 @@ from .convert import to_rtlil, to_verilog
 from .core import Core
 from .row import Row
 from .tcgen05 import Tcgen05
-from .tensor_memory import TensorMemoryReader
 from .unit import Unit
 from .warp import Warp
 from .warpgroup import Warpgroup
-from .wgmma import WgmmaWarp
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
@@ -25,15 +23,12 @@ COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
     "row": Row,
     "core": Core,
     "warp": Warp,
-    "wgmma": WgmmaWarp,
     "warpgroup": Warpgroup,
-    "tensor_memory": lambda config: TensorMemoryReader(),
     "tcgen05": Tcgen05,
 }
 TOPS = tuple(COMPONENTS)
 _OF_WARPS: dict[str, Callable[..., wiring.Component]] = {
     "warp": Warp,
-    "wgmma": WgmmaWarp,
     "warpgroup": Warpgroup,
     "tcgen05": Tcgen05,
 }
@@ -54,7 +49,7 @@ def emit(
     Parameters
     ----------
     config : CoreConfig
-        Which datapath; ``tensor_memory`` is the same for all.
+        Which datapath.
     top : str
         One of :data:`TOPS`.
     name : str

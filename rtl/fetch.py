@@ -1,4 +1,4 @@
-"""A matrix descriptor to the operands it leads to: addresses of core matrices, and panels of eight rows or columns.
+"""A matrix descriptor to the operands it leads to: addresses of core matrices, and what is requested of them.
 
 A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or columns of B: two core
 matrices of A (32 stored bytes a row), four of B (64 bytes a column), of a dense instruction's two as well.
@@ -7,10 +7,8 @@ matrices of A (32 stored bytes a row), four of B (64 bytes a column), of a dense
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
-
-from .reads import ReadControl
 
 __all__ = [
     "ADDRESS_BITS",
@@ -18,7 +16,6 @@ __all__ = [
     "PANEL_ROWS",
     "UNIT_BITS",
     "CoreMatrixAddress",
-    "PanelFetcher",
     "SwizzleCode",
     "descriptor_layout",
     "panel_layout",
@@ -175,75 +172,6 @@ class CoreMatrixAddress(wiring.Component):
                 linear.eq(base + (row << exponent if row else 0)),
                 self.address[row].eq(linear ^ ((linear[3:6] - descriptor.base_offset)[:3] & mask)),
             ]
-        return m
-
-
-class PanelFetcher(wiring.Component):
-    """Fetch panels of an operand from shared memory, one core matrix a cycle.
-
-    A panel of four core matrices is offered five cycles after its request, a short one three; the next one's reads
-    begin in the cycle in which it is taken. MN-major core matrices are transposed on their way in.
-
-    Parameters
-    ----------
-    address_class : type
-        What computes addresses: :class:`CoreMatrixAddress`, or a component with the same ports that stands for it.
-
-    Members
-    -------
-    i : In(stream of panel_request_layout())
-        Requests; one is taken with its last read.
-    o : Out(stream of panel_layout())
-        Panels, in order.
-    memory : Out(shared_memory_signature())
-        Where they come from.
-    """
-
-    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
-        self.address_class = address_class
-        super().__init__(
-            {
-                "i": In(stream.Signature(panel_request_layout())),
-                "o": Out(stream.Signature(panel_layout())),
-                "memory": Out(shared_memory_signature()),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        """Build the counter of core matrices and the panel register."""
-        m = Module()
-        m.submodules.addresses = addresses = self.address_class()
-        request, memory = self.i.payload, self.memory
-        segment = Signal(range(CORE_MATRICES))
-        last = segment == Mux(request.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
-        arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
-        arriving_transposed = Signal(reset_less=True)
-        panel = [
-            [Signal(UNIT_BITS, name=f"row_{row}_{place}", reset_less=True) for place in range(CORE_MATRICES)]
-            for row in range(PANEL_ROWS)
-        ]
-        m.submodules.control = control = ReadControl()
-        m.d.comb += [
-            addresses.request.eq(request),
-            addresses.segment.eq(segment),
-            control.i_valid.eq(self.i.valid),
-            control.o_ready.eq(self.o.ready),
-            control.last.eq(last),
-            memory.read.eq(control.read),
-            self.i.ready.eq(control.i_ready),
-            self.o.valid.eq(control.o_valid),
-        ]
-        m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
-        m.d.comb += [self.o.payload[row].eq(Cat(panel[row])) for row in range(PANEL_ROWS)]
-        m.d.sync += [arriving_segment.eq(segment), arriving_transposed.eq(request.mn_major)]
-        with m.If(control.read):
-            m.d.sync += segment.eq(Mux(last, 0, segment + 1))
-        for row in range(PANEL_ROWS):
-            whole = memory.data[row]
-            exchanged = transposed(memory.data, row)
-            for place in range(CORE_MATRICES):
-                with m.If(control.arriving & (arriving_segment == place)):
-                    m.d.sync += panel[row][place].eq(Mux(arriving_transposed, exchanged, whole))
         return m
 
 

@@ -50,10 +50,10 @@ class OperandFetch(wiring.Component):
 
     Parameters
     ----------
-    address_class : type
-        As for :class:`~sptc.rtl.fetch.PanelFetcher`.
     a_panels : int
         Panels of A.
+    address_class : type
+        What computes addresses: :class:`~sptc.rtl.fetch.CoreMatrixAddress`, or a component with its ports.
 
     Members
     -------
@@ -73,7 +73,7 @@ class OperandFetch(wiring.Component):
         The port.
     """
 
-    def __init__(self, address_class: type[CoreMatrixAddress] = CoreMatrixAddress, a_panels: int = 8) -> None:
+    def __init__(self, a_panels: int = 8, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
         self.address_class = address_class
         super().__init__(
             {
@@ -108,32 +108,32 @@ class OperandFetch(wiring.Component):
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
 
         # What arrives in the next cycle.
-        arriving_b, completes = Signal(), Signal()
-        segment = Signal(range(CORE_MATRICES), reset_less=True)
-        mn_major = Signal(reset_less=True)
+        arriving_b, completes = (Signal(name=name) for name in ("arriving_b", "completes"))
+        arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
+        arriving_mn_major = Signal(reset_less=True)
         m.d.sync += [
             arriving_b.eq(read_b),
             completes.eq(read_b & last_b),
             self.arriving.eq(read_a),
-            segment.eq(addresses.segment),
-            mn_major.eq(addresses.request.mn_major),
+            arriving_segment.eq(addresses.segment),
+            arriving_mn_major.eq(addresses.request.mn_major),
             self.core_matrix.panel.eq(self.a.payload.panel),
             self.core_matrix.segment.eq(segments["a"]),
             self.core_matrix.tag.eq(self.a_tag),
         ]
-        rows = [Mux(mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
+        rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
         # The panels of B.
         full = Signal(_BUFFERS)
-        filled, offered = Signal(range(_BUFFERS)), Signal(range(_BUFFERS))
+        filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
         m.d.comb += [self.panels.valid.eq(full.bit_select(offered, 1)), self.panels.payload.eq(buffers[offered])]
         m.d.sync += full.eq(full & ~(taken << offered) | (completes << filled))
         m.d.sync += [offered.eq(offered + taken), filled.eq(filled + completes)]
         for buffer in range(_BUFFERS):
             for place in range(CORE_MATRICES):
-                with m.If(arriving_b & (filled == buffer) & (segment == place)):
+                with m.If(arriving_b & (filled == buffer) & (arriving_segment == place)):
                     m.d.sync += [
                         buffers[buffer][row].word_select(place, UNIT_BITS).eq(rows[row]) for row in range(PANEL_ROWS)
                     ]

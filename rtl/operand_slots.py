@@ -1,210 +1,200 @@
-"""Instructions that are held: one multiplies while operands of the next arrive."""
+"""Two instructions are held: one multiplies while the operands of the next arrive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from amaranth.hdl import Array, Module, Mux, ShapeLike, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from .operand_fetch import OperandFetch
-from .warp import LANES, REGISTERS
+from .fetch import descriptor_layout, panel_request_layout
 
-__all__ = ["A_PANELS_OF_ARRAY", "SLOTS", "OperandSlots", "Turn"]
+__all__ = ["PANEL_BITS", "SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
 #: Instructions that are held.
 SLOTS = 2
-#: Panels of eight rows of A that an array of 16 rows takes.
-A_PANELS_OF_ARRAY = 2
-_WORD = 32
+#: Bits of the number of a panel: eight columns of up to 256.
+PANEL_BITS = 5
 
 
-class Turn:
-    """Which slot is the next of which something is brought: one slot after another.
+def turn_signature(instruction: data.StructLayout) -> wiring.Signature:
+    """Return the port at which one operand is brought, for one slot after the other.
+
+    Members
+    -------
+    slot : Out(1)
+        Whose operand is brought.
+    wanted : Out(1)
+        The slot is occupied, and not all of its operand has been requested.
+    left, missing : Out(2)
+        Of each slot: not all of its operand has been requested; not all of it has arrived.
+    instruction : Out(instruction)
+        What the slot holds.
+    end : In(1)
+        The rest of it is requested in this cycle: the other slot's follows.
+    arrived : In(2)
+        Of each slot: the rest of the operand arrives in this cycle. Without meaning if nothing waits for it.
+    """
+    return wiring.Signature(
+        {
+            "slot": Out(range(SLOTS)),
+            "wanted": Out(1),
+            "left": Out(SLOTS),
+            "missing": Out(SLOTS),
+            "instruction": Out(instruction),
+            "end": In(1),
+            "arrived": In(SLOTS),
+        }
+    )
+
+
+class OperandSlots(wiring.Component):
+    """Hold two instructions: taken, brought their operands and multiplied in turns.
+
+    An instruction can be multiplied one cycle after it was taken and the last of its awaited operands has arrived. Its
+    slot is free in the cycle after its last panel.
 
     Parameters
     ----------
-    m : Module
-        Where the assignments go.
-    name : str
-        Of what is brought.
-    held : sequence of Signal
-        The instructions.
-    awaited : bool
-        All of it is to arrive before anything is multiplied.
+    instruction : StructLayout
+        What is held of an instruction; ``last_panel`` is its number of panels less one.
+    operands : dict of str to bool
+        Names of the operands, each a port of :func:`turn_signature`, and whether nothing is multiplied before all of it
+        has arrived. The others come as streams.
 
-    Attributes
-    ----------
-    slot : Signal
-        Which slot.
-    wanted, missing : list of Signal
-        Of each slot: it is still to be requested; it is still to arrive, if it is awaited.
+    Members
+    -------
+    i : In(stream of instruction)
+        Instructions.
+    next_slot : Out(1)
+        Where one is taken into.
+    occupied : Out(2)
+        Which slots hold an instruction.
+    held : Out(instruction), two
+        What the slots hold.
+    slot : Out(1)
+        Which of them is multiplied.
+    instruction : Out(instruction)
+        What that one holds.
+    ready : Out(1)
+        It is there, and all that is awaited of it.
+    panel : Out(5)
+        Its panels that have been multiplied.
+    last : Out(1)
+        The next one is its last.
+    multiply : In(1)
+        A panel is multiplied in this cycle; only while it is `ready`.
     """
 
-    def __init__(self, m: Module, name: str, held: Sequence[Signal], *, awaited: bool) -> None:
-        self._m, self._held = m, held
-        self.slot = Signal(range(SLOTS), name=f"slot_of_{name}")
-        self.wanted = [Signal(name=f"wants_{name}_{slot}") for slot in range(SLOTS)]
-        self.missing = [Signal(name=f"misses_{name}_{slot}") for slot in range(SLOTS)] if awaited else []
+    def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
+        self._operands = dict(operands)
+        super().__init__(
+            {
+                "i": In(stream.Signature(instruction)),
+                "next_slot": Out(range(SLOTS)),
+                "occupied": Out(SLOTS),
+                "held": Out(instruction).array(SLOTS),
+                "slot": Out(range(SLOTS)),
+                "instruction": Out(instruction),
+                "ready": Out(1),
+                "panel": Out(PANEL_BITS),
+                "last": Out(1),
+                "multiply": In(1),
+            }
+            | {name: Out(turn_signature(instruction)) for name in operands}
+        )
 
-    @property
-    def held(self) -> data.View:
-        """The instruction."""
-        return Array(self._held)[self.slot]
+    def elaborate(self, platform: object) -> Module:
+        """Build the slots, the order in which they are multiplied, and that in which each operand is brought."""
+        m = Module()
+        taken, ends = Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~self.occupied.bit_select(self.next_slot, 1)),
+            taken.eq(self.i.valid & self.i.ready),
+            self.instruction.eq(Array(self.held)[self.slot]),
+            self.last.eq(self.panel == self.instruction.last_panel),
+            ends.eq(self.multiply & self.last),
+        ]
+        m.d.sync += [
+            self.occupied.eq((self.occupied | taken << self.next_slot) & ~(ends << self.slot)),
+            self.next_slot.eq(self.next_slot + taken),
+            self.slot.eq(self.slot + ends),
+        ]
+        with m.If(self.multiply):
+            m.d.sync += self.panel.eq(Mux(self.last, 0, self.panel + 1))
+        for slot in range(SLOTS):
+            held = Signal(self.instruction.shape(), name=f"instruction_{slot}", reset_less=True)
+            m.d.comb += self.held[slot].eq(held)
+            with m.If(taken & (self.next_slot == slot)):
+                m.d.sync += held.eq(self.i.payload)
+        awaited: Value = Const(0)
+        for name, is_awaited in self._operands.items():
+            turn = getattr(self, name)
+            comes = taken << self.next_slot
+            m.d.comb += [
+                turn.wanted.eq(turn.left.bit_select(turn.slot, 1)),
+                turn.instruction.eq(Array(self.held)[turn.slot]),
+            ]
+            m.d.sync += [
+                turn.slot.eq(turn.slot + turn.end),
+                turn.left.eq(turn.left & ~(turn.end << turn.slot) | comes),
+                turn.missing.eq(turn.missing & ~turn.arrived | comes),
+            ]
+            if is_awaited:
+                awaited |= turn.missing.bit_select(self.slot, 1)
+        m.d.comb += self.ready.eq(self.occupied.bit_select(self.slot, 1) & ~awaited)
+        return m
 
-    @property
-    def wants(self) -> Value:
-        """Whether it still wants this."""
-        return Array(self.wanted)[self.slot]
 
-    def end(self) -> None:
-        """Go on to the next slot; all of this one's has been requested."""
-        self._m.d.sync += [self.slot.eq(self.slot + 1), Array(self.wanted)[self.slot].eq(0)]
-
-    def arrived(self, slot: Value | int) -> None:
-        """All of a slot's has arrived."""
-        self._m.d.sync += Array(self.missing)[slot].eq(0)
-
-
-class OperandSlots:
-    """Two instructions that are held: taken in turns, their operands brought in turns, multiplied in turns.
+class PanelRequests(wiring.Component):
+    """Request the panels of one operand in shared memory, in order.
 
     Parameters
     ----------
-    m : Module
-        Where the assignments go.
-    kept : dict of str to shape-like
-        What is held of an instruction beside A; `last_panel` among it.
-    arrays : int
-        Arrays of 16 rows each.
-    brought : dict of str to bool
-        What is brought, ``"a"`` and ``"b"`` among it, and whether all of it must have arrived before anything is
-        multiplied; the rest comes as a stream.
+    panels : int
+        The most that an operand has.
 
-    Attributes
-    ----------
-    held : list of Signal
-        The instructions, by slot.
-    a : list of list of Signal
-        A of each array, by slot.
-    turns : dict of str to Turn
-        Of what is brought.
-    multiplied : Signal
-        Panels of its instruction that have been.
-    room, ready, multiplies_last : Value
-        Whether an instruction can be taken, one can be multiplied, and what is multiplied is its last panel.
+    Members
+    -------
+    wanted : In(1)
+        They are to be requested; all below stays until `end`.
+    descriptor : In(descriptor_layout())
+        Where the operand lies.
+    mn_major, short : In(1)
+        As in :func:`~sptc.rtl.fetch.panel_request_layout`.
+    last : In(range(panels))
+        Number of the last panel.
+    o : Out(stream of panel_request_layout())
+        The requests.
+    end : Out(1)
+        The last one is taken in this cycle.
     """
 
-    def __init__(self, m: Module, kept: Mapping[str, ShapeLike], arrays: int, brought: Mapping[str, bool]) -> None:
-        self._m, self._names = m, [*kept]
-        layout = data.StructLayout(kept)
-        self.held = [Signal(layout, name=f"held_{slot}", reset_less=True) for slot in range(SLOTS)]
-        fragment = data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
-        self.a = [
-            [Signal(fragment, name=f"a_{slot}_{array}", reset_less=True) for array in range(arrays)]
-            for slot in range(SLOTS)
-        ]
-        self._occupied = [Signal(name=f"occupied_{slot}") for slot in range(SLOTS)]
-        # Which slot is next to be taken, and to be multiplied.
-        self._next, self._now = (Signal(range(SLOTS), name=name) for name in ("next_slot", "slot_now"))
-        self.turns = {name: Turn(m, name, self.held, awaited=awaited) for name, awaited in brought.items()}
-        self.multiplied = Signal(layout["last_panel"].shape, name="multiplied")
-        self.room = ~Array(self._occupied)[self._next]
-        self.ready = Array(self._occupied)[self._now]
-        for turn in self.turns.values():
-            if turn.missing:
-                self.ready &= ~Array(turn.missing)[self._now]
-        self.multiplies_last = self.multiplied == Array(self.held)[self._now].last_panel
+    def __init__(self, panels: int) -> None:
+        super().__init__(
+            {
+                "wanted": In(1),
+                "descriptor": In(descriptor_layout()),
+                "mn_major": In(1),
+                "short": In(1),
+                "last": In(range(panels)),
+                "o": Out(stream.Signature(panel_request_layout())),
+                "end": Out(1),
+            }
+        )
 
-    def multiplying(self) -> tuple[data.View, Sequence[Value]]:
-        """Return the instruction that is multiplied, and A of each array."""
-        held = Signal(self.held[0].shape(), name="held")
-        self._m.d.comb += held.eq(Array(self.held)[self._now])
-        arrays = range(len(self.a[0]))
-        return held, [self.of_slot(f"a_{array}", [of[array] for of in self.a]) for array in arrays]
-
-    def of_slot(self, name: str, stored: Sequence[Value]) -> Signal:
-        """Return what the instruction that is multiplied has of something that is stored by slot."""
-        chosen = Signal(len(Value.cast(stored[0])), name=name)
-        self._m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self._now])
-        return chosen
-
-    def accept(self, taken: Value, payload: data.View, a: Sequence[Value] = ()) -> None:
-        """Take an instruction into the next slot; `a` is that of each array, if it comes with it."""
-        m = self._m
-        m.d.sync += self._next.eq(self._next + taken)
-        for slot in range(SLOTS):
-            with m.If(taken & (self._next == slot)):
-                m.d.sync += [
-                    *(self.held[slot][name].eq(payload[name]) for name in self._names),
-                    *(mine.eq(given) for mine, given in zip(self.a[slot], a, strict=False)),
-                    self._occupied[slot].eq(1),
-                ]
-                for turn in self.turns.values():
-                    m.d.sync += [turn.wanted[slot].eq(1), *(flag.eq(1) for flag in turn.missing[slot : slot + 1])]
-
-    def request_b(self, fetch: OperandFetch, last: Value | None = None) -> None:
-        """Request the panels of B of one slot after another, up to number `last`, by default that of D's."""
-        m, requests, turn = self._m, fetch.b, self.turns["b"]
-        held = turn.held
-        panel = Signal(self.multiplied.shape(), name="panel_of_b")
+    def elaborate(self, platform: object) -> Module:
+        """Build the count of the panels."""
+        m = Module()
+        panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [
-            requests.valid.eq(turn.wants),
-            requests.payload.descriptor.eq(held.b_descriptor),
-            requests.payload.panel.eq(panel),
-            requests.payload.mn_major.eq(held.b_transposed),
-            requests.payload.short.eq(~held.control.sparse),
+            self.o.valid.eq(self.wanted),
+            self.o.payload.descriptor.eq(self.descriptor),
+            self.o.payload.panel.eq(panel),
+            self.o.payload.mn_major.eq(self.mn_major),
+            self.o.payload.short.eq(self.short),
+            taken.eq(self.o.valid & self.o.ready),
+            self.end.eq(taken & (panel == self.last)),
         ]
-        with m.If(requests.valid & requests.ready):
-            m.d.sync += panel.eq(panel + 1)
-            with m.If(panel == (held.last_panel if last is None else last)):
-                m.d.sync += panel.eq(0)
-                turn.end()
-
-    def request_a(self, fetch: OperandFetch) -> Value:
-        """Request A of a slot in shared memory, panel by panel; return whether this is the last cycle of that."""
-        m, turn = self._m, self.turns["a"]
-        panel = Signal(range(self._a_panels), name="panel_of_a")
-        m.d.comb += [
-            fetch.a.valid.eq(turn.wants & turn.held.a_shared),
-            fetch.a.payload.descriptor.eq(turn.held.a_descriptor),
-            fetch.a.payload.panel.eq(panel),
-            fetch.a.payload.mn_major.eq(turn.held.a_transposed),
-            fetch.a.payload.short.eq(1),
-            fetch.a_tag.eq(turn.slot),
-        ]
-        with m.If(fetch.a.valid & fetch.a.ready):
-            m.d.sync += panel.eq(panel + 1)
-        return fetch.a.ready & (panel == self._a_panels - 1)
-
-    def store_a(self, fetch: OperandFetch, words: Sequence[Value]) -> None:
-        """Store what arrives, as :class:`~sptc.rtl.wgmma.WgmmaWarp` does.
-
-        Parameters
-        ----------
-        fetch : OperandFetch
-            Where it arrives.
-        words : sequence of Value
-            The registers of 32 lanes that hold the core matrix, :func:`~sptc.rtl.wgmma.segment_words`.
-        """
-        m, arrived = self._m, fetch.core_matrix
-        for slot in range(SLOTS):
-            of_slot = fetch.arriving & (arrived.tag == slot)
-            with m.If(of_slot & (arrived.panel == self._a_panels - 1) & arrived.segment):
-                self.turns["a"].arrived(slot)
-            for panel in range(self._a_panels):
-                for segment in range(2):
-                    with m.If(of_slot & (arrived.panel == panel) & (arrived.segment == segment)):
-                        fragment = self.a[slot][panel // A_PANELS_OF_ARRAY]
-                        register = 2 * segment + panel % A_PANELS_OF_ARRAY
-                        m.d.sync += [fragment[lane][register].eq(words[lane]) for lane in range(LANES)]
-
-    def follow(self, multiply: Value, last: Value) -> None:
-        """Move on with every panel that is multiplied; the last one frees the slot."""
-        m = self._m
-        with m.If(multiply):
-            m.d.sync += self.multiplied.eq(Mux(last, 0, self.multiplied + 1))
-        with m.If(last):
-            m.d.sync += [self._now.eq(self._now + 1), Array(self._occupied)[self._now].eq(0)]
-
-    @property
-    def _a_panels(self) -> int:
-        return A_PANELS_OF_ARRAY * len(self.a[0])
+        with m.If(taken):
+            m.d.sync += panel.eq(Mux(self.end, 0, panel + 1))
+        return m

@@ -22,17 +22,14 @@ from .core import tile_layout, tile_result_layout
 from .emit import COMPONENTS
 from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
 from .life_cycle import life_cycle_layout
+from .panel_operands import panel_instruction_layout
 from .placement import placement_layout
 from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from .tcgen05 import tcgen05_layout
-from .tensor_memory import (
-    tensor_memory_signature,
-    tensor_registers_layout,
-    tensor_request_layout,
-)
+from .tensor_cores import mma_layout, multiplication_layout
+from .tensor_memory import tensor_memory_signature
 from .warp import warp_operands_layout, warp_result_layout
-from .warpgroup import mma_layout, warpgroup_layout
-from .wgmma import accumulator_layout, wgmma_layout
+from .warpgroup import warpgroup_layout
 
 __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
 
@@ -167,23 +164,19 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     tile_result_layout,
     warp_operands_layout,
     warp_result_layout,
-    wgmma_layout,
+    panel_instruction_layout,
+    multiplication_layout,
     warpgroup_layout,
     mma_layout,
     descriptor_layout,
     panel_request_layout,
-    tensor_request_layout,
-    tensor_registers_layout,
-    accumulator_layout,
     tcgen05_layout,
     life_cycle_layout,
     placement_layout,
 )
 #: Signatures of the memory ports of what has some.
 _MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
-    "wgmma": {"memory": shared_memory_signature},
     "warpgroup": {"memory": shared_memory_signature},
-    "tensor_memory": {"memory": tensor_memory_signature},
     "tcgen05": {
         "memory": shared_memory_signature,
         "tensor": tensor_memory_signature,

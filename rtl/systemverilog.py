@@ -28,8 +28,6 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     constants = {"STEP_BYTES": config.step_bytes, "CHUNKS": config.chunks, "UNIT_LATENCY": config.latency}
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
-    if top == "tensor_memory":
-        constants = {}
     lines = [
         # Constants and a module of whoever wants them, and a field called long, which C++ would not have.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),

@@ -1,6 +1,6 @@
 """The four tensor cores of an SM as a CTA sees them: ``tcgen05.mma`` of 128 rows of each CTA."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,32 +13,25 @@ from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
 from .config import PRESETS, CoreConfig, Element
-from .fetch import (
-    UNIT_BITS,
-    CoreMatrixAddress,
-    descriptor_layout,
-    panel_layout,
-    shared_memory_signature,
-)
+from .fetch import UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
-from .operand_slots import A_PANELS_OF_ARRAY, SLOTS, OperandSlots
+from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
+from .panel_operands import PanelOperands, panel_instruction_layout
 from .placement import Placement, placement_layout
 from .round import ResultCode
 from .scale import ScaleCode
 from .step import control_layout
-from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
+from .stored_a import A_PANELS_OF_ARRAY, StoredA
+from .tensor_memory import COLUMN_BITS, tensor_memory_signature
 from .tensor_operands import Operand, TensorOperands
+from .tensor_words import TensorWords
 from .unit import Unit
-from .warp import CHUNKS, COLUMNS, LANES, ROWS, ScaleSizeCode, Warp
-from .wgmma import drive_operands, segment_words
+from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
 #: Half of a tensor core of sm_100, at the rate measured on a B200: eight columns of 16 rows in four cycles.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
-_PANEL_BITS = 5
-#: Lanes of tensor memory whose block scales share a column.
-_PARTITION = 32
 #: Elements of a unit of 16 bytes in which those of less than 8 bits are padded.
 _PADDED = 16
 
@@ -91,7 +84,7 @@ def tcgen05_layout() -> data.StructLayout:
         {"operation": CtaOperation, "control": control_layout()}
         | descriptors
         | flags
-        | {"last_panel": _PANEL_BITS, "sparsity_selector": 1}
+        | {"last_panel": PANEL_BITS, "sparsity_selector": 1}
         | dict.fromkeys(names, COLUMN_BITS)
         | {"scale_size": ScaleSizeCode, "byte_a": 2, "byte_b": 2, "pair": 1, "odd": 1}
     )
@@ -114,8 +107,15 @@ class Tcgen05(wiring.Component):
     ----------
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
-    unit_class, warp_class, address_class : type
-        What stands for units, arrays and the address of core matrices.
+    arrays : int
+        Arrays of 16 rows each: eight, unless all that is asked for is less to build, of as many lanes of tensor memory.
+    unit_class, warp_class : type
+        What stands for units and for arrays.
+    fetch_class : callable
+        Returns what brings operands from shared memory, of so many panels of A.
+    operands_class, accumulators_class, words_class : callable
+        Return what reads operands of so many lanes of tensor memory, and what holds accumulators, and metadata and
+        block scales, of so many arrays.
 
     Members
     -------
@@ -150,23 +150,31 @@ class Tcgen05(wiring.Component):
     def __init__(
         self,
         config: CoreConfig,
+        arrays: int = ARRAYS,
         unit_class: type[Unit] = Unit,
         warp_class: type[Warp] = Warp,
-        address_class: type[CoreMatrixAddress] = CoreMatrixAddress,
+        fetch_class: Callable[[int], OperandFetch] = OperandFetch,
+        operands_class: Callable[[int], TensorOperands] = TensorOperands,
+        accumulators_class: Callable[[int], Accumulators] = Accumulators,
+        words_class: Callable[[int], TensorWords] = TensorWords,
     ) -> None:
         self.config = config
+        self.arrays = arrays
         self.unit_class = unit_class
         self.warp_class = warp_class
-        self.address_class = address_class
+        self.fetch_class = fetch_class
+        self.operands_class = operands_class
+        self.accumulators_class = accumulators_class
+        self.words_class = words_class
         super().__init__(
             {
                 "i": In(stream.Signature(tcgen05_layout())),
                 "pending": Out(range(GROUPS + 1)),
                 "arrive": Out(1),
                 "undefined": Out(placement_layout()),
-                "illegal": Out(data.ArrayLayout(CHUNKS, TENSOR_LANES)),
-                "tensor": Out(tensor_memory_signature()),
-                "accumulators": Out(accumulator_memory_signature()),
+                "illegal": Out(data.ArrayLayout(CHUNKS, ROWS * arrays)),
+                "tensor": Out(tensor_memory_signature(ROWS * arrays)),
+                "accumulators": Out(accumulator_memory_signature(arrays)),
                 "memory": Out(shared_memory_signature()),
                 "waits": Out(1),
                 "panel": Out(panel_layout()),
@@ -178,88 +186,107 @@ class Tcgen05(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the slots of instructions, what brings their operands, the arrays and the commits."""
         m = Module()
-        config = self.config
-        m.submodules.fetch = fetch = OperandFetch(self.address_class, ARRAYS * A_PANELS_OF_ARRAY)
-        m.submodules.tensor_operands = operands = TensorOperands()
-        m.submodules.accumulators = store = Accumulators()
+        m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
+        m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)
+        m.submodules.accumulators = store = self.accumulators_class(self.arrays)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
-        warps = [self.warp_class(config, self.unit_class) for _ in range(ARRAYS)]
-        for number, warp in enumerate(warps):
-            m.submodules[f"array_{number}"] = warp
-        kept = {name: field.shape for name, field in tcgen05_layout() if name != "operation"}
-        slots = OperandSlots(m, kept, ARRAYS, {"a": True, "b": False, "words": True, "d": False})
-        taken = self.i.valid & self.i.ready & (self.i.payload.operation == CtaOperation.MULTIPLY)
-        multiply, last, ready, mine = (Signal(name=name) for name in ("multiply", "last", "ready", "mine"))
-        slots.accept(taken, self.i.payload)
-        slots.request_b(fetch, _last_own_panel(slots.turns["b"].held))
-        self._bring_a(m, slots, fetch)
-        words = self._bring_words(m, slots, operands)
+        kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
+        m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
+        m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
+        m.submodules.words = words = self.words_class(self.arrays)
+        self._take(m, slots)
+        self._bring_b(m, slots, fetch)
+        self._bring_a(m, slots, fetch, stored)
+        self._bring_words(m, slots, operands, words, stored)
         self._request_accumulators(m, slots, store)
-        slots.follow(multiply, last)
-        held, a = slots.multiplying()
-        m.d.comb += [
-            mine.eq(~held.pair | (slots.multiplied[0] == held.odd)),
-            ready.eq(
-                slots.ready & store.c.valid & (fetch.panels.valid | ~mine) & Cat(warp.i.ready for warp in warps).all()
-            ),
-            self.waits.eq(ready & held.pair),
-            self.panel.eq(fetch.panels.payload),
-            multiply.eq(ready & (self.other_waits | ~held.pair)),
-            last.eq(multiply & slots.multiplies_last),
-            fetch.panels.ready.eq(multiply & mine),
-            store.c.ready.eq(multiply),
-        ]
-        stored, panel = (Signal(panel_layout(), name=name) for name in ("stored_panel_of_b", "panel_of_b"))
-        m.d.comb += [
-            stored.eq(Mux(mine, fetch.panels.payload, self.other_panel)),
-            panel.eq(_unpacked(config, stored.as_value(), held.control.b)),
-        ]
-        scales_b = words.scales_b(_panel_number(held, slots.multiplied))
-        for number, warp in enumerate(warps):
-            m.d.comb += [
-                warp.i.valid.eq(multiply),
-                warp.i.payload.scale_a.eq(words.scales_a[number]),
-                warp.i.payload.scale_b.eq(scales_b),
-                *(warp.i.payload[name].eq(held[name]) for name in ("scale_size", "byte_a", "byte_b")),
-            ]
-            drive_operands(
-                m, config, held, words.metadata[number], a[number], panel, store.c.payload[number], warp.i.payload
-            )
-        self._give(m, warps, store)
-        self._commit(m, taken, multiply, last, store.memory.write, slots.room)
-        self._flag(m, taken)
+        self._multiply(m, slots, fetch, stored, words, store)
+        self._flag(m, slots.i.valid & slots.i.ready)
         return m
 
-    def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Bring A of one slot after another from shared memory; what is in tensor memory comes with the words."""
-        turn = slots.turns["a"]
-        complete = slots.request_a(fetch)
-        with m.If(turn.wants & (complete | ~turn.held.a_shared)):
-            turn.end()
-        with m.If(turn.wants & ~turn.held.a_shared):
-            turn.arrived(turn.slot)
-        arrived = fetch.core_matrix
-        rows = Signal(arrived.rows.shape(), name="rows_of_a")
-        code = Array(slots.held)[arrived.tag].control.a
-        m.d.comb += rows.eq(_unpacked(self.config, arrived.rows.as_value(), code))
-        slots.store_a(fetch, segment_words(rows, 0))
-
-    def _bring_words(self, m: Module, slots: OperandSlots, operands: TensorOperands) -> "_Words":
-        """Bring what one slot after another has in tensor memory."""
-        turn, request = slots.turns["words"], operands.i.payload
+    def _take(self, m: Module, slots: OperandSlots) -> None:
+        """Take multiplications into the slots, and commits where there is room for one."""
+        m.submodules.commits = commits = Commits()
+        payload, taken = self.i.payload, Signal(name="taken")
+        m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
+        with m.Switch(payload.operation):
+            with m.Case(CtaOperation.MULTIPLY):
+                m.d.comb += [
+                    slots.i.valid.eq(self.i.valid),
+                    self.i.ready.eq(slots.i.ready),
+                    commits.issued.eq(taken),
+                ]
+            with m.Case(CtaOperation.COMMIT):
+                m.d.comb += [self.i.ready.eq(commits.room), commits.commit.eq(taken)]
         m.d.comb += [
-            operands.i.valid.eq(turn.wants),
-            *self._ask(request, turn.held),
-            request.tag.eq(turn.slot),
+            taken.eq(self.i.valid & self.i.ready),
+            commits.multiplied.eq(slots.multiply),
+            commits.last.eq(slots.last),
+            commits.delivered.eq(self.accumulators.write),
+            self.pending.eq(commits.pending),
+            self.arrive.eq(commits.finished),
         ]
-        with m.If(operands.i.valid & operands.i.ready):
-            turn.end()
-        with m.If(operands.complete):
-            turn.arrived(operands.column.tag)
-        wide = [is_wide(self.config, of_slot.control.a) for of_slot in slots.held]
-        return _Words(m, slots, operands, wide)
+
+    def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
+        """Request B of one slot after another: the panels that this CTA has in its shared memory."""
+        m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
+        turn = slots.b
+        held = turn.instruction
+        wiring.connect(m, requests.o, fetch.b)
+        m.d.comb += [
+            requests.wanted.eq(turn.wanted),
+            requests.descriptor.eq(held.b_descriptor),
+            requests.mn_major.eq(held.b_transposed),
+            requests.short.eq(~held.control.sparse),
+            requests.last.eq(Mux(held.pair, held.last_panel >> 1, held.last_panel)),
+            turn.end.eq(requests.end),
+        ]
+
+    def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
+        """Bring A of one slot after another from shared memory; what is in tensor memory comes with the words."""
+        m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
+        turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
+        held = turn.instruction
+        wiring.connect(m, requests.o, fetch.a)
+        code = Array(slots.held)[arrived.tag].control.a
+        m.d.comb += [
+            elsewhere.eq(turn.wanted & ~held.a_shared),
+            requests.wanted.eq(turn.wanted & held.a_shared),
+            requests.descriptor.eq(held.a_descriptor),
+            requests.mn_major.eq(held.a_transposed),
+            requests.short.eq(1),
+            requests.last.eq(A_PANELS_OF_ARRAY * self.arrays - 1),
+            fetch.a_tag.eq(turn.slot),
+            turn.end.eq(requests.end | elsewhere),
+            turn.arrived.eq(stored.complete | (elsewhere << turn.slot)),
+            stored.arriving.eq(fetch.arriving),
+            stored.core_matrix.eq(arrived),
+            stored.core_matrix.rows.eq(_unpacked(self.config, arrived.rows.as_value(), code)),
+            stored.slot.eq(slots.slot),
+        ]
+
+    def _bring_words(
+        self, m: Module, slots: OperandSlots, operands: TensorOperands, words: TensorWords, stored: StoredA
+    ) -> None:
+        """Bring what one slot after another has in tensor memory: metadata, block scales and A."""
+        turn, request, column = slots.words, operands.i.payload, operands.column
+        tag = 1 << column.tag
+        m.d.comb += [
+            operands.i.valid.eq(turn.wanted),
+            *self._ask(request, turn.instruction),
+            request.tag.eq(turn.slot),
+            turn.end.eq(operands.i.valid & operands.i.ready),
+            turn.arrived.eq(Mux(operands.complete, tag, 0)),
+            words.arriving.eq(operands.arriving),
+            words.column.eq(column),
+            words.wide.eq(Cat(is_wide(self.config, held.control.a) for held in slots.held)),
+            words.slot.eq(slots.slot),
+            words.panel.eq(_panel_number(slots.instruction, slots.panel)),
+            stored.column.eq(Mux(operands.arriving & (column.operand == Operand.A), tag, 0)),
+            stored.number.eq(column.number),
+            *(mine.eq(word) for of in (words, stored) for mine, word in zip(of.words, operands.words, strict=True)),
+        ]
 
     def _ask(self, request: data.View, told: data.View) -> list[Any]:
         """Return the assignments of what an instruction has in tensor memory."""
@@ -286,116 +313,73 @@ class Tcgen05(wiring.Component):
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
         """Request the accumulators of one slot after another, in the order in which they are multiplied."""
-        turn, requested = slots.turns["d"], Signal(_PANEL_BITS, name="requested_of_d")
-        held = turn.held
+        turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
+        held = turn.instruction
+        last = requested == held.last_panel
         m.d.comb += [
-            store.i.valid.eq(turn.wants),
+            store.i.valid.eq(turn.wanted),
             store.i.payload.column.eq(held.d_column + (_panel_number(held, requested) << COLUMNS.bit_length() - 1)),
             store.i.payload.add.eq(held.add),
             store.i.payload.half.eq(held.control.result == ResultCode.F16),
+            taken.eq(store.i.valid & store.i.ready),
+            turn.end.eq(taken & last),
         ]
-        with m.If(store.i.valid & store.i.ready):
-            m.d.sync += requested.eq(requested + 1)
-            with m.If(requested == held.last_panel):
-                m.d.sync += requested.eq(0)
-                turn.end()
+        with m.If(taken):
+            m.d.sync += requested.eq(Mux(last, 0, requested + 1))
 
-    def _give(self, m: Module, warps: Sequence[Warp], store: Accumulators) -> None:
-        """Write results, and say which chunks had nibbles that the instruction does not define."""
-        m.d.comb += store.o.valid.eq(Cat(warp.o.valid for warp in warps).all())
+    def _multiply(
+        self,
+        m: Module,
+        slots: OperandSlots,
+        fetch: OperandFetch,
+        stored: StoredA,
+        words: TensorWords,
+        store: Accumulators,
+    ) -> None:
+        """Multiply eight columns, of a pair in the same cycle as the other CTA, and write the results."""
+        config, held = self.config, slots.instruction
+        warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
+        multiply, ready, mine = (Signal(name=name) for name in ("multiply", "ready", "mine"))
+        panel_of_b, panel = (Signal(panel_layout(), name=name) for name in ("stored_panel_of_b", "panel_of_b"))
+        m.d.comb += [
+            mine.eq(~held.pair | (slots.panel[0] == held.odd)),
+            ready.eq(
+                slots.ready & store.c.valid & (fetch.panels.valid | ~mine) & Cat(warp.i.ready for warp in warps).all()
+            ),
+            self.waits.eq(ready & held.pair),
+            self.panel.eq(fetch.panels.payload),
+            multiply.eq(ready & (self.other_waits | ~held.pair)),
+            slots.multiply.eq(multiply),
+            fetch.panels.ready.eq(multiply & mine),
+            store.c.ready.eq(multiply),
+            panel_of_b.eq(Mux(mine, fetch.panels.payload, self.other_panel)),
+            panel.eq(_unpacked(config, panel_of_b.as_value(), held.control.b)),
+            store.o.valid.eq(Cat(warp.o.valid for warp in warps).all()),
+        ]
         for number, warp in enumerate(warps):
+            m.submodules[f"array_{number}"] = warp
+            m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
+                *(operands.instruction[name].eq(held[name]) for name in panel_instruction_layout().members),
+                operands.e.eq(words.e[number]),
+                operands.a.eq(stored.a[number]),
+                operands.panel.eq(panel),
+                operands.c.eq(store.c.payload[number]),
+                warp.i.valid.eq(multiply),
+                warp.i.payload.eq(operands.o),
+                warp.i.payload.scale_a.eq(words.scales_a[number]),
+                warp.i.payload.scale_b.eq(words.scales_b),
+                *(warp.i.payload[name].eq(held[name]) for name in ("scale_size", "byte_a", "byte_b")),
                 warp.o.ready.eq(store.o.valid & store.o.ready),
                 store.o.payload[number].eq(warp.o.payload.d),
                 *(self.illegal[ROWS * number + row].eq(warp.o.payload.illegal[row]) for row in range(ROWS)),
             ]
 
-    def _commit(self, m: Module, taken: Value, multiply: Value, last: Value, written: Value, room: Value) -> None:
-        """Follow what is committed, and take what can be."""
-        is_commit = self.i.payload.operation == CtaOperation.COMMIT
-        m.submodules.commits = commits = Commits()
-        m.d.comb += [
-            commits.issued.eq(taken),
-            commits.multiplied.eq(multiply),
-            commits.last.eq(last),
-            commits.delivered.eq(written),
-            commits.commit.eq(self.i.valid & self.i.ready & is_commit),
-            self.pending.eq(commits.pending),
-            self.arrive.eq(commits.finished),
-            self.i.ready.eq(Mux(is_commit, commits.room, room)),
-        ]
-
-
-class _Words:
-    """What instructions have in tensor memory: stored as it comes, and given as registers of each array's lanes."""
-
-    def __init__(self, m: Module, slots: OperandSlots, operands: TensorOperands, wide: Sequence[Value]) -> None:
-        lanes = data.ArrayLayout(WORD_BITS, TENSOR_LANES)
-        columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << _PANEL_BITS - 2)
-        # Of metadata, what pair x of a quad holds.
-        pairs = [
-            [Signal(lanes, name=f"metadata_{slot}_{x}", reset_less=True) for slot in range(SLOTS)] for x in range(2)
-        ]
-        scale_a = [Signal(lanes, name=f"scale_a_{slot}", reset_less=True) for slot in range(SLOTS)]
-        scale_b = [Signal(columns, name=f"scale_b_{slot}", reset_less=True) for slot in range(SLOTS)]
-        column, words = operands.column, operands.words
-        for slot in range(SLOTS):
-            of_slot = operands.arriving & (column.tag == slot)
-            with m.If(of_slot), m.Switch(column.operand):
-                with m.Case(Operand.METADATA):
-                    with m.If(column.number == 0):
-                        m.d.sync += pairs[0][slot].eq(Cat(words))
-                    with m.If((column.number == 1) | wide[slot]):
-                        m.d.sync += pairs[1][slot].eq(Cat(words))
-                with m.Case(Operand.SCALE_A):
-                    for part in range(TENSOR_LANES // _PARTITION):
-                        with m.If(column.number == part):
-                            m.d.sync += Cat(scale_a[slot][_PARTITION * part + lane] for lane in range(_PARTITION)).eq(
-                                Cat(words[:_PARTITION])
-                            )
-                with m.Case(Operand.SCALE_B):
-                    m.d.sync += scale_b[slot][column.number].eq(Cat(words[:_PARTITION]))
-                with m.Case(Operand.A):
-                    _store_a_column(m, slots.a[slot], column.number, words)
-        pair = [slots.of_slot(f"metadata_{x}", of) for x, of in enumerate(pairs)]
-        scales = slots.of_slot("scale_a", scale_a)
-        self._m, self._scale_b = m, slots.of_slot("scale_b", scale_b)
-
-        def of_rows(array: int, word_of: Sequence[Value]) -> Value:
-            """Lanes 4 g + 2 x + h are those of row 8 h + g."""
-            places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
-            return Cat(word_of[x].word_select(row, WORD_BITS) for x, row in places)
-
-        #: Metadata and block scales of A, of each array.
-        self.metadata = [of_rows(array, pair) for array in range(ARRAYS)]
-        self.scales_a = [of_rows(array, [scales, scales]) for array in range(ARRAYS)]
-
-    def scales_b(self, panel: Value) -> Value:
-        """Return the block scales of a panel of B."""
-        of_panel = Signal(WORD_BITS * COLUMNS, name="scale_b_of_panel")
-        self._m.d.comb += of_panel.eq(self._scale_b.word_select(panel, WORD_BITS * COLUMNS))
-        return Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES))
-
-
-def _store_a_column(m: Module, a: Sequence[data.View], number: Value, words: Sequence[Value]) -> None:
-    """Store a column of A: lane 4 g + t, register 2 s + h has bytes 16 s + 4 t on of row 8 h + g."""
-    for column in range(8):
-        segment, t = divmod(column, 4)
-        with m.If(number == column):
-            for row, word in enumerate(words):
-                h, g = divmod(row % ROWS, 8)
-                m.d.sync += a[row // ROWS][4 * g + t][2 * segment + h].eq(word)
-
-
-def _last_own_panel(held: data.View) -> Value:
-    """Return the number of the last panel of B that this CTA has in its shared memory."""
-    return Mux(held.pair, held.last_panel >> 1, held.last_panel)
-
 
 def _panel_number(held: data.View, place: Value) -> Value:
     """Return which eight columns of D are in some place of the order: of a pair, those of each half in turn."""
     in_turn = (place >> 1) + Mux(place[0], (held.last_panel >> 1) + 1, 0)
-    return Mux(held.pair, in_turn, place)[:_PANEL_BITS]
+    return Mux(held.pair, in_turn, place)[:PANEL_BITS]
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:

@@ -95,6 +95,11 @@ class TensorOperands(wiring.Component):
 
     What was read arrives in the next cycle. An instruction that has nothing there takes one cycle.
 
+    Parameters
+    ----------
+    lanes : int
+        Of the memory.
+
     Members
     -------
     i : In(stream of operand_request_layout())
@@ -103,7 +108,7 @@ class TensorOperands(wiring.Component):
         A column is there in this cycle.
     column : Out(tensor_column_layout())
         Which one.
-    words : Out(32).array(128)
+    words : Out(32).array(lanes)
         What it holds in each lane.
     complete : Out(1)
         The last of its request is there in this cycle, if it has any; `column.tag` says whose.
@@ -112,18 +117,19 @@ class TensorOperands(wiring.Component):
 
     Notes
     -----
-    Source: as of :class:`~sptc.rtl.tensor_memory.TensorMemoryReader`, and PTX ISA, packing formats of A.
+    Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
+    ``tmem_sf_frg`` for block scales; PTX ISA, packing formats of A. Modelled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = TENSOR_LANES) -> None:
         super().__init__(
             {
                 "i": In(stream.Signature(operand_request_layout())),
                 "arriving": Out(1),
                 "column": Out(tensor_column_layout()),
-                "words": Out(WORD_BITS).array(TENSOR_LANES),
+                "words": Out(WORD_BITS).array(lanes),
                 "complete": Out(1),
-                "memory": Out(tensor_memory_signature()),
+                "memory": Out(tensor_memory_signature(lanes)),
             }
         )
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ..infra.diagram import Diagram, Theme
 from ..isa.timing import SHARED_BYTES
 from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
+from ..rtl.tensor_cores import WARPS
 from ..rtl.warp import LANES, REGISTERS
-from ..rtl.warpgroup import WARPS
 from .unit import draw_unit
 
 __all__ = ["TOPS", "datapath"]

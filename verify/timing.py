@@ -6,7 +6,7 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..isa.timing import ARCHITECTURE, Resource, resource_cycles
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_COLUMNS, WARP_ROWS, CoreConfig
-from ..rtl.warpgroup import ready_cycles
+from ..rtl.tensor_cores import ready_cycles
 
 __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
 

@@ -1,4 +1,4 @@
-"""Register files of ``wgmma`` as work for the bench of a warp's hardware."""
+"""Register files of ``wgmma`` as work for the bench of a warpgroup."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from ..isa.operands import Immediates
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
 from ..rtl.life_cycle import Operation
+from ..rtl.panel_operands import fragment_layout
 from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, warp_result_layout
 from ..rtl.warpgroup import warpgroup_layout
-from ..rtl.wgmma import accumulator_layout, wgmma_layout
 from ..sim.benches.items import Item
+from ..sim.benches.jobs import Job
 from ..sim.benches.random_operands import distributions
-from ..sim.benches.wgmma_items import Job
 from ..sim.engine.warpgroup_commands import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file
 
-__all__ = ["jobs_of", "random_jobs", "random_warpgroup_jobs", "warpgroup_jobs_of"]
+__all__ = ["random_warpgroup_jobs", "warpgroup_jobs_of"]
 
 _UNIT_BYTES = 16
 #: Of the shared memory, and of the longest swizzle pattern.
@@ -52,8 +52,8 @@ class _Share:
     results: list[int]
 
 
-def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
-    """Yield the shares of the four warps of every case of a register file.
+def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
+    """Yield every case of a register file as a warpgroup executes it.
 
     Parameters
     ----------
@@ -66,21 +66,11 @@ def jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, ba
     base : int
         Unit of the shared memory to which its first is moved: a multiple of the 64 of a swizzle pattern.
     """
-    reads = _reads(file, ROWS)
-    for case, (fields, shares) in enumerate(_cases(file, config, rng, base)):
-        for warp, share in enumerate(shares):
-            instruction = wgmma_layout().const(fields | {"warp": warp} | share.registers)
-            panels = _items(file, config, f"case {case}, warp {warp}", share.accumulators, share.results)
-            yield Job(int(instruction.as_value().value), _units(file.b[case]), base, reads, panels)
-
-
-def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
-    """Yield every case of a register file as a warpgroup executes it; parameters as of :func:`jobs_of`."""
     reads = _reads(file, _WARPS * ROWS)
     for case, (fields, shares) in enumerate(_cases(file, config, rng, base)):
         registers = {name: [share.registers[name] for share in shares] for name in ("a", "e")}
         instruction = warpgroup_layout().const(fields | {"operation": Operation.MULTIPLY} | registers)
-        accumulators = _side_by_side([share.accumulators for share in shares], accumulator_layout().size)
+        accumulators = _side_by_side([share.accumulators for share in shares], fragment_layout().size)
         results = _side_by_side([share.results for share in shares], warp_result_layout().size)
         panels = _items(file, config, f"case {case}", accumulators, results)
         yield Job(int(instruction.as_value().value), _units(file.b[case]), base, reads, panels)
@@ -122,7 +112,7 @@ def _cases(
             flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
             flags <<= warp_result_layout()["illegal"].offset
             given, wanted = _panels(file.c[case, lanes], i.n, rng), _panels(d[case, lanes], i.n, None)
-            accumulators = [int(accumulator_layout().const(c.tolist()).as_value().value) for c in given]
+            accumulators = [int(fragment_layout().const(c.tolist()).as_value().value) for c in given]
             registers = {"a": a.tolist(), "e": e[case, lanes].tolist()}
             shares.append(_Share(registers, accumulators, [_integer(of_panel) | flags for of_panel in wanted]))
         descriptors = {
@@ -140,13 +130,6 @@ def _immediates(file: RegisterFile) -> Immediates:
         imm_scale=file.imm_scale,
         imm_trans=file.imm_trans,
     )
-
-
-def random_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random work of a warp without end, anywhere in shared memory."""
-    for file in _random_files(config, rng):
-        jobs = list(jobs_of(file, config, rng, _PATTERN_UNITS * int(rng.integers(_UNITS // _PATTERN_UNITS))))
-        yield jobs[int(rng.integers(len(jobs)))]
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:

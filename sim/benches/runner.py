@@ -42,9 +42,7 @@ _MODULES = {
     "row": "row_tests",
     "core": "stream_tests",
     "warp": "stream_tests",
-    "wgmma": "wgmma_tests",
     "warpgroup": "warpgroup_tests",
-    "tensor_memory": "tensor_memory_tests",
     "tcgen05": "tcgen05_tests",
 }
 

@@ -14,7 +14,7 @@ from .blocks import ARCHITECTURE_OF_PRESET
 __all__ = ["TOPS", "Settings"]
 
 #: What can be benched: all combinational components of a configuration at once, or one clocked top.
-TOPS = ("components", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory", "tcgen05")
+TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
 
@@ -33,11 +33,9 @@ class Settings:
     coverage : str
         File that functional coverage is merged into; none is kept if empty.
     jobs : str
-        Of a bench of ``wgmma`` or of a warpgroup: the file of its work, as
-        :func:`~sptc.sim.benches.wgmma_items.write_jobs` writes it; of the tensor cores of a CTA, as
+        Of a bench of a warpgroup: the file of its work, as
+        :func:`~sptc.sim.benches.jobs.write_jobs` writes it; of the tensor cores of a CTA, as
         :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write` does.
-    back_to_back : bool
-        Of a bench of ``wgmma``: run it without gaps, stalls and resets.
     array : (int, int)
         Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     """
@@ -47,7 +45,6 @@ class Settings:
     items: int
     coverage: str = ""
     jobs: str = ""
-    back_to_back: bool = False
     array: tuple[int, int] = (1, 2)
 
     @cached_property

@@ -13,13 +13,12 @@ from ...rtl.fetch import CORE_MATRICES, PANEL_ROWS, UNIT_BITS
 from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
+from .memories import ColumnMemory, SharedMemory
 from .scoreboard import Cycle, Pattern, ViolationError
 from .settings import Settings
 from .streams import start_clock
 from .tcgen05_coverage import CtaCoverage
 from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, write_panel
-from .tensor_memory_tests import ColumnMemory
-from .wgmma_tests import Memory
 
 __all__ = ["every_panel_once"]
 
@@ -201,7 +200,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
     instructions, coverage = _Instructions(top, work), CtaCoverage(config.name)
-    shared, operands = Memory(top, rng), ColumnMemory(top, rng, "tensor")
+    shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
     # A reset between two instructions is rarer than one among the panels of one.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))

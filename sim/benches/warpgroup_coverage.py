@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...rtl.life_cycle import Operation
-from ...rtl.warpgroup import WARPS
+from ...rtl.tensor_cores import WARPS
 from ..coverage.groups import Axis, Coverage, Group
 from .scoreboard import Cycle
 from .stream_coverage import LENGTH_LABELS, LENGTHS, STATES, state

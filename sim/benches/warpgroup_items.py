@@ -11,7 +11,7 @@ import numpy as np
 
 from ...rtl.life_cycle import Operation
 from ...rtl.warpgroup import warpgroup_layout
-from .wgmma_items import Job
+from .jobs import Job
 
 __all__ = ["Command", "commands"]
 

@@ -13,15 +13,15 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
-from ...rtl.warpgroup import WARPS, mma_layout
+from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
+from .jobs import Job, read_jobs
+from .memories import SharedMemory
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
 from .streams import StreamMonitor, rare_meetings, start_clock
 from .warpgroup_coverage import WarpgroupCoverage
 from .warpgroup_items import Command, commands
-from .wgmma_items import Job, read_jobs
-from .wgmma_tests import Memory
 
 __all__ = ["every_result_once"]
 
@@ -189,7 +189,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
-    memory, coverage = Memory(top, rng), WarpgroupCoverage(config.name)
+    memory, coverage = SharedMemory(top, rng), WarpgroupCoverage(config.name)
     of_instructions, of_panels, of_warps = (
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )

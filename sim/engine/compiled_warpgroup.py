@@ -23,8 +23,9 @@ from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
 from ...rtl.tensor_core import TENSOR_CORE
+from ...rtl.tensor_cores import WARPS, mma_layout
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
-from ...rtl.warpgroup import WARPS, Warpgroup, mma_layout, warpgroup_layout
+from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from .array_units import FUNCTIONS, UNIT, StandIn, unit_drivers, unit_module
 from .fingerprint import fingerprint
 from .libraries import Libraries

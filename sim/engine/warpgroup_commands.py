@@ -13,8 +13,8 @@ from ...rtl.config import WARP_COLUMNS, CoreConfig
 from ...rtl.fetch import descriptor_layout
 from ...rtl.life_cycle import Operation
 from ...rtl.step import control_layout
+from ...rtl.tensor_cores import mma_layout
 from ...rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout
-from ...rtl.warpgroup import mma_layout
 from .steps import control_word
 
 __all__ = [
@@ -93,7 +93,7 @@ class WarpInstruction:
     Attributes
     ----------
     words : ndarray of uint32
-        Of :func:`~sptc.rtl.warpgroup.mma_layout`, without its array.
+        Of :func:`~sptc.rtl.tensor_cores.mma_layout`, without its array.
     control : int
         Control word.
     registers : int
@@ -151,7 +151,7 @@ def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOpera
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return what :func:`~sptc.rtl.wgmma.wgmma_layout` has of an instruction of ``wgmma`` beside its operands."""
+    """Return the fields of :func:`~sptc.rtl.tensor_cores.multiplication_layout`, without the operands."""
     return {
         "control": control_layout().from_bits(control_word(config, instruction, last=True)),
         "a_shared": not immediates.a_in_registers,

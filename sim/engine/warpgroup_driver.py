@@ -1,7 +1,7 @@
 """The C++ around a compiled warpgroup: what tells it, its shared memory, and its registers."""
 
 from ...rtl.fetch import PANEL_ROWS
-from ...rtl.warpgroup import WARPS
+from ...rtl.tensor_cores import WARPS
 from .array_units import CALLED
 
 __all__ = ["TOP", "driver"]

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..benches.items import Item
+from ..benches.jobs import Job
 from ..benches.scoreboard import Scoreboard
-from ..benches.wgmma_items import Job
 
-__all__ = ["JOB", "READS", "STARVED", "WRONG", "StreamBench", "described_jobs", "joined", "words_bytes"]
+__all__ = ["JOB", "STARVED", "WRONG", "StreamBench", "described_jobs", "joined", "words_bytes"]
 
-#: Bits of what is recorded of a cycle beside its handshakes: a column is read; an instruction waits for nothing; what
-#: is beside the stream of results is wrong, as how often a memory was read.
-READS, STARVED, WRONG = 1 << 5, 1 << 6, 1 << 7
+#: Bits of what is recorded of a cycle beside its handshakes: an instruction waits for nothing; what is beside the
+#: stream of results is wrong, as how often a memory was read.
+STARVED, WRONG = 1 << 6, 1 << 7
 
 #: Work of ``wgmma`` in C++: first unit of its memory, their number, where they are, how often it reads eight, its first
 #: panel, their number.

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from ..benches.scoreboard import Cycle, Pattern, ViolationError
 from ..benches.settings import Settings
-from ..benches.tensor_memory_items import Tile
 from .compiled import COMMON, TOP, compiled, pointer
 from .mutants import Fault, mutated
-from .stream_bench import READS, STARVED, WRONG, StreamBench
+from .stream_bench import STARVED, WRONG, StreamBench
 from .stream_benches import stream_bench
 
 __all__ = ["StreamRegression"]
@@ -71,12 +70,12 @@ extern "C" void run_stream(
 
 
 class StreamRegression:
-    """A core, a warp, a warp of ``wgmma``, a warpgroup or the reader of tensor memory.
+    """A core, a warp or a warpgroup.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath, items; of ``wgmma`` and a warpgroup the file of its work.
+        Top, datapath, items; of a warpgroup the file of its work.
     faults : int
         Single faults to draw.
     seed : int
@@ -98,26 +97,21 @@ class StreamRegression:
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items, some cycles at a time; return how many had entered when one was wrong."""
         self._library.select_fault(fault.number if fault else 0)
-        scoreboard, entered, reads, starved = self._bench.scoreboard(), 0, 0, 0
+        scoreboard, entered, starved = self._bench.scoreboard(), 0, 0
         for start in range(0, len(self._pattern), _CHUNK_CYCLES):
             pattern = self._pattern[start : start + _CHUNK_CYCLES]
             for flag, place, cycle in self._cycles(pattern, first=start == 0):
                 item = self._bench.items[place] if place >= 0 else None
-                reads, starved = reads + bool(flag & READS), starved + 1 if flag & STARVED else 0
+                starved = starved + 1 if flag & STARVED else 0
                 try:
                     if starved > scoreboard.longest_wait:
                         raise ViolationError("an instruction is not taken")
                     if flag & WRONG:
                         raise ViolationError("memory was read too often or too rarely, or what is beside is wrong")
                     scoreboard.observe(cycle, item)
-                    if isinstance(item, Tile) and cycle.accepts and reads != item.reads:
-                        raise ViolationError("columns are read that nobody asked for, or too few")
-                    if reads and item is None:
-                        raise ViolationError("a column is read that nobody asked for")
                 except ViolationError:
                     return entered
                 entered += cycle.accepts
-                reads = 0 if cycle.accepts or cycle.reset else reads
             if entered >= len(self._bench.items) and not scoreboard.under_way:
                 break
         return None

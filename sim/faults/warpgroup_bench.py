@@ -11,16 +11,17 @@ from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
 from ...rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
 from ...rtl.life_cycle import Operation
+from ...rtl.panel_operands import fragment_layout
 from ...rtl.round import ResultCode
+from ...rtl.tensor_cores import WARPS, mma_layout, ready_cycles
 from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
-from ...rtl.warpgroup import WARPS, Warpgroup, mma_layout, ready_cycles, warpgroup_layout
-from ...rtl.wgmma import accumulator_layout
+from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
+from ..benches.jobs import Job, read_jobs
 from ..benches.scoreboard import Scoreboard
 from ..benches.settings import Settings
 from ..benches.warpgroup_items import commands
-from ..benches.wgmma_items import Job, read_jobs
 from .assumptions import AssumedStream, assumed_control
 from .compiled import TOP, pointer
 from .mutants import REST, UNTOUCHED
@@ -213,7 +214,7 @@ def warpgroup_bench(settings: Settings, rng: np.random.Generator) -> StreamBench
     described, memory = described_jobs(jobs)
     beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
     payloads = joined((command.payload for command in told), warpgroup_layout().size)
-    accumulators = joined((panel.payload for panel in panels), WARPS * accumulator_layout().size)
+    accumulators = joined((panel.payload for panel in panels), WARPS * fragment_layout().size)
     operands = joined((item.payload for item in beside), mma_layout().size)
     results = joined((item.expected for item in beside), warp_result_layout().size)
     registers = _registers(config.warp_blocks)
@@ -264,7 +265,7 @@ def _driver(pace: int) -> str:
         quiet=16 * pace,
         silent=1_000 * pace,
         in_bytes=words_bytes(warpgroup_layout().size),
-        c_bytes=words_bytes(WARPS * accumulator_layout().size),
+        c_bytes=words_bytes(WARPS * fragment_layout().size),
         mma_bytes=words_bytes(mma_layout().size),
         core_bit=mma_layout()["core"].offset,
         result_bytes=words_bytes(warp_result_layout().size),

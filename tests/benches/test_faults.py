@@ -14,9 +14,9 @@ from sptc.infra.yosys import run_yosys
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.sim.benches.components import Harness
+from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.runner import build
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.wgmma_items import write_jobs
 from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline
 from sptc.sim.faults.compiled import TOP
@@ -25,8 +25,8 @@ from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, fau
 from sptc.sim.faults.regressions import Regression, regression
 from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
-ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000, "tensor_memory": 200}
-FAULTS = {"components": 60, "row": 16, "core": 16, "tensor_memory": 30}
+ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000}
+FAULTS = {"components": 60, "row": 16, "core": 16}
 #: Seconds for a search of the small designs here, of which none needs more than one: a busy machine may be slow.
 PATIENCE = 600.0
 #: Of all these faults, how many may be neither killed nor proved to change nothing.
@@ -147,17 +147,6 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.regression
-def test_faults_of_the_smallest_top(tmp_path: Path, seed: int) -> None:
-    """The reader of tensor memory: many of a few faults are seen, and nothing without one."""
-    of_top = regression(Settings("tiny", "tensor_memory", 40), 20, seed, tmp_path)
-    faults = of_top.netlist.faults
-    assert of_top.first_failure(None) is None
-    seen = [fault for fault in faults if of_top.first_failure(fault) is not None]
-    assert 4 * len(seen) > len(faults)
-    assert of_top.first_failure(None) is None
-
-
-@pytest.mark.regression
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     """Every fault is seen or changes nothing, and nothing is seen without one."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
@@ -179,7 +168,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("top", [top for top in ITEMS if top != "tensor_memory"])
+@pytest.mark.parametrize("top", ITEMS)
 def test_the_bench_sees_a_planted_fault(injected: Callable, tmp_path: Path, seed: int, top: str) -> None:
     """What the fast regression kills early, cocotb kills too; the component at fault is the one that fails."""
     of_top, folder = injected(top)

@@ -14,7 +14,7 @@ from sptc.rtl.unit import Unit
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.coverage.groups import Coverage
-from sptc.tests.benches.wrong_addresses import WithoutBaseOffset
+from sptc.tests.benches.wrong_addresses import WRONG_FETCH
 from sptc.verify.tcgen05_jobs import random_work
 
 #: A panel every 64 cycles; eight arrays of two units.
@@ -59,7 +59,7 @@ def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
     settings = Settings("blackwell", "tcgen05", INSTRUCTIONS, jobs=str(tmp_path / "work"), array=ARRAY)
     write(tmp_path / "work", settings, seed)
     unit = unit_instance("bench")
-    wrong = Tcgen05(settings.config, unit_class=unit, address_class=WithoutBaseOffset)
+    wrong = Tcgen05(settings.config, unit_class=unit, fetch_class=WRONG_FETCH)
     text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures

@@ -11,11 +11,11 @@ from sptc.rtl.convert import to_verilog
 from sptc.rtl.emit import unit_instance, unit_of
 from sptc.rtl.unit import Unit
 from sptc.rtl.warpgroup import Warpgroup
+from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
-from sptc.sim.benches.wgmma_items import write_jobs
 from sptc.sim.coverage.groups import Coverage
-from sptc.tests.benches.wrong_addresses import WithoutBaseOffset
+from sptc.tests.benches.wrong_addresses import WRONG_FETCH
 from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 
 #: A panel every 32 cycles; four arrays of four units.
@@ -64,7 +64,7 @@ def test_the_bench_sees_a_planted_fault(seed: int, tmp_path: Path) -> None:
     settings = Settings("hopper", "warpgroup", JOBS, jobs=str(tmp_path / "jobs"), array=ARRAY)
     write(tmp_path / "jobs", settings, seed, JOBS)
     unit = unit_instance("bench")
-    wrong = Warpgroup(settings.config, unit_class=unit, address_class=WithoutBaseOffset)
+    wrong = Warpgroup(settings.config, unit_class=unit, fetch_class=WRONG_FETCH)
     text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
     failures = build(settings, tmp_path, verilog_text=text).run(seed)
     assert failures

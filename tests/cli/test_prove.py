@@ -113,7 +113,7 @@ def test_a_datapath_of_one_s_own(cli: CommandLine) -> None:
 def test_what_a_datapath_lacks_is_not_asked(cli: CommandLine) -> None:
     """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
-    proofs = cli.json("metadata.legal", "warp.order", "wgmma.negation", *words)["proofs"]
+    proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
     assert [row["property"] for row in proofs] == ["metadata.legal"]
     cli.refuses("warp", "validity.warp", *words, message="there is nothing to prove")
 

@@ -28,7 +28,8 @@ class Fault:
     Attributes
     ----------
     name : str
-        ``room.what``; of faults that a property of the hardware must see, the property's name.
+        ``room.what``; of faults that a property of the hardware must see, the property's name, and what is wrong behind
+        a colon if it is to see several.
     module : str
         Full name of the module that it changes.
     mistake : str
@@ -44,6 +45,11 @@ class Fault:
     mistake: str
     plant: Callable[[Any, Change], None]
     preset: str
+
+    @property
+    def property(self) -> str:
+        """The property that must see it."""
+        return self.name.partition(":")[0]
 
 
 _FAULTS: dict[str, Fault] = {}

@@ -1,4 +1,4 @@
-"""A fault for each property of streams that is proved: arrays, warps, fetchers and readers."""
+"""Faults for each property of streams that is proved: arrays, warps, the fetch, and what surrounds the arrays."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -92,28 +92,6 @@ def _(warp: Any, change: Change) -> None:
     _keep_at_reset(change, warp.Warp, "busy")
 
 
-@fault("tensor_memory.registers", "rtl.tensor_memory")
-def _(tensor_memory: Any, change: Change) -> None:
-    """Block scales of B are read from the column of every eighth panel, not of every fourth."""
-
-    def column(self: Any, m: Module) -> Iterator[Any]:
-        request = self.i.payload
-        with m.If(named(m, "part") == tensor_memory._Part.SCALE_B.value):
-            yield self.memory.column.eq(request.scale_b_column + request.panel[3:])
-
-    amend(change, tensor_memory.TensorMemoryReader, column)
-
-
-@fault("tensor_memory.order", "rtl.reads")
-def _(reads: Any, change: Change) -> None:
-    """The next item's first part is read while the item before still waits."""
-    amend(
-        change,
-        reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~(self.arriving & named(m, "arriving_last")))],
-    )
-
-
 @fault("fetch.address", "rtl.fetch")
 def _(fetch: Any, change: Change) -> None:
     """The base offset is added, not subtracted."""
@@ -125,35 +103,6 @@ def _(fetch: Any, change: Change) -> None:
             yield address.eq(linear ^ (pattern & named(m, "mask")))
 
     amend(change, fetch.CoreMatrixAddress, addresses)
-
-
-@fault("fetch.panel", "rtl.reads")
-def _(reads: Any, change: Change) -> None:
-    """The next item's first part is read while the last part of the item before arrives."""
-    amend(
-        change,
-        reads.ReadControl,
-        lambda self, m: [named(m, "free").eq(~self.o_valid | self.o_ready)],
-    )
-
-
-@fault("wgmma.order", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """The two panels of A are fetched in the wrong order."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        wanted_of_a = named(m, "wanted_of_a")
-        with m.If(wanted_of_a != 0):
-            yield m.submodules["fetcher"].i.payload.panel[0].eq(wanted_of_a == 2)
-
-    amend(change, wgmma.WgmmaWarp, exchanged)
-
-
-@fault("wgmma.negation", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """Of two elements in a register only the upper one is negated."""
-    right = wgmma._signs
-    change(wgmma, "_signs", lambda config, control: Cat(Const(0, 16), right(config, control)[16:]))
 
 
 @fault("tensor_core.order", "rtl.tensor_core")
@@ -172,12 +121,6 @@ def _(tensor_core: Any, change: Change) -> None:
 def _(warp: Any, change: Change) -> None:
     """Flags of 16-bit elements are put where those of smaller ones belong."""
     amend(change, warp.Warp, lambda self, m: [m.submodules["core"].i.payload.tag.wide.eq(0)])
-
-
-@fault("validity.wgmma", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """The metadata of the lanes of row 0 is dropped."""
-    amend(change, wgmma.WgmmaWarp, lambda self, m: [m.submodules["warp"].i.payload.e[lane].eq(0) for lane in range(4)])
 
 
 @fault("fetch.both", "rtl.operand_fetch")
@@ -219,19 +162,91 @@ def _(commits: Any, change: Change) -> None:
     read_otherwise(change, commits.Commits, lambda self: {"delivered": self.multiplied})
 
 
-@fault("wgmma.progress", "rtl.operand_slots")
-def _(operand_slots: Any, change: Change) -> None:
-    """What has arrived goes on to be awaited."""
-    change(operand_slots.Turn, "arrived", lambda self, slot: None)
+@fault("wgmma.order", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
+    """The descriptor of A is handed on as that of B."""
+
+    def handed_on(self: Any, m: Module) -> Iterator[Any]:
+        yield m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)
+
+    amend(change, tensor_cores.TensorCores, handed_on)
 
 
-@fault("wgmma.shared", "rtl.warpgroups")
-def _(warpgroups: Any, change: Change) -> None:
+@fault("wgmma.order:columns", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
+    """An array gets two columns of a panel in each other's place."""
+
+    def swapped(self: Any, m: Module) -> Iterator[Any]:
+        panel = m.submodules["fetch"].panels.payload
+        yield m.submodules["operands_2"].panel.eq(Cat(panel[1], panel[0], *(panel[column] for column in range(2, 8))))
+
+    amend(change, tensor_cores.TensorCores, swapped)
+
+
+@fault("wgmma.order:metadata", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
+    """The metadata of an instruction's second panel is dropped."""
+
+    def dropped(self: Any, m: Module) -> Iterator[Any]:
+        with m.If(m.submodules["slots"].panel == 1):
+            yield m.submodules["operands_3"].e.eq(0)
+
+    amend(change, tensor_cores.TensorCores, dropped)
+
+
+@fault("wgmma.operands", "rtl.panel_operands")
+def _(panel_operands: Any, change: Change) -> None:
+    """Of two elements in a register only the upper one is negated."""
+    right = panel_operands.PanelOperands._signs
+    change(panel_operands.PanelOperands, "_signs", lambda self: Cat(Const(0, 16), right(self)[16:]))
+
+
+@fault("wgmma.progress", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
+    """A that has arrived goes on to be awaited."""
+    amend(change, tensor_cores.TensorCores, lambda self, m: [m.submodules["slots"].a.arrived.eq(0)])
+
+
+@fault("wgmma.shared", "rtl.warpgroup")
+def _(warpgroup: Any, change: Change) -> None:
     """Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is."""
-    amend(change, warpgroups.Warpgroups, lambda self, m: [m.submodules["panels"].entry.owner.eq(named(m, "chosen"))])
+    amend(change, warpgroup.Owners, lambda self, m: [m.submodules["panels"].entry.eq(self.owner)])
 
 
-@fault("tensor_core.cta_progress", "rtl.tcgen05")
+@fault("tcgen05.order", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """The second column of the block scales of A is taken for the first."""
+
+    def second(self: Any, m: Module) -> Iterator[Any]:
+        column = m.submodules["tensor_operands"].column
+        with m.If(column.operand == tcgen05.Operand.SCALE_A):
+            yield m.submodules["words"].column.number.eq(column.number ^ 1)
+
+    amend(change, tcgen05.Tcgen05, second)
+
+
+@fault("tcgen05.order:accumulators", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """Accumulators are read and written one column early."""
+
+    def early(self: Any, m: Module) -> Iterator[Any]:
+        first = m.submodules["slots"].d.instruction.d_column
+        yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
+
+    amend(change, tcgen05.Tcgen05, early)
+
+
+@fault("tcgen05.results", "rtl.tcgen05")
+def _(tcgen05: Any, change: Change) -> None:
+    """The results of the second array are written for the first one, too."""
+
+    def twice(self: Any, m: Module) -> Iterator[Any]:
+        yield m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)
+
+    amend(change, tcgen05.Tcgen05, twice)
+
+
+@fault("tcgen05.progress", "rtl.tcgen05")
 def _(tcgen05: Any, change: Change) -> None:
     """Of B only the first panel is read."""
-    change(tcgen05, "_last_own_panel", lambda held: Const(0, 5))
+    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["requests_b"].last.eq(0)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from . import Change, fault
 from .circuits import amend, exchanged, named, read_otherwise
@@ -94,52 +94,6 @@ def _(warp: Any, change: Change) -> None:
     change(warp.Warp, "_scales", scales)
 
 
-@fault("rtl.wgmma.registers", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """A from shared memory lands with its second and third register exchanged."""
-    right = wgmma.WgmmaWarp._take_a
-
-    def take_a(self: Any, m: Module, a: Any, panel: Any, take: Value, missing: Value) -> None:
-        right(self, m, [[lane[0], lane[2], lane[1], lane[3]] for lane in a], panel, take, missing)
-
-    change(wgmma.WgmmaWarp, "_take_a", take_a)
-
-
-@fault("rtl.wgmma.metadata", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """The metadata of lanes 16 to 31 is dropped on the way to the warp."""
-
-    def dropped(self: Any, m: Module) -> Iterator[Any]:
-        for lane in range(16, 32):
-            yield m.submodules["warp"].i.payload.e[lane].eq(0)
-
-    amend(change, wgmma.WgmmaWarp, dropped)
-
-
-@fault("rtl.wgmma.length", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """Panels of B of a dense instruction are fetched as long as those of a sparse one."""
-
-    def long(self: Any, m: Module) -> Iterator[Any]:
-        request = m.submodules["fetcher"].i.payload
-        with m.If(named(m, "wanted_of_a") == 0):
-            yield request.short.eq(0)
-
-    amend(change, wgmma.WgmmaWarp, long)
-
-
-@fault("rtl.wgmma.length_of_a", "rtl.wgmma")
-def _(wgmma: Any, change: Change) -> None:
-    """Panels of A are fetched as long as those of B of a sparse instruction."""
-
-    def long(self: Any, m: Module) -> Iterator[Any]:
-        request = m.submodules["fetcher"].i.payload
-        with m.If(named(m, "wanted_of_a") != 0):
-            yield request.short.eq(0)
-
-    amend(change, wgmma.WgmmaWarp, long)
-
-
 @fault("rtl.fetch.strides", "rtl.fetch")
 def _(fetch: Any, change: Change) -> None:
     """The two offsets of an MN-major operand are exchanged whatever its swizzle, not only without one."""
@@ -156,43 +110,6 @@ def _(fetch: Any, change: Change) -> None:
             )
 
     amend(change, fetch.CoreMatrixAddress, exchanged)
-
-
-@fault("rtl.fetch.unread", "rtl.fetch")
-def _(fetch: Any, change: Change) -> None:
-    """What the memory shows when nothing was read goes into the panel, too."""
-
-    def takes(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(~m.submodules["control"].arriving):
-            m.d.sync += [named(m, f"row_{row}_3").eq(data) for row, data in enumerate(self.memory.data)]
-        yield from ()
-
-    amend(change, fetch.PanelFetcher, takes)
-
-
-@fault("rtl.reads.hang", "rtl.reads")
-def _(reads: Any, change: Change) -> None:
-    """After 32 items nothing is read any more."""
-
-    def tired(self: Any, m: Module) -> Iterator[Any]:
-        read = Signal(6)
-        with m.If(self.i_valid & self.i_ready & ~read[-1]):
-            m.d.sync += read.eq(read + 1)
-        with m.If(read[-1]):
-            yield named(m, "free").eq(0)
-
-    amend(change, reads.ReadControl, tired)
-
-
-@fault("rtl.tensor_memory.selector", "rtl.tensor_memory")
-def _(tensor_memory: Any, change: Change) -> None:
-    """The sparsity selector of wide elements is not looked at."""
-
-    def first(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(named(m, "part") == tensor_memory._Part.METADATA.value):
-            yield self.memory.column.eq(self.i.payload.metadata_column)
-
-    amend(change, tensor_memory.TensorMemoryReader, first)
 
 
 @fault("rtl.round.sticky", "rtl.round")
@@ -308,10 +225,28 @@ def _(tensor_core: Any, change: Change) -> None:
     change(tensor_core, "RegisterCycles", lambda: right(of_mma={**right().of_mma, (False, False): 6}))
 
 
-@fault("rtl.warpgroup.length", "rtl.warpgroup")
-def _(warpgroup: Any, change: Change) -> None:
+@fault("rtl.tensor_cores.length", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
     """Panels of B of a dense instruction are read as long as those of a sparse one."""
-    amend(change, warpgroup.Warpgroup, lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)])
+    amend(change, tensor_cores.TensorCores, lambda self, m: [m.submodules["requests_b"].short.eq(0)])
+
+
+@fault("rtl.tensor_cores.registers", "rtl.tensor_cores")
+def _(tensor_cores: Any, change: Change) -> None:
+    """The register file is a cycle faster than it was measured."""
+    right = tensor_cores.RegisterCycles
+    change(tensor_cores, "RegisterCycles", lambda: right(wide=17))
+
+
+@fault("rtl.stored_a.registers", "rtl.stored_a")
+def _(stored_a: Any, change: Change) -> None:
+    """A from shared memory lands with the two segments of K exchanged."""
+
+    def other(self: Any) -> dict[str, Any]:
+        arrived = self.core_matrix
+        return {"core_matrix": exchanged(arrived, segment=~arrived.segment)}
+
+    read_otherwise(change, stored_a.StoredA, other)
 
 
 @fault("rtl.warpgroup.wait", "rtl.warpgroup")
@@ -322,31 +257,24 @@ def _(warpgroup: Any, change: Change) -> None:
         with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
             yield self.i.ready.eq(1)
 
-    amend(change, warpgroup.Warpgroup, at_once)
+    amend(change, warpgroup.Commands, at_once)
 
 
-@fault("rtl.warpgroup.registers", "rtl.warpgroup")
+@fault("rtl.warpgroup.results", "rtl.warpgroup")
 def _(warpgroup: Any, change: Change) -> None:
-    """The register file is a cycle faster than it was measured."""
-    right = warpgroup.RegisterCycles
-    change(warpgroup, "RegisterCycles", lambda: right(wide=17))
+    """Of several warpgroups all results go to the first."""
+    amend(change, warpgroup.Owners, lambda self, m: [m.submodules["panels"].entry.eq(0)])
 
 
-@fault("rtl.warpgroups.results", "rtl.warpgroups")
-def _(warpgroups: Any, change: Change) -> None:
-    """All results go to the first warpgroup."""
-    amend(change, warpgroups.Warpgroups, lambda self, m: [m.submodules["panels"].entry.owner.eq(0)])
-
-
-@fault("rtl.warpgroups.groups", "rtl.warpgroups")
-def _(warpgroups: Any, change: Change) -> None:
+@fault("rtl.warpgroup.groups", "rtl.warpgroup")
+def _(warpgroup: Any, change: Change) -> None:
     """A warpgroup's group is finished by results of another."""
 
     def by_any(self: Any, m: Module) -> Iterator[Any]:
         o = m.submodules["tensor_cores"].o
-        yield m.submodules["commits_0"].delivered.eq(o.valid & o.ready)
+        yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
-    amend(change, warpgroups.Warpgroups, by_any)
+    amend(change, warpgroup.Warpgroup, by_any)
 
 
 @fault("rtl.life_cycle.wait", "rtl.life_cycle")

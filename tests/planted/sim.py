@@ -142,19 +142,6 @@ def _(random_operands: Any, change: Change) -> None:
     )
 
 
-@fault("sim.tensor_memory_items.scales", "sim.benches.tensor_memory_items")
-def _(items: Any, change: Change) -> None:
-    """Of a tile's registers the nibbles alone are compared."""
-    right = items.Tile.check
-
-    def check(self: Any, result: int) -> None:
-        from dataclasses import replace
-
-        right(replace(self, scales=()), result)
-
-    change(items.Tile, "check", check)
-
-
 @fault("sim.settings.record", "sim.benches.settings")
 def _(settings: Any, change: Change) -> None:
     """The coverage of a second test replaces that of the first."""

@@ -30,7 +30,7 @@ def modules(verilog: str) -> list[str]:
 
 
 def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "row", "core", "warp", "wgmma", "warpgroup", "tensor_memory", "tcgen05")
+    assert TOPS == ("unit", "row", "core", "warp", "warpgroup", "tcgen05")
 
 
 @pytest.mark.quick_cases(1)
@@ -72,13 +72,6 @@ def test_registers_are_where_the_cuts_are() -> None:
     assert clocked == {(TINY.latency, "unit"), (TINY.latency, "core")}
     assert {"step", "result"} <= set(ports[0, "unit"])
     assert set(ports[0, "core"]) == {f"{side}__{name}" for side in "io" for name in ("valid", "ready", "payload")}
-
-
-def test_the_reader_of_tensor_memory_needs_no_unit() -> None:
-    verilog = text(TINY, "tensor_memory")
-    assert modules(verilog) == [NAME, f"{NAME}.control"]
-    assert text(PRESETS["blackwell"], "tensor_memory") == verilog
-    assert f"input [31:0] memory__data__{127}" in verilog
 
 
 @pytest.mark.regression

@@ -20,8 +20,8 @@ TINY = PRESETS["tiny"]
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
 #: Tops of many arrays, and such as have no unit beside them.
 LARGE = ("warpgroup", "tcgen05")
-QUICK = ("core", "tensor_memory")
-WITHOUT_PARTS = ("unit", "row", "tensor_memory")
+QUICK = ("core",)
+WITHOUT_PARTS = ("unit", "row")
 COMBINATIONAL = replace(TINY, name="combinational", cuts=())
 
 
@@ -129,7 +129,7 @@ def test_a_table_of_ports() -> None:
     assert code.split()[1:6] == ["[7:4]", "0", "F16,", "1", "S8"]
     (metadata,) = (line for line in lines if line.split()[0] == "metadata")
     assert " ".join(metadata.split()) == ("metadata [176:145] 1 x 32 bits Operands of each row, as in row_step_layout.")
-    numbered = lines_of_ports(ports(TINY, "tensor_memory"))
+    numbered = lines_of_ports(ports(TINY, "warpgroup"))
     assert sum("memory__data" in line for line in numbered) == 1
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,14 @@ from amaranth.hdl import Module
 from numpy.typing import NDArray
 from sptc.golden.registers import unpack_nibbles, unpack_scales
 from sptc.golden.tensor_memory import gather_tensor
-from sptc.isa.instructions import Instruction
+from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
-from sptc.rtl.accumulators import Accumulators, accumulator_memory_signature
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from sptc.rtl.warp import ScaleSizeCode
-from sptc.sim.benches.tensor_memory_items import twin
 from sptc.sim.engine.steps import control_word
 from sptc.tests.rtl.busy_warp import BusyWarp
 from sptc.tests.rtl.operand_words import (
@@ -144,15 +142,22 @@ class Inverting(BusyWarp):
 
 
 @pytest.fixture
-def half_a_cta(monkeypatch: pytest.MonkeyPatch) -> tuple[Tcgen05, list[Inverting]]:
+def half_a_cta() -> tuple[Tcgen05, list[Inverting]]:
     """Return a CTA of four arrays, which is built in a third of the time, and its arrays once they are there."""
-    for module in ("tcgen05", "tensor_operands", "tensor_memory"):
-        monkeypatch.setattr(f"sptc.rtl.{module}.TENSOR_LANES", ROWS * ARRAYS)
-    monkeypatch.setattr("sptc.rtl.tcgen05.ARRAYS", ARRAYS)
-    monkeypatch.setattr("sptc.rtl.tcgen05.Accumulators", partial(Accumulators, ARRAYS))
-    monkeypatch.setattr("sptc.rtl.tcgen05.accumulator_memory_signature", partial(accumulator_memory_signature, ARRAYS))
     warps: list[Inverting] = []
-    return Tcgen05(TCGEN05_ARRAY, warp_class=type("Array", (Inverting,), {"made": warps})), warps
+    return Tcgen05(TCGEN05_ARRAY, ARRAYS, warp_class=type("Array", (Inverting,), {"made": warps})), warps
+
+
+@lru_cache(maxsize=1024)
+def twin(instruction: Instruction) -> Instruction:
+    """Return an ``mma.sp`` that reads metadata and block scales of the same granularity from registers."""
+    return next(
+        i
+        for i in every_instruction("mma")
+        if i.sparse
+        and i.m == ROWS
+        and (i.k, i.a.name, i.scale_size) == (instruction.k, instruction.a.name, instruction.scale_size)
+    )
 
 
 def offer(ctx, payload, one: Work) -> None:

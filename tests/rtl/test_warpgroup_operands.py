@@ -12,7 +12,8 @@ from sptc.isa.memory import encode_descriptor
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.life_cycle import Operation
 from sptc.rtl.tensor_core import TENSOR_CORE
-from sptc.rtl.warpgroup import WARPS, Warpgroup
+from sptc.rtl.tensor_cores import WARPS
+from sptc.rtl.warpgroup import Warpgroup
 from sptc.tests.rtl.busy_warp import AnsweringWarp
 from sptc.tests.rtl.operand_words import (
     LANES,

@@ -10,7 +10,7 @@ from sptc.isa.timing import timing
 from sptc.rtl.life_cycle import Operation
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warp import Warp
-from sptc.rtl.warpgroups import Warpgroups
+from sptc.rtl.warpgroup import Warpgroup
 from sptc.tests.rtl.busy_warp import BusyWarp
 from sptc.tests.rtl.simulation import simulate_clocked
 
@@ -46,7 +46,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 @pytest.mark.parametrize("count", COUNTS)
 def test_they_are_as_fast_as_one(count: int) -> None:
     """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""
-    dut, reset = Warpgroups(TENSOR_CORE, count, warp_class=Tensor), Signal()
+    dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=Tensor), Signal()
 
     async def bench(ctx) -> None:
         for n, a_shared in ((16, True), (64, False), (64, True)):
@@ -58,7 +58,7 @@ def test_they_are_as_fast_as_one(count: int) -> None:
     simulate_clocked(dut, bench, reset=reset)
 
 
-async def _check_turns(ctx, dut: Warpgroups, n: int, a_shared: bool) -> None:
+async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
     """Let all warpgroups multiply at once: check whose panels are multiplied, and at what interval."""
     count, panels = len(dut.i), n // 8
     first, timed = 2 * count, 4 * count
@@ -110,7 +110,7 @@ class _Side:
 def test_each_has_its_own(count: int, seed: int) -> None:
     """Random commands, accumulators and results that wait: nothing goes to another, and no wait is for another's."""
     rng = np.random.default_rng([seed, count])
-    dut = Warpgroups(TENSOR_CORE, count, warp_class=Showing)
+    dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
     sides = [_Side(rng) for _ in range(count)]
 
     async def bench(ctx) -> None:

@@ -14,7 +14,7 @@ from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import CoreConfig
 from sptc.rtl.tensor_core import TENSOR_CORE
-from sptc.rtl.warpgroup import WARPS
+from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import (

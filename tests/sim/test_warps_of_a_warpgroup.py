@@ -13,7 +13,7 @@ from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.timing import timing
 from sptc.rtl.tensor_core import TENSOR_CORE
-from sptc.rtl.warpgroup import WARPS
+from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import WarpInstruction, is_executed, multiplication, warp_instruction

@@ -1,4 +1,4 @@
-"""The work of a warp of ``wgmma`` in hardware: an instruction, a memory, and panels with the results that must come.
+"""The work of a warpgroup in hardware: an instruction, a memory, and panels with the results that must come.
 
 Free of any simulator. :mod:`sptc.verify.wgmma_jobs` makes such work of register files.
 """
@@ -18,7 +18,7 @@ _UNIT_BYTES, _UNITS = 16, 1 << ADDRESS_BITS
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One warp's share of an instruction.
+    """One instruction.
 
     Attributes
     ----------

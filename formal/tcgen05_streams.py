@@ -1,28 +1,37 @@
-"""Progress of a CTA's tensor cores: whatever is asked of them, they do something until all is written.
+"""Streams of the tensor cores of a CTA: they do something until all is written, and results are written in order.
 
 Arrays are cut away, since they are proved by themselves.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
-from amaranth.hdl import Cat, Mux, Signal
-from amaranth.lib import data
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 
+from ..rtl.accumulators import Accumulators
 from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.operand_fetch import OperandFetch
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
+from ..rtl.warp import LANES, REGISTERS, ROWS
 from .fetch import Names
 from .harness import Harness, Opened
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
-from .streams import bare
-from .tensor_core import TENSOR_CORE, Echo
+from .streams import Flow, bare
+from .tcgen05 import TCGEN05
+from .tensor_core import DEPTH, Echo, words_of_result
+from .tensor_stand_ins import ARRAYS
 
-__all__ = ["TENSOR_CORE"]
+__all__ = ["TCGEN05"]
 
 #: What surrounds the arrays is the same for every configuration.
 _ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
+#: The fetch, of which the addresses are cut away.
+_FETCH = partial(OperandFetch, address_class=Names)
 
 
 class _Cta(Opened, Tcgen05):
@@ -44,7 +53,7 @@ def _decides() -> data.StructLayout:
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
-@TENSOR_CORE.property("cta_progress", _lengths, cycles=_cycles)
+@TCGEN05.property("progress", _lengths, cycles=_cycles)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
     """While a multiplication is held or offered, something is requested, read, multiplied, written or taken.
 
@@ -52,7 +61,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     Instructions have the accumulators of the one before or others. Nothing is written that was not asked for.
     """
     reset = h.clocked()
-    cta = h.add("cta", _Cta(_ARRAY, warp_class=Echo, address_class=Names))
+    cta = h.add("cta", _Cta(_ARRAY, warp_class=Echo, fetch_class=_FETCH))
     told, asked = cta.i.payload, decided(h, "told", cta.i, _decides(), reset)
     fair = h.named("fair", h.free("other_waits") & ~reset)
     multiplied = h.named("multiplied", cta.parts.array_0.i.valid)
@@ -92,3 +101,71 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     h.m.d.sync += b.eq(b + fetched - used)
     h.claim("fetched", held.wanted("b_to_use", used, own) == b + held.wanted("b_to_fetch", fetched, own))
     h.cover("written", written & ~cta.i.valid)
+
+
+class _Shown(Echo):
+    """Shows of each item the lowest bit of C and the array that it says it is of."""
+
+    bits = 4
+
+    def shown(self) -> Value:
+        """Return what is shown."""
+        return Cat(self.i.payload.c[0][0][0], self.i.payload.c[0][1][:3])
+
+    def show(self, m: Module, first: Value) -> None:
+        """Let every word of the result show it, and its own place."""
+        for place, word in words_of_result(self.o.payload):
+            m.d.comb += word.eq(Cat(first, Const(place, 8)))
+
+
+@TCGEN05.property("results", lambda _: [()], cycles=_cycles)
+def _results(h: Harness) -> None:
+    """What the arrays make of a panel's accumulators is written once and in order, every word at its place.
+
+    Beside it stand the flags of the same panel, each row's in its place; whatever the memories take.
+    """
+    reset = h.clocked()
+    given, taken = (stream.Signature(1).create(path=(name,)) for name in ("given", "taken"))
+    flow = Flow(h, reset, given, taken, DEPTH)
+
+    class Stand(Accumulators):
+        """Stands for the accumulators: of every panel each word shows the mark, or its array."""
+
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            m.d.comb += [
+                self.i.ready.eq(1),
+                self.c.valid.eq(given.valid),
+                given.ready.eq(self.c.ready),
+                taken.valid.eq(self.o.valid),
+                self.o.ready.eq(taken.ready),
+            ]
+            for array, of_array in enumerate(self.c.payload):
+                m.d.comb += [of_array[0][0].eq(flow.marks), of_array[0][1].eq(array)]
+            return m
+
+    cta = h.add(
+        "cta",
+        _Cta(_ARRAY, ARRAYS, warp_class=_Shown, fetch_class=_FETCH, accumulators_class=Stand),
+    )
+    asked, payload = decided(h, "told", cta.i, _decides(), reset), cta.i.payload
+    h.m.d.comb += [
+        payload.operation.eq(CtaOperation.MULTIPLY),
+        payload.add.eq(1),
+        *(payload[name].eq(asked[name]) for name in ("a_shared", "odd")),
+        payload.pair.eq(asked.elsewhere),
+        payload.last_panel.eq(1),
+        payload.control.sparse.eq(asked.sparse),
+        cta.other_waits.eq(h.free("other_waits")),
+    ]
+    result = cta.parts.accumulators.o.payload
+    shown = result[0][0][0]
+    flow.claim(h, shown[0], shown[:1], reset)
+    for array in range(ARRAYS):
+        right = []
+        for place, (lane, register) in enumerate(product(range(LANES), range(REGISTERS))):
+            right.append(result[array][lane][register] == Cat(shown[0], Const(array, 3), Const(place, 8)))
+        for row in range(ROWS):
+            flags = Cat(shown[0], Const(array, 3), Const(LANES * REGISTERS + row, 8))
+            right.append(cta.illegal[ROWS * array + row] == flags)
+        h.claim(f"own_{array}", ~flow.o_valid | Cat(right).all())

@@ -1,0 +1,117 @@
+"""The operands of eight columns: an instruction of ``wgmma`` or ``tcgen05`` as one of ``mma`` for an array."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.formats import low_bit
+from .config import CoreConfig
+from .fetch import panel_layout
+from .step import control_layout
+from .warp import LANES, REGISTERS, warp_operands_layout
+
+__all__ = ["PanelOperands", "fragment_layout", "panel_instruction_layout", "segment_words"]
+
+_WORD = 32
+
+
+def fragment_layout() -> data.ArrayLayout:
+    """Return the layout of A of 16 rows, or of the accumulators of eight columns: 32 lanes of 4 registers.
+
+    Accumulators of f16 use the first two.
+    """
+    return data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
+
+
+def panel_instruction_layout() -> data.StructLayout:
+    """Return the layout of what an instruction says of every eight columns.
+
+    Fields
+    ------
+    control : control_layout()
+        Formats, rule and result.
+    sparsity_selector : 2
+        PTX's sparsity selector: which threads of a quad hold the metadata.
+    negated : 1
+        The products are: A bears their sign, since B is selected from halves of elements.
+    add : 1
+        D is added; otherwise the accumulators are zero.
+    """
+    return data.StructLayout({"control": control_layout(), "sparsity_selector": 2, "negated": 1, "add": 1})
+
+
+def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
+    """Return the registers of 32 lanes that hold 16 bytes of each of eight rows, those of one segment of K.
+
+    Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
+    """
+    return [rows[lane // 4].word_select(4 * segment + lane % 4, _WORD) for lane in range(LANES)]
+
+
+class PanelOperands(wiring.Component):
+    """Give an array the operands of eight columns, as an ``mma`` of 32 stored bytes a row. Combinational.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array's, whose element codes the control word has.
+
+    Members
+    -------
+    instruction : In(panel_instruction_layout())
+        What is multiplied.
+    e : In(32), 32 lanes
+        Metadata.
+    a : In(fragment_layout())
+        A, as registers.
+    panel : In(panel_layout())
+        B; bytes 16 r to 16 r + 15 of a column are register r of its quad.
+    c : In(fragment_layout())
+        Accumulators.
+    o : Out(warp_operands_layout())
+        The array's input, without block scales.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "instruction": In(panel_instruction_layout()),
+                "e": In(data.ArrayLayout(_WORD, LANES)),
+                "a": In(fragment_layout()),
+                "panel": In(panel_layout()),
+                "c": In(fragment_layout()),
+                "o": Out(warp_operands_layout()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the wiring, the signs and the zeros."""
+        m = Module()
+        instruction, operands = self.instruction, self.o
+        signs = self._signs().replicate(LANES * REGISTERS)
+        segments = [segment_words(self.panel, register) for register in range(REGISTERS)]
+        b = [segments[register][lane] for lane in range(LANES) for register in range(REGISTERS)]
+        # Whole fields at once: assignments register by register become a megabyte of simulator.
+        m.d.comb += [
+            operands.control.eq(instruction.control),
+            operands.long.eq(1),
+            operands.sparsity_selector.eq(instruction.sparsity_selector),
+            operands.e.eq(self.e),
+            operands.a.eq(self.a.as_value() ^ Mux(instruction.negated, signs, 0)),
+            operands.b.eq(Cat(b)),
+            operands.c.eq(Mux(instruction.add, self.c.as_value(), 0)),
+        ]
+        return m
+
+    def _signs(self) -> Value:
+        """Return the sign bits of a register's elements; integers have none here."""
+        signs: Value = Const(0, _WORD)
+        for code, element in enumerate(self.config.elements):
+            if not element.format.is_integer:
+                sign = low_bit(element.format, element.container_bits) + element.format.bits - 1
+                places = range(sign, _WORD, element.container_bits)
+                signs = Mux(self.instruction.control.a == code, sum(1 << place for place in places), signs)
+        return signs

@@ -1,0 +1,284 @@
+"""The four tensor cores of an SM: ``wgmma`` of 64 rows, whose operands are fetched while others multiply."""
+
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.timing import RegisterCycles
+from .config import CoreConfig
+from .fetch import descriptor_layout, shared_memory_signature
+from .operand_fetch import OperandFetch
+from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
+from .panel_operands import PanelOperands, fragment_layout, panel_instruction_layout
+from .round import ResultCode
+from .stored_a import A_PANELS_OF_ARRAY, StoredA
+from .tensor_core import TensorCore
+from .unit import Unit
+from .warp import LANES, Warp, warp_operands_layout, warp_result_layout
+
+__all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles"]
+
+#: Warps of a warpgroup, each on a tensor core of its own.
+WARPS = 4
+_WORD = 32
+#: Panels of A: eight rows each.
+_A_PANELS = WARPS * A_PANELS_OF_ARRAY
+#: Reads of each; and panels of B that come before them, as many as :class:`~sptc.rtl.operand_fetch.OperandFetch` keeps.
+_A_READS, _PANELS_FIRST = 2, 2
+
+
+def multiplication_layout() -> data.StructLayout:
+    """Return the layout of ``wgmma.mma_async``, sparse or dense.
+
+    Fields
+    ------
+    a, e : 4 arrays of 32 lanes
+        A as registers, unless it is in shared memory, and metadata, of each warp.
+    control, sparsity_selector, negated, add
+        As in :func:`~sptc.rtl.panel_operands.panel_instruction_layout`.
+    a_descriptor, b_descriptor : descriptor_layout()
+        Where the operands lie.
+    a_shared : 1
+        A is in shared memory.
+    a_transposed, b_transposed : 1
+        imm-trans: the operand is MN-major.
+    last_panel : 5
+        N / 8 - 1.
+    """
+    said = {name: field.shape for name, field in panel_instruction_layout()}
+    return data.StructLayout(
+        {
+            "a": data.ArrayLayout(fragment_layout(), WARPS),
+            "e": data.ArrayLayout(data.ArrayLayout(_WORD, LANES), WARPS),
+            "control": said["control"],
+            "a_descriptor": descriptor_layout(),
+            "b_descriptor": descriptor_layout(),
+            "a_shared": 1,
+            "a_transposed": 1,
+            "b_transposed": 1,
+            "negated": said["negated"],
+            "add": said["add"],
+            "last_panel": PANEL_BITS,
+            "sparsity_selector": said["sparsity_selector"],
+        }
+    )
+
+
+def mma_layout() -> data.StructLayout:
+    """Return the layout of an instruction of ``mma`` for one of the tensor cores.
+
+    Fields
+    ------
+    operands : warp_operands_layout()
+        The instruction and its registers.
+    core : 2
+        Which array is to multiply it.
+    """
+    return data.StructLayout({"operands": warp_operands_layout(), "core": range(WARPS)})
+
+
+def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
+    """Return the cycles from when an instruction is taken by itself to its first eight columns, at the earliest.
+
+    Parameters
+    ----------
+    registers : int
+        That the register file takes to deliver A; 0 of A in shared memory, before which two panels of B are read.
+    panels, panel_reads : int
+        Panels of B, and reads of each.
+    """
+    if registers:
+        return registers + 1
+    return min(panels, _PANELS_FIRST) * panel_reads + _A_PANELS * _A_READS + 2
+
+
+class RegisterDelivery(wiring.Component):
+    """Count the cycles that the register file takes to deliver A and metadata of an instruction.
+
+    Parameters
+    ----------
+    registers : RegisterCycles
+        How many these are.
+
+    Members
+    -------
+    wanted : In(1)
+        They are being delivered; all below stays until `end`.
+    sparse : In(1)
+        There is metadata.
+    narrow : In(1)
+        Results are of f16, or there are eight columns alone.
+    end : Out(1)
+        All is there from the next cycle on.
+    """
+
+    def __init__(self, registers: RegisterCycles) -> None:
+        self.registers = registers
+        super().__init__({"wanted": In(1), "sparse": In(1), "narrow": In(1), "end": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the counter."""
+        m = Module()
+        registers = self.registers
+        cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)))
+        cycles = Mux(self.sparse, Mux(self.narrow, registers.narrow, registers.wide), registers.dense)
+        m.d.comb += self.end.eq(self.wanted & (cycle == cycles - 1))
+        with m.If(self.wanted):
+            m.d.sync += cycle.eq(Mux(self.end, 0, cycle + 1))
+        return m
+
+
+class TensorCores(wiring.Component):
+    """Multiply ``wgmma`` of 64 rows, eight columns at a time, on four arrays.
+
+    Each of four warps has an array of its own, which takes eight columns of N in ``config.warp_blocks`` cycles: four,
+    with 32 units. A panel of B is read once for all of them. Two instructions are held: while one multiplies, A of the
+    next arrives, from registers or from shared memory, whose port of 128 bytes a cycle B has first. So from one
+    instruction to the next it takes what needs longest::
+
+        max(blocks * N / 8, bytes from shared memory / 128, cycles of the register file)
+
+    Between its panels each array multiplies ``mma`` and ``mma.sp`` of other warps: see
+    :class:`~sptc.rtl.tensor_core.TensorCore`.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
+    registers : RegisterCycles
+        What the register file takes to deliver operands; a parameter, since nobody knows what silicon does in them.
+    unit_class, warp_class : type
+        What stands for units and for arrays.
+    fetch_class : callable
+        Returns what brings operands from shared memory, of so many panels of A.
+
+    Members
+    -------
+    i : In(stream of multiplication_layout())
+        Multiplications, in order.
+    c : In(stream of 4 x fragment_layout())
+        Accumulators of eight columns of each warp, in order of columns.
+    last : Out(1)
+        The panel that is multiplied, with its accumulators, is the last one of its instruction.
+    o : Out(stream of 4 x warp_result_layout())
+        Results, in the same order.
+    mma : In(stream of mma_layout())
+        Instructions of ``mma`` of other warps; of four arrays that each take four cycles at least, one begins a cycle.
+    mma_room : Out(4)
+        Which arrays would take an instruction in this cycle.
+    mma_result : Out(stream of warp_result_layout()), four
+        Results of each array's instructions, in order.
+    memory : Out(shared_memory_signature())
+        The shared memory of the block.
+    """
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        registers: RegisterCycles | None = None,
+        unit_class: type[Unit] = Unit,
+        warp_class: type[Warp] = Warp,
+        fetch_class: Callable[[int], OperandFetch] = OperandFetch,
+    ) -> None:
+        self.config = config
+        self.registers = registers or RegisterCycles()
+        self.unit_class = unit_class
+        self.warp_class = warp_class
+        self.fetch_class = fetch_class
+        super().__init__(
+            {
+                "i": In(stream.Signature(multiplication_layout())),
+                "c": In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))),
+                "last": Out(1),
+                "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
+                "mma": In(stream.Signature(mma_layout())),
+                "mma_room": Out(WARPS),
+                "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
+                "memory": Out(shared_memory_signature()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the slots, what brings the operands, and the four cores."""
+        m = Module()
+        m.submodules.fetch = fetch = self.fetch_class(_A_PANELS)
+        wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
+        kept = data.StructLayout({name: field.shape for name, field in multiplication_layout() if name != "a"})
+        m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False})
+        m.submodules.stored_a = stored = StoredA(WARPS, from_registers=True)
+        m.d.comb += [
+            slots.i.valid.eq(self.i.valid),
+            self.i.ready.eq(slots.i.ready),
+            *(slots.i.payload[name].eq(self.i.payload[name]) for name in kept.members),
+            stored.load.eq((self.i.valid & self.i.ready) << slots.next_slot),
+            *(stored.registers[warp].eq(self.i.payload.a[warp]) for warp in range(WARPS)),
+            stored.slot.eq(slots.slot),
+        ]
+        self._bring(m, slots, stored, fetch)
+        cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
+        waits, multiply = Signal(), Signal()
+        m.d.comb += [
+            waits.eq(fetch.panels.valid & self.c.valid & slots.ready),
+            multiply.eq(waits & Cat(core.panel.ready for core in cores).all()),
+            slots.multiply.eq(multiply),
+            fetch.panels.ready.eq(multiply),
+            self.c.ready.eq(multiply),
+            self.last.eq(slots.last),
+            self.o.valid.eq(Cat(core.panel_result.valid for core in cores).all()),
+            self.mma.ready.eq(self.mma_room.bit_select(self.mma.payload.core, 1)),
+        ]
+        for number, core in enumerate(cores):
+            m.submodules[f"core_{number}"] = core
+            m.submodules[f"operands_{number}"] = operands = PanelOperands(self.config)
+            wiring.connect(m, wiring.flipped(self.mma_result[number]), core.o)
+            m.d.comb += [
+                core.i.valid.eq(self.mma.valid & (self.mma.payload.core == number)),
+                core.i.payload.eq(self.mma.payload.operands),
+                self.mma_room[number].eq(core.i.ready),
+                *(
+                    operands.instruction[name].eq(slots.instruction[name])
+                    for name in panel_instruction_layout().members
+                ),
+                operands.e.eq(slots.instruction.e[number]),
+                operands.a.eq(stored.a[number]),
+                operands.panel.eq(fetch.panels.payload),
+                operands.c.eq(self.c.payload[number]),
+                core.panel_waits.eq(waits),
+                core.panel.valid.eq(multiply),
+                core.panel.payload.eq(operands.o),
+                core.panel_result.ready.eq(self.o.ready & self.o.valid),
+                self.o.payload[number].eq(core.panel_result.payload),
+            ]
+        return m
+
+    def _bring(self, m: Module, slots: OperandSlots, stored: StoredA, fetch: OperandFetch) -> None:
+        """Bring B from shared memory, and A from there or out of the register file."""
+        m.submodules.requests_b = requests_b = PanelRequests(1 << PANEL_BITS)
+        m.submodules.requests_a = requests_a = PanelRequests(_A_PANELS)
+        m.submodules.delivery = delivery = RegisterDelivery(self.registers)
+        wiring.connect(m, requests_b.o, fetch.b)
+        wiring.connect(m, requests_a.o, fetch.a)
+        a, b = slots.a.instruction, slots.b.instruction
+        m.d.comb += [
+            requests_b.wanted.eq(slots.b.wanted),
+            requests_b.descriptor.eq(b.b_descriptor),
+            requests_b.mn_major.eq(b.b_transposed),
+            requests_b.short.eq(~b.control.sparse),
+            requests_b.last.eq(b.last_panel),
+            slots.b.end.eq(requests_b.end),
+            requests_a.wanted.eq(slots.a.wanted & a.a_shared),
+            requests_a.descriptor.eq(a.a_descriptor),
+            requests_a.mn_major.eq(a.a_transposed),
+            requests_a.short.eq(1),
+            requests_a.last.eq(_A_PANELS - 1),
+            fetch.a_tag.eq(slots.a.slot),
+            delivery.wanted.eq(slots.a.wanted & ~a.a_shared),
+            delivery.sparse.eq(a.control.sparse),
+            delivery.narrow.eq((a.control.result == ResultCode.F16) | (a.last_panel == 0)),
+            slots.a.end.eq(requests_a.end | delivery.end),
+            slots.a.arrived.eq(stored.complete | (delivery.end << slots.a.slot)),
+            stored.arriving.eq(fetch.arriving),
+            stored.core_matrix.eq(fetch.core_matrix),
+        ]

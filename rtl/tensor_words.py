@@ -1,0 +1,122 @@
+"""What instructions have in tensor memory beside A and D: metadata and block scales, as registers of each array."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .accumulators import ARRAYS
+from .operand_slots import PANEL_BITS, SLOTS
+from .tensor_memory import WORD_BITS
+from .tensor_operands import Operand, tensor_column_layout
+from .warp import COLUMNS, LANES, ROWS
+
+__all__ = ["TensorWords"]
+
+#: Lanes of tensor memory whose block scales share a column.
+_PARTITION = 32
+
+
+def _lanes_layout() -> data.ArrayLayout:
+    return data.ArrayLayout(WORD_BITS, LANES)
+
+
+class TensorWords(wiring.Component):
+    """Keep metadata and block scales of both slots as they come, and give those of one to the arrays.
+
+    What comes is there from the next cycle on.
+
+    Parameters
+    ----------
+    arrays : int
+        Arrays of 16 rows each, which take 16 lanes of tensor memory.
+
+    Members
+    -------
+    arriving : In(1)
+        A column is there in this cycle.
+    column : In(tensor_column_layout())
+        Which; its tag is the slot.
+    words : In(32), 16 lanes an array
+        What it holds.
+    wide : In(2)
+        Of each slot: elements of 16 or 32 bits, whose metadata is one column.
+    slot : In(1)
+        Which slot is multiplied.
+    panel : In(5)
+        Which eight columns of B.
+    e, scales_a : Out(32 lanes of 32 bits), one an array
+        Registers of that slot's rows.
+    scales_b : Out(32 lanes of 32 bits)
+        Registers of the panel's columns, the same for all arrays.
+
+    Notes
+    -----
+    Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
+    ``tmem_sf_frg`` for block scales, of whose four copies the first 32 lanes' is used. Modelled.
+    """
+
+    def __init__(self, arrays: int = ARRAYS) -> None:
+        self.arrays = arrays
+        super().__init__(
+            {
+                "arriving": In(1),
+                "column": In(tensor_column_layout()),
+                "words": In(WORD_BITS).array(ROWS * arrays),
+                "wide": In(SLOTS),
+                "slot": In(range(SLOTS)),
+                "panel": In(PANEL_BITS),
+                "e": Out(_lanes_layout()).array(arrays),
+                "scales_a": Out(_lanes_layout()).array(arrays),
+                "scales_b": Out(_lanes_layout()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Build the registers, and the wiring to lanes."""
+        m = Module()
+        rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
+        columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
+        # Of metadata, what pair x of a quad holds.
+        pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]
+        scales_a, scales_b = self._slots("scale_a", rows), self._slots("scale_b", columns)
+        column, words = self.column, self.words
+        for slot in range(SLOTS):
+            with m.If(self.arriving & (column.tag == slot)), m.Switch(column.operand):
+                with m.Case(Operand.METADATA):
+                    with m.If(column.number == 0):
+                        m.d.sync += pairs[0][slot].eq(Cat(words))
+                    with m.If((column.number == 1) | self.wide[slot]):
+                        m.d.sync += pairs[1][slot].eq(Cat(words))
+                with m.Case(Operand.SCALE_A):
+                    for part in range(ROWS * self.arrays // _PARTITION):
+                        with m.If(column.number == part):
+                            m.d.sync += Cat(scales_a[slot][_PARTITION * part + lane] for lane in range(_PARTITION)).eq(
+                                Cat(words[:_PARTITION])
+                            )
+                with m.Case(Operand.SCALE_B):
+                    m.d.sync += scales_b[slot][column.number].eq(Cat(words[:_PARTITION]))
+        pair = [self._of_slot(m, f"metadata_{x}", stored) for x, stored in enumerate(pairs)]
+        scales, all_scales_b = self._of_slot(m, "scale_a", scales_a), self._of_slot(m, "scale_b", scales_b)
+        of_panel = Signal(WORD_BITS * COLUMNS, name="scale_b_of_panel")
+        m.d.comb += of_panel.eq(all_scales_b.word_select(self.panel, WORD_BITS * COLUMNS))
+        m.d.comb += self.scales_b.eq(Cat(of_panel.word_select(lane // 4, WORD_BITS) for lane in range(LANES)))
+        for array in range(self.arrays):
+            # Lanes 4 g + 2 x + h are those of row 8 h + g.
+            places = [(lane // 2 % 2, ROWS * array + 8 * (lane % 2) + lane // 4) for lane in range(LANES)]
+            m.d.comb += [
+                self.e[array].eq(Cat(pair[x].word_select(row, WORD_BITS) for x, row in places)),
+                self.scales_a[array].eq(Cat(scales.word_select(row, WORD_BITS) for _, row in places)),
+            ]
+        return m
+
+    def _slots(self, name: str, layout: data.ArrayLayout) -> list[Signal]:
+        """Return registers of both slots."""
+        return [Signal(layout, name=f"{name}_{slot}", reset_less=True) for slot in range(SLOTS)]
+
+    def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
+        """Return what the slot that is multiplied has."""
+        chosen = Signal(len(Value.cast(stored[0])), name=name)
+        m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self.slot])
+        return chosen
