@@ -5,6 +5,7 @@ has that place, which speaks of all words.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,7 +27,7 @@ from .harness import Harness, Opened
 from .properties import Parameters, Topic
 from .streams import constant, offered
 
-__all__ = ["FETCH", "Names"]
+__all__ = ["FETCH", "NAMED_FETCH"]
 
 FETCH = Topic("fetch")
 #: Swizzle modes, and how many units of 16 bytes are in a row of their pattern.
@@ -85,7 +86,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     h.cover("moved" if units > 1 else "plain", moved if units > 1 else ~moved)
 
 
-class Names(CoreMatrixAddress):
+class _Names(CoreMatrixAddress):
     """Stands for the addresses: each unit of each panel has one of its own, whose top bit is the descriptor's."""
 
     def elaborate(self, platform: object) -> Module:
@@ -94,6 +95,10 @@ class Names(CoreMatrixAddress):
         for row in range(PANEL_ROWS):
             m.d.comb += self.address[row].eq(_name(self.request, self.segment, row))
         return m
+
+
+#: The fetch, with names for addresses.
+NAMED_FETCH = partial(OperandFetch, address_class=_Names)
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
@@ -144,7 +149,7 @@ def _both(h: Harness, short: bool) -> None:
     is taken.
     """
     reset = h.clocked()
-    fetch = h.add("fetch", _Fetch(address_class=Names))
+    fetch = h.add("fetch", _Fetch(address_class=_Names))
     memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
     h.m.d.comb += [
         fetch.b.valid.eq(h.free("b_valid") & ~reset),
@@ -178,20 +183,20 @@ def _both(h: Harness, short: bool) -> None:
         h.claim(f"a_{row}_{word}", ~read_a | (arrived.rows[row].word_select(word, _WORD_BITS)[0] == expected))
     panels = _Panels(h, fetch, memory, b, port.read & ~of_a, reset, short)
     panels.claim(h, b_waits & (b_before == b))
-    h.claim("b_first", ~(of_a & fetch.b.valid) | ((panels.inside == 2) & ~panels.delivers))
+    h.claim("b_first", (port.read & ~of_a) == (fetch.b.valid & panels.room))
     h.cover("marked_b", fetch.panels.valid & fetch.panels.payload[1].word_select(_WORDS, _WORD_BITS)[0])
     h.cover("beside", of_a & (panels.inside != 0) & b_waits)
 
 
 class _Panels:
-    """The panels of B that are read and not taken, followed beside the hardware.
+    """Reference model of the two panel buffers of B.
 
     Attributes
     ----------
     inside : Value
-        Requests that were taken and whose panels were not.
-    delivers : Value
-        A panel is taken.
+        Requests that were accepted and buffer_owner panels were not delivered.
+    delivers, room : Value
+        A panel is delivered; a core matrix of B may be read.
     """
 
     def __init__(
@@ -208,97 +213,103 @@ class _Panels:
         self._fetch, self._memory, self._reset = fetch, memory, reset
         self._request, self._reads = request, reads
         self._segments = CORE_MATRICES // 2 if short else CORE_MATRICES
-        self._taken = h.named("takes_b", fetch.b.valid & fetch.b.ready)
+        self._accepted = h.named("takes_b", fetch.b.valid & fetch.b.ready)
         self.delivers = h.named("delivers", fetch.panels.valid & fetch.panels.ready)
         self.inside, self._segment = Signal(range(3), name="inside"), Signal(3, name="segment")
-        self._owners = owners = [Signal(layout, reset_less=True, name=f"owner_{place}") for place in range(2)]
+        self.room = (self._segment != 0) | (self.inside != 2) | self.delivers
+        self._pending = pending = [Signal(layout, reset_less=True, name=f"pending_{place}") for place in range(2)]
         behind = self.inside - self.delivers
-        m.d.sync += self.inside.eq(behind + self._taken)
+        m.d.sync += self.inside.eq(behind + self._accepted)
         with m.If(self.delivers):
-            m.d.sync += owners[0].eq(owners[1])
-        for place, owner in enumerate(owners):
-            with m.If(self._taken & (behind == place)):
-                m.d.sync += owner.eq(request)
-        # What arrives, and what of each buffer has.
-        self._arrives, self._number = Signal(name="b_arrives"), Signal(3, reset_less=True, name="b_number")
-        self._of = Signal(layout, reset_less=True, name="b_of")
+            m.d.sync += pending[0].eq(pending[1])
+        for place, entry in enumerate(pending):
+            with m.If(self._accepted & (behind == place)):
+                m.d.sync += entry.eq(request)
+        # The core matrix that arrives; segments stored in each buffer, and the request that these belong to.
+        self._arriving, self._arriving_segment = (
+            Signal(name="arriving_b"),
+            Signal(3, reset_less=True, name="arriving_segment"),
+        )
+        self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")
         self._filled, self._offered = Signal(name="filled"), Signal(name="offered")
-        self._there = [Signal(CORE_MATRICES, name=f"there_{buffer}") for buffer in range(2)]
-        self._whose = [Signal(layout, reset_less=True, name=f"whose_{buffer}") for buffer in range(2)]
-        self._completes = h.named("completes", self._arrives & (self._number == self._segments - 1))
+        self._stored = [Signal(CORE_MATRICES, name=f"stored_{buffer}") for buffer in range(2)]
+        self._buffer_owners = [Signal(layout, reset_less=True, name=f"buffer_owner_{buffer}") for buffer in range(2)]
+        self._completes = h.named("completes", self._arriving & (self._arriving_segment == self._segments - 1))
         m.d.sync += [
-            self._arrives.eq(reads),
+            self._arriving.eq(reads),
             self._filled.eq(self._filled ^ self._completes),
             self._offered.eq(self._offered ^ self.delivers),
         ]
         with m.If(reads):
             m.d.sync += [
-                self._number.eq(self._segment),
-                self._of.eq(request),
+                self._arriving_segment.eq(self._segment),
+                self._arriving_request.eq(request),
                 self._segment.eq(Mux(self._segment == self._segments - 1, 0, self._segment + 1)),
             ]
         for buffer in range(2):
-            with m.If(self._arrives & (self._filled == buffer)):
-                kept = Mux(self._number == 0, 0, self._there[buffer])
-                m.d.sync += [self._whose[buffer].eq(self._of), self._there[buffer].eq(kept | (1 << self._number))]
+            with m.If(self._arriving & (self._filled == buffer)):
+                kept = Mux(self._arriving_segment == 0, 0, self._stored[buffer])
+                m.d.sync += [
+                    self._buffer_owners[buffer].eq(self._arriving_request),
+                    self._stored[buffer].eq(kept | (1 << self._arriving_segment)),
+                ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """State what panels hold, with all that makes the claims an invariant."""
+        """State the contents of buffers and panels, and the control state that makes the claims an invariant."""
         fetch, segment, whole = self._fetch, self._segment, (1 << self._segments) - 1
+        arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         full = fetch.signal("full")
         buffers = data.ArrayLayout(panel_layout(), 2)(fetch.signal("buffers"))
         pointers = (fetch.signal("filled") == self._filled) & (fetch.signal("offered") == self._offered)
         h.claim("pointers", pointers & (fetch.signal("segment_b") == segment))
         h.claim("kept", fetch.signal("kept") == self.inside + (segment != 0))
         h.claim("room", self.inside + (segment != 0) <= 2)
-        h.claim("taken", self._taken == (self._reads & (segment == self._segments - 1)))
-        arriving = (fetch.signal("arriving_b") == self._arrives) & (fetch.signal("completes") == self._completes)
-        h.claim("arriving", arriving)
-        layout = (fetch.signal("arriving_segment") == self._number[:2]) & (
-            fetch.signal("arriving_mn_major") == self._of.mn_major
+        h.claim("taken", self._accepted == (self._reads & (segment == self._segments - 1)))
+        flags = (fetch.signal("arriving_b") == arriving) & (fetch.signal("completes") == self._completes)
+        h.claim("arriving", flags)
+        layout = (fetch.signal("arriving_segment") == number[:2]) & (
+            fetch.signal("arriving_mn_major") == request.mn_major
         )
-        h.claim("what_arrives", ~self._arrives | (layout & (self._number < self._segments)))
+        h.claim("what_arrives", ~arriving | (layout & (number < self._segments)))
         count = self.inside - self._completes
         first, second = self._offered, ~self._offered
         h.claim("full", full == Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)))
         h.claim("in_turns", self._filled == Mux(count == 1, second, first))
         h.claim("valid", fetch.panels.valid == (count != 0))
-        there, whose = (Array(of)[self._filled] for of in (self._there, self._whose))
-        so_far = Mux(self._arrives, Mux(self._number == 0, 0, there) | (1 << self._number), there)
+        stored, buffer_owner = (Array(of_buffers)[self._filled] for of_buffers in (self._stored, self._buffer_owners))
+        so_far = Mux(arriving, Mux(number == 0, 0, stored) | (1 << number), stored)
         begun = segment != 0
-        own = Mux(self._arrives, Value.cast(self._of), Value.cast(whose)) == Value.cast(self._request)
+        own = Mux(arriving, Value.cast(request), Value.cast(buffer_owner)) == Value.cast(self._request)
         h.claim("begun", ~begun | self._reset | (same_request & own & (so_far[:CORE_MATRICES] == (1 << segment) - 1)))
-        h.claim("arrives_in_turn", ~(begun & self._arrives) | (self._number + 1 == segment))
-        h.claim("arrives_last", ~self._arrives | begun | self._completes)
-        within = (self._number == 0) | (
-            (there == (1 << self._number) - 1) & (Value.cast(whose) == Value.cast(self._of))
-        )
-        h.claim("arrives_behind", ~self._arrives | within)
-        newest = Array(self._owners)[(self.inside - 1)[0]]
-        h.claim("complete", ~self._completes | (Value.cast(self._of) == Value.cast(newest)))
+        h.claim("arrives_in_turn", ~(begun & arriving) | (number + 1 == segment))
+        h.claim("arrives_last", ~arriving | begun | self._completes)
+        within = (number == 0) | ((stored == (1 << number) - 1) & (Value.cast(buffer_owner) == Value.cast(request)))
+        h.claim("arrives_behind", ~arriving | within)
+        newest = Array(self._pending)[(self.inside - 1)[0]]
+        h.claim("complete", ~self._completes | (Value.cast(request) == Value.cast(newest)))
         for buffer in range(2):
-            owner = Mux(first == buffer, Value.cast(self._owners[0]), Value.cast(self._owners[1]))
-            held = (self._there[buffer] == whole) & (Value.cast(self._whose[buffer]) == owner)
-            h.claim(f"held_{buffer}", ~full[buffer] | held)
+            owner = Mux(first == buffer, Value.cast(self._pending[0]), Value.cast(self._pending[1]))
+            is_whole = (self._stored[buffer] == whole) & (Value.cast(self._buffer_owners[buffer]) == owner)
+            h.claim(f"held_{buffer}", ~full[buffer] | is_whole)
         for row, word in product(range(PANEL_ROWS), range(_WORDS)):
-            straight = (_name(self._of, self._number[:2], row) == self._memory.address) & (self._memory.word == word)
-            across = (_name(self._of, self._number[:2], word) == self._memory.address) & (self._memory.word == row)
-            expected = Mux(self._of.mn_major, straight ^ across, 0) ^ straight
+            straight = (_name(request, number[:2], row) == self._memory.address) & (self._memory.word == word)
+            across = (_name(request, number[:2], word) == self._memory.address) & (self._memory.word == row)
+            expected = Mux(request.mn_major, across, straight)
             arrives = Mux(
-                self._of.mn_major,
+                request.mn_major,
                 fetch.memory.data[word].word_select(row, _WORD_BITS)[0],
                 fetch.memory.data[row].word_select(word, _WORD_BITS)[0],
             )
-            h.claim(f"arriving_{row}_{word}", ~self._arrives | (arrives == expected))
-        for row, number in product(range(PANEL_ROWS), range(CORE_MATRICES * _WORDS)):
-            if number // _WORDS < self._segments:
+            h.claim(f"arriving_{row}_{word}", ~arriving | (arrives == expected))
+        for row, place in product(range(PANEL_ROWS), range(CORE_MATRICES * _WORDS)):
+            if place // _WORDS < self._segments:
                 for buffer in range(2):
-                    word = buffers[buffer][row].word_select(number, _WORD_BITS)[0]
-                    right = word == self._memory.marks(self._whose[buffer], row, number)
-                    h.claim(f"stored_{buffer}_{row}_{number}", ~self._there[buffer][number // _WORDS] | right)
-                offers = fetch.panels.payload[row].word_select(number, _WORD_BITS)[0]
-                due = self._memory.marks(self._owners[0], row, number)
-                h.claim(f"panel_{row}_{number}", ~fetch.panels.valid | (offers == due))
+                    word = buffers[buffer][row].word_select(place, _WORD_BITS)[0]
+                    right = word == self._memory.marks(self._buffer_owners[buffer], row, place)
+                    h.claim(f"stored_{buffer}_{row}_{place}", ~self._stored[buffer][place // _WORDS] | right)
+                offers = fetch.panels.payload[row].word_select(place, _WORD_BITS)[0]
+                due = self._memory.marks(self._pending[0], row, place)
+                h.claim(f"panel_{row}_{place}", ~fetch.panels.valid | (offers == due))
         waited = Signal(name="waited")
         h.m.d.sync += waited.eq(fetch.panels.valid & ~self.delivers & ~self._reset)
         h.claim("stays", ~waited | self._reset | fetch.panels.valid)

@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Const, Module, ShapeLike, Signal, Value
 from amaranth.lib import stream
 
 from ..rtl.cells.pipeline import delayed
-from ..rtl.config import CoreConfig
+from ..rtl.config import PRESETS, CoreConfig
 from ..rtl.core import Core
 from ..rtl.metadata import RuleCode
 from ..rtl.round import ResultCode
@@ -22,7 +22,18 @@ from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .harness import Harness
 from .properties import Parameters, Topic
 
-__all__ = ["CORE", "WARP", "Flow", "assume_a_rule", "bare", "claim_chosen", "constant", "few_blocks", "offered"]
+__all__ = [
+    "CORE",
+    "SMALL_ARRAY",
+    "WARP",
+    "Flow",
+    "assume_a_rule",
+    "bare",
+    "claim_chosen",
+    "constant",
+    "few_blocks",
+    "offered",
+]
 
 CORE, WARP = Topic("core"), Topic("warp")
 #: Blocks of outputs up to which the engine finds invariants of a warp.
@@ -148,6 +159,10 @@ def bare(config: CoreConfig) -> CoreConfig:
     """Return a configuration of the same array and pipeline, the rest as small as it may be."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
+
+
+#: A small array: what surrounds arrays is the same for every configuration.
+SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:

@@ -4,34 +4,26 @@ Arrays are cut away, since they are proved by themselves.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from itertools import product
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from ..rtl.accumulators import Accumulators
-from ..rtl.config import PRESETS, CoreConfig
-from ..rtl.operand_fetch import OperandFetch
+from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
 from ..rtl.warp import LANES, REGISTERS, ROWS
-from .fetch import Names
+from .fetch import NAMED_FETCH
 from .harness import Harness, Opened
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
-from .streams import Flow, bare
+from .stand_ins import ARRAYS
+from .streams import SMALL_ARRAY, Flow
 from .tcgen05 import TCGEN05
 from .tensor_core import DEPTH, Echo, words_of_result
-from .tensor_stand_ins import ARRAYS
 
 __all__ = ["TCGEN05"]
-
-#: What surrounds the arrays is the same for every configuration.
-_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
-#: The fetch, of which the addresses are cut away.
-_FETCH = partial(OperandFetch, address_class=Names)
 
 
 class _Cta(Opened, Tcgen05):
@@ -61,7 +53,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     Instructions have the accumulators of the one before or others. Nothing is written that was not asked for.
     """
     reset = h.clocked()
-    cta = h.add("cta", _Cta(_ARRAY, warp_class=Echo, fetch_class=_FETCH))
+    cta = h.add("cta", _Cta(SMALL_ARRAY, warp_class=Echo, fetch_class=NAMED_FETCH))
     told, asked = cta.i.payload, decided(h, "told", cta.i, _decides(), reset)
     fair = h.named("fair", h.free("other_waits") & ~reset)
     multiplied = h.named("multiplied", cta.parts.array_0.i.valid)
@@ -144,10 +136,8 @@ def _results(h: Harness) -> None:
                 m.d.comb += [of_array[0][0].eq(flow.marks), of_array[0][1].eq(array)]
             return m
 
-    cta = h.add(
-        "cta",
-        _Cta(_ARRAY, ARRAYS, warp_class=_Shown, fetch_class=_FETCH, accumulators_class=Stand),
-    )
+    parts = {"warp_class": _Shown, "fetch_class": NAMED_FETCH, "accumulators_class": Stand}
+    cta = h.add("cta", _Cta(SMALL_ARRAY, ARRAYS, **parts))
     asked, payload = decided(h, "told", cta.i, _decides(), reset), cta.i.payload
     h.m.d.comb += [
         payload.operation.eq(CtaOperation.MULTIPLY),

@@ -4,31 +4,26 @@ Arrays are cut away, since they are proved by themselves, and the register file 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..isa.timing import RegisterCycles
-from ..rtl.config import PRESETS, CoreConfig
+from ..rtl.config import CoreConfig
 from ..rtl.life_cycle import Operation
-from ..rtl.operand_fetch import OperandFetch
 from ..rtl.round import ResultCode
 from ..rtl.tensor_cores import WARPS
 from ..rtl.warpgroup import Warpgroup
-from .fetch import Names
+from .fetch import NAMED_FETCH
 from .harness import Harness
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
-from .streams import Flow, bare
+from .streams import SMALL_ARRAY, Flow
 from .tensor_core import DEPTH, Echo, words_of_result
 from .wgmma import WGMMA
 
 __all__ = ["WGMMA"]
 
-#: What surrounds the arrays is the same for every configuration.
-_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
 #: Cycles in which nothing is seen to move: the register file's, and those of the fetch and of the arrays behind it.
 _QUIET = 9
@@ -47,10 +42,6 @@ def _cycles(*_: object) -> int:
 def _decides() -> data.StructLayout:
     """Return the layout of what decides when something happens, beside the number of panels."""
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
-
-
-#: The fetch, of which the addresses are cut away, since they are proved by themselves.
-_FETCH = partial(OperandFetch, address_class=Names)
 
 
 class _Shown(Echo):
@@ -77,7 +68,7 @@ def _progress(h: Harness, panels: int) -> None:
     wait that is offered instead holds nothing up, and `commits.order` says that it is taken.
     """
     reset = h.clocked()
-    group = h.add("group", Warpgroup(_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=_FETCH))
+    group = h.add("group", Warpgroup(SMALL_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=NAMED_FETCH))
     told, asked = group.i.payload, decided(h, "told", group.i, _decides(), reset)
     fair = h.named("fair", h.free("environment") & ~reset)
     c_waits = Signal(name="c_waits")
@@ -116,7 +107,7 @@ def _shared(h: Harness, panels: int) -> None:
     has gaps, stalls and results that wait. Both are alike, so that results of the first speak of both.
     """
     reset = h.clocked()
-    shared = h.add("shared", Warpgroup(_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=_FETCH))
+    shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))
     flow = Flow(h, reset, shared.c[0], shared.o[0], DEPTH)
     for number, i in enumerate(shared.i):
         told, asked = i.payload, decided(h, f"told_{number}", i, _decides(), reset)

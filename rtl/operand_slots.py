@@ -1,4 +1,4 @@
-"""Two instructions are held: one multiplies while the operands of the next arrive."""
+"""Two instruction slots: one instruction multiplies while the operands of the next arrive."""
 
 from collections.abc import Mapping
 
@@ -10,79 +10,85 @@ from .fetch import descriptor_layout, panel_request_layout
 
 __all__ = ["PANEL_BITS", "SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
-#: Instructions that are held.
+#: Instruction slots.
 SLOTS = 2
 #: Bits of the number of a panel: eight columns of up to 256.
 PANEL_BITS = 5
 
 
-def turn_signature(instruction: data.StructLayout) -> wiring.Signature:
-    """Return the port at which one operand is brought, for one slot after the other.
-
-    Members
-    -------
-    slot : Out(1)
-        Whose operand is brought.
-    wanted : Out(1)
-        The slot is occupied, and not all of its operand has been requested.
-    left, missing : Out(2)
-        Of each slot: not all of its operand has been requested; not all of it has arrived.
-    instruction : Out(instruction)
-        What the slot holds.
-    end : In(1)
-        The rest of it is requested in this cycle: the other slot's follows.
-    arrived : In(2)
-        Of each slot: the rest of the operand arrives in this cycle. Without meaning if nothing waits for it.
-    """
-    return wiring.Signature(
-        {
-            "slot": Out(range(SLOTS)),
-            "wanted": Out(1),
-            "left": Out(SLOTS),
-            "missing": Out(SLOTS),
-            "instruction": Out(instruction),
-            "end": In(1),
-            "arrived": In(SLOTS),
-        }
-    )
-
-
-class OperandSlots(wiring.Component):
-    """Hold two instructions: taken, brought their operands and multiplied in turns.
-
-    An instruction can be multiplied one cycle after it was taken and the last of its awaited operands has arrived. Its
-    slot is free in the cycle after its last panel.
+def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> wiring.Signature:
+    """Return the port for requests of one operand, which serves the slots round-robin.
 
     Parameters
     ----------
     instruction : StructLayout
-        What is held of an instruction; ``last_panel`` is its number of panels less one.
+        As for :class:`OperandSlots`.
+    awaited : bool
+        No panel is multiplied before all of the operand has arrived.
+
+    Members
+    -------
+    slot : Out(1)
+        Slot that is served.
+    wanted : Out(1)
+        The slot is occupied, and part of its operand remains to be requested.
+    left : Out(2)
+        For each slot: part of the operand remains to be requested.
+    instruction : Out(instruction)
+        Instruction in the slot.
+    end : In(1)
+        The rest is requested in this cycle; the other slot is served next.
+    missing : Out(2)
+        For each slot: part of the operand remains to arrive. Only if `awaited`.
+    arrived : In(2)
+        For each slot: the rest of the operand arrives in this cycle. Only if `awaited`.
+    """
+    members = {
+        "slot": Out(range(SLOTS)),
+        "wanted": Out(1),
+        "left": Out(SLOTS),
+        "instruction": Out(instruction),
+        "end": In(1),
+    }
+    return wiring.Signature(members | ({"missing": Out(SLOTS), "arrived": In(SLOTS)} if awaited else {}))
+
+
+class OperandSlots(wiring.Component):
+    """Accept, serve and multiply instructions in program order, two at a time.
+
+    The first panel can be multiplied one cycle after the instruction was accepted and the last of its awaited operands
+    has arrived. The slot is free in the cycle after the last panel.
+
+    Parameters
+    ----------
+    instruction : StructLayout
+        Fields that are stored; ``last_panel`` is the number of panels less one.
     operands : dict of str to bool
-        Names of the operands, each a port of :func:`turn_signature`, and whether nothing is multiplied before all of it
-        has arrived. The others come as streams.
+        Name of each operand, which becomes a port of :func:`turn_signature`, and whether it is awaited. Operands that
+        are not awaited come as streams.
 
     Members
     -------
     i : In(stream of instruction)
         Instructions.
     next_slot : Out(1)
-        Where one is taken into.
+        Slot of the next instruction.
     occupied : Out(2)
-        Which slots hold an instruction.
-    held : Out(instruction), two
-        What the slots hold.
+        For each slot: it stores an instruction.
+    stored : Out(instruction), two
+        Contents of the slots.
     slot : Out(1)
-        Which of them is multiplied.
+        Slot that is multiplied.
     instruction : Out(instruction)
-        What that one holds.
+        Its contents.
     ready : Out(1)
-        It is there, and all that is awaited of it.
+        It is occupied, and all awaited operands have arrived.
     panel : Out(5)
-        Its panels that have been multiplied.
+        Number of its panels that have been multiplied.
     last : Out(1)
-        The next one is its last.
+        Its next panel is the last.
     multiply : In(1)
-        A panel is multiplied in this cycle; only while it is `ready`.
+        A panel is multiplied in this cycle; only while `ready`.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
@@ -92,7 +98,7 @@ class OperandSlots(wiring.Component):
                 "i": In(stream.Signature(instruction)),
                 "next_slot": Out(range(SLOTS)),
                 "occupied": Out(SLOTS),
-                "held": Out(instruction).array(SLOTS),
+                "stored": Out(instruction).array(SLOTS),
                 "slot": Out(range(SLOTS)),
                 "instruction": Out(instruction),
                 "ready": Out(1),
@@ -100,48 +106,48 @@ class OperandSlots(wiring.Component):
                 "last": Out(1),
                 "multiply": In(1),
             }
-            | {name: Out(turn_signature(instruction)) for name in operands}
+            | {name: Out(turn_signature(instruction, awaited=awaited)) for name, awaited in operands.items()}
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots, the order in which they are multiplied, and that in which each operand is brought."""
+        """Build the slots, and the round-robin pointers of multiplication and of each operand."""
         m = Module()
-        taken, ends = Signal(), Signal()
+        accepted, ends = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~self.occupied.bit_select(self.next_slot, 1)),
-            taken.eq(self.i.valid & self.i.ready),
-            self.instruction.eq(Array(self.held)[self.slot]),
+            accepted.eq(self.i.valid & self.i.ready),
+            self.instruction.eq(Array(self.stored)[self.slot]),
             self.last.eq(self.panel == self.instruction.last_panel),
             ends.eq(self.multiply & self.last),
         ]
         m.d.sync += [
-            self.occupied.eq((self.occupied | taken << self.next_slot) & ~(ends << self.slot)),
-            self.next_slot.eq(self.next_slot + taken),
+            self.occupied.eq((self.occupied | accepted << self.next_slot) & ~(ends << self.slot)),
+            self.next_slot.eq(self.next_slot + accepted),
             self.slot.eq(self.slot + ends),
         ]
         with m.If(self.multiply):
             m.d.sync += self.panel.eq(Mux(self.last, 0, self.panel + 1))
         for slot in range(SLOTS):
-            held = Signal(self.instruction.shape(), name=f"instruction_{slot}", reset_less=True)
-            m.d.comb += self.held[slot].eq(held)
-            with m.If(taken & (self.next_slot == slot)):
-                m.d.sync += held.eq(self.i.payload)
-        awaited: Value = Const(0)
-        for name, is_awaited in self._operands.items():
+            register = Signal(self.instruction.shape(), name=f"instruction_{slot}", reset_less=True)
+            m.d.comb += self.stored[slot].eq(register)
+            with m.If(accepted & (self.next_slot == slot)):
+                m.d.sync += register.eq(self.i.payload)
+        missing: Value = Const(0)
+        filled = accepted << self.next_slot
+        for name, awaited in self._operands.items():
             turn = getattr(self, name)
-            comes = taken << self.next_slot
             m.d.comb += [
                 turn.wanted.eq(turn.left.bit_select(turn.slot, 1)),
-                turn.instruction.eq(Array(self.held)[turn.slot]),
+                turn.instruction.eq(Array(self.stored)[turn.slot]),
             ]
             m.d.sync += [
                 turn.slot.eq(turn.slot + turn.end),
-                turn.left.eq(turn.left & ~(turn.end << turn.slot) | comes),
-                turn.missing.eq(turn.missing & ~turn.arrived | comes),
+                turn.left.eq(turn.left & ~(turn.end << turn.slot) | filled),
             ]
-            if is_awaited:
-                awaited |= turn.missing.bit_select(self.slot, 1)
-        m.d.comb += self.ready.eq(self.occupied.bit_select(self.slot, 1) & ~awaited)
+            if awaited:
+                m.d.sync += turn.missing.eq(turn.missing & ~turn.arrived | filled)
+                missing |= turn.missing.bit_select(self.slot, 1)
+        m.d.comb += self.ready.eq(self.occupied.bit_select(self.slot, 1) & ~missing)
         return m
 
 
@@ -156,7 +162,7 @@ class PanelRequests(wiring.Component):
     Members
     -------
     wanted : In(1)
-        They are to be requested; all below stays until `end`.
+        There are panels to request; it and the inputs below stay constant until `end`.
     descriptor : In(descriptor_layout())
         Where the operand lies.
     mn_major, short : In(1)

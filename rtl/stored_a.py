@@ -1,4 +1,4 @@
-"""A of the instructions that are held, as the registers of each array's lanes."""
+"""Storage of A for both instruction slots, as registers of the lanes of each array."""
 
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
@@ -19,41 +19,41 @@ _COLUMNS = 8
 
 
 class StoredA(wiring.Component):
-    """Keep A of both slots: whole from registers, by core matrices from shared memory, by columns from tensor memory.
+    """Store A of both slots: whole from registers, by core matrices from shared or by columns from tensor memory.
 
-    What comes is there from the next cycle on. Of one slot it comes in one of these ways.
+    Latency: one cycle. All of A of an instruction comes from one of these sources.
 
     Parameters
     ----------
     arrays : int
         Arrays of 16 rows each.
     from_registers, from_columns : bool
-        Whether it can come from registers and from tensor memory; from shared memory it always can.
+        Build the ports for registers and for tensor memory; those for shared memory are always there.
 
     Members
     -------
     load : In(2)
-        Of each slot: `registers` are its A. With ``from_registers``.
+        For each slot: store `registers`. With ``from_registers``.
     registers : In(fragment_layout()), one an array
         A of each array's lanes. With ``from_registers``.
     arriving : In(1)
-        A core matrix is there in this cycle.
+        `core_matrix` is valid.
     core_matrix : In(core_matrix_layout(2 * arrays))
-        Which, and what it holds; its tag is the slot.
+        Core matrix of the slot in its tag.
     complete : Out(2)
-        Of each slot: its last core matrix is there in this cycle.
+        For each slot: its last core matrix arrives in this cycle.
     column : In(2)
-        Of each slot: a column of tensor memory is there in this cycle. With ``from_columns``.
+        For each slot: a column of tensor memory arrives in this cycle. With ``from_columns``.
     number : In(3)
-        Which of the eight. With ``from_columns``.
+        Number of the column. With ``from_columns``.
     words : In(32), one a row
-        What it holds. With ``from_columns``.
+        Its contents. With ``from_columns``.
     fragments : Out(fragment_layout()), by slot and array
-        What is kept.
+        Contents of both slots.
     slot : In(1)
-        Which slot is multiplied.
+        Slot that is multiplied.
     a : Out(fragment_layout()), one an array
-        A of that one.
+        Its A.
 
     Notes
     -----

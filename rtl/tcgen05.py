@@ -37,14 +37,14 @@ _PADDED = 16
 
 
 class CtaOperation(enum.Enum, shape=1):
-    """What the tensor cores are told to do."""
+    """Commands of the tensor cores."""
 
     MULTIPLY = 0
     COMMIT = 1
 
 
 def tcgen05_layout() -> data.StructLayout:
-    """Return the layout of what the tensor cores are told.
+    """Return the layout of a command.
 
     Fields
     ------
@@ -232,14 +232,14 @@ class Tcgen05(wiring.Component):
         """Request B of one slot after another: the panels that this CTA has in its shared memory."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
-        held = turn.instruction
+        instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.b)
         m.d.comb += [
             requests.wanted.eq(turn.wanted),
-            requests.descriptor.eq(held.b_descriptor),
-            requests.mn_major.eq(held.b_transposed),
-            requests.short.eq(~held.control.sparse),
-            requests.last.eq(Mux(held.pair, held.last_panel >> 1, held.last_panel)),
+            requests.descriptor.eq(instruction.b_descriptor),
+            requests.mn_major.eq(instruction.b_transposed),
+            requests.short.eq(~instruction.control.sparse),
+            requests.last.eq(Mux(instruction.pair, instruction.last_panel >> 1, instruction.last_panel)),
             turn.end.eq(requests.end),
         ]
 
@@ -247,14 +247,14 @@ class Tcgen05(wiring.Component):
         """Bring A of one slot after another from shared memory; what is in tensor memory comes with the words."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
-        held = turn.instruction
+        instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.a)
-        code = Array(slots.held)[arrived.tag].control.a
+        code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            elsewhere.eq(turn.wanted & ~held.a_shared),
-            requests.wanted.eq(turn.wanted & held.a_shared),
-            requests.descriptor.eq(held.a_descriptor),
-            requests.mn_major.eq(held.a_transposed),
+            elsewhere.eq(turn.wanted & ~instruction.a_shared),
+            requests.wanted.eq(turn.wanted & instruction.a_shared),
+            requests.descriptor.eq(instruction.a_descriptor),
+            requests.mn_major.eq(instruction.a_transposed),
             requests.short.eq(1),
             requests.last.eq(A_PANELS_OF_ARRAY * self.arrays - 1),
             fetch.a_tag.eq(turn.slot),
@@ -274,28 +274,28 @@ class Tcgen05(wiring.Component):
         tag = 1 << column.tag
         m.d.comb += [
             operands.i.valid.eq(turn.wanted),
-            *self._ask(request, turn.instruction),
+            *self._request(request, turn.instruction),
             request.tag.eq(turn.slot),
             turn.end.eq(operands.i.valid & operands.i.ready),
             turn.arrived.eq(Mux(operands.complete, tag, 0)),
             words.arriving.eq(operands.arriving),
             words.column.eq(column),
-            words.wide.eq(Cat(is_wide(self.config, held.control.a) for held in slots.held)),
+            words.wide.eq(Cat(is_wide(self.config, instruction.control.a) for instruction in slots.stored)),
             words.slot.eq(slots.slot),
             words.panel.eq(_panel_number(slots.instruction, slots.panel)),
             stored.column.eq(Mux(operands.arriving & (column.operand == Operand.A), tag, 0)),
             stored.number.eq(column.number),
-            *(mine.eq(word) for of in (words, stored) for mine, word in zip(of.words, operands.words, strict=True)),
+            *(port.eq(word) for of in (words, stored) for port, word in zip(of.words, operands.words, strict=True)),
         ]
 
-    def _ask(self, request: data.View, told: data.View) -> list[Any]:
-        """Return the assignments of what an instruction has in tensor memory."""
+    def _request(self, request: data.View, instruction: data.View) -> list[Any]:
+        """Return the assignments of a request for the columns of an instruction in tensor memory."""
         names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
         return [
-            *(request[name].eq(told[name]) for name in (*names, "last_panel")),
-            request.sparse.eq(told.control.sparse),
-            request.wide.eq(is_wide(self.config, told.control.a)),
-            request.scaled.eq(told.control.scale != ScaleCode.NONE),
+            *(request[name].eq(instruction[name]) for name in (*names, "last_panel")),
+            request.sparse.eq(instruction.control.sparse),
+            request.wide.eq(is_wide(self.config, instruction.control.a)),
+            request.scaled.eq(instruction.control.scale != ScaleCode.NONE),
         ]
 
     def _flag(self, m: Module, taken: Value) -> None:
@@ -303,7 +303,7 @@ class Tcgen05(wiring.Component):
         m.submodules.placement = placement = Placement()
         m.d.comb += [
             placement.taken.eq(taken),
-            *self._ask(placement.request, self.i.payload),
+            *self._request(placement.request, self.i.payload),
             *(
                 getattr(placement, name).eq(self.i.payload[name])
                 for name in ("d_column", "a_descriptor", "b_descriptor")
@@ -314,13 +314,15 @@ class Tcgen05(wiring.Component):
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
         """Request the accumulators of one slot after another, in the order in which they are multiplied."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
-        held = turn.instruction
-        last = requested == held.last_panel
+        instruction = turn.instruction
+        last = requested == instruction.last_panel
         m.d.comb += [
             store.i.valid.eq(turn.wanted),
-            store.i.payload.column.eq(held.d_column + (_panel_number(held, requested) << COLUMNS.bit_length() - 1)),
-            store.i.payload.add.eq(held.add),
-            store.i.payload.half.eq(held.control.result == ResultCode.F16),
+            store.i.payload.column.eq(
+                instruction.d_column + (_panel_number(instruction, requested) << COLUMNS.bit_length() - 1)
+            ),
+            store.i.payload.add.eq(instruction.add),
+            store.i.payload.half.eq(instruction.control.result == ResultCode.F16),
             taken.eq(store.i.valid & store.i.ready),
             turn.end.eq(taken & last),
         ]
@@ -337,30 +339,30 @@ class Tcgen05(wiring.Component):
         store: Accumulators,
     ) -> None:
         """Multiply eight columns, of a pair in the same cycle as the other CTA, and write the results."""
-        config, held = self.config, slots.instruction
+        config, instruction = self.config, slots.instruction
         warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
-        multiply, ready, mine = (Signal(name=name) for name in ("multiply", "ready", "mine"))
+        multiply, ready, is_own = (Signal(name=name) for name in ("multiply", "ready", "is_own_panel"))
         panel_of_b, panel = (Signal(panel_layout(), name=name) for name in ("stored_panel_of_b", "panel_of_b"))
         m.d.comb += [
-            mine.eq(~held.pair | (slots.panel[0] == held.odd)),
+            is_own.eq(~instruction.pair | (slots.panel[0] == instruction.odd)),
             ready.eq(
-                slots.ready & store.c.valid & (fetch.panels.valid | ~mine) & Cat(warp.i.ready for warp in warps).all()
+                slots.ready & store.c.valid & (fetch.panels.valid | ~is_own) & Cat(warp.i.ready for warp in warps).all()
             ),
-            self.waits.eq(ready & held.pair),
+            self.waits.eq(ready & instruction.pair),
             self.panel.eq(fetch.panels.payload),
-            multiply.eq(ready & (self.other_waits | ~held.pair)),
+            multiply.eq(ready & (self.other_waits | ~instruction.pair)),
             slots.multiply.eq(multiply),
-            fetch.panels.ready.eq(multiply & mine),
+            fetch.panels.ready.eq(multiply & is_own),
             store.c.ready.eq(multiply),
-            panel_of_b.eq(Mux(mine, fetch.panels.payload, self.other_panel)),
-            panel.eq(_unpacked(config, panel_of_b.as_value(), held.control.b)),
+            panel_of_b.eq(Mux(is_own, fetch.panels.payload, self.other_panel)),
+            panel.eq(_unpacked(config, panel_of_b.as_value(), instruction.control.b)),
             store.o.valid.eq(Cat(warp.o.valid for warp in warps).all()),
         ]
         for number, warp in enumerate(warps):
             m.submodules[f"array_{number}"] = warp
             m.submodules[f"operands_{number}"] = operands = PanelOperands(config)
             m.d.comb += [
-                *(operands.instruction[name].eq(held[name]) for name in panel_instruction_layout().members),
+                *(operands.instruction[name].eq(instruction[name]) for name in panel_instruction_layout().members),
                 operands.e.eq(words.e[number]),
                 operands.a.eq(stored.a[number]),
                 operands.panel.eq(panel),
@@ -369,17 +371,17 @@ class Tcgen05(wiring.Component):
                 warp.i.payload.eq(operands.o),
                 warp.i.payload.scale_a.eq(words.scales_a[number]),
                 warp.i.payload.scale_b.eq(words.scales_b),
-                *(warp.i.payload[name].eq(held[name]) for name in ("scale_size", "byte_a", "byte_b")),
+                *(warp.i.payload[name].eq(instruction[name]) for name in ("scale_size", "byte_a", "byte_b")),
                 warp.o.ready.eq(store.o.valid & store.o.ready),
                 store.o.payload[number].eq(warp.o.payload.d),
                 *(self.illegal[ROWS * number + row].eq(warp.o.payload.illegal[row]) for row in range(ROWS)),
             ]
 
 
-def _panel_number(held: data.View, place: Value) -> Value:
+def _panel_number(instruction: data.View, place: Value) -> Value:
     """Return which eight columns of D are in some place of the order: of a pair, those of each half in turn."""
-    in_turn = (place >> 1) + Mux(place[0], (held.last_panel >> 1) + 1, 0)
-    return Mux(held.pair, in_turn, place)[:PANEL_BITS]
+    in_turn = (place >> 1) + Mux(place[0], (instruction.last_panel >> 1) + 1, 0)
+    return Mux(instruction.pair, in_turn, place)[:PANEL_BITS]
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:

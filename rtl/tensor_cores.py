@@ -18,7 +18,7 @@ from .tensor_core import TensorCore
 from .unit import Unit
 from .warp import LANES, Warp, warp_operands_layout, warp_result_layout
 
-__all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles"]
+__all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
 #: Warps of a warpgroup, each on a tensor core of its own.
 WARPS = 4
@@ -94,8 +94,18 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
     return min(panels, _PANELS_FIRST) * panel_reads + _A_PANELS * _A_READS + 2
 
 
+def shared_members() -> dict[str, wiring.Member]:
+    """Return the ports that all warps of an SM share: ``mma`` of other warps, and the shared memory."""
+    return {
+        "mma": In(stream.Signature(mma_layout())),
+        "mma_room": Out(WARPS),
+        "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
+        "memory": Out(shared_memory_signature()),
+    }
+
+
 class RegisterDelivery(wiring.Component):
-    """Count the cycles that the register file takes to deliver A and metadata of an instruction.
+    """Count the cycles in which the register file delivers A and metadata of an instruction.
 
     Parameters
     ----------
@@ -105,13 +115,13 @@ class RegisterDelivery(wiring.Component):
     Members
     -------
     wanted : In(1)
-        They are being delivered; all below stays until `end`.
+        Operands are being delivered; it and the inputs below stay constant until `end`.
     sparse : In(1)
         There is metadata.
     narrow : In(1)
         Results are of f16, or there are eight columns alone.
     end : Out(1)
-        All is there from the next cycle on.
+        Last cycle of the delivery.
     """
 
     def __init__(self, registers: RegisterCycles) -> None:
@@ -193,11 +203,8 @@ class TensorCores(wiring.Component):
                 "c": In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))),
                 "last": Out(1),
                 "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
-                "mma": In(stream.Signature(mma_layout())),
-                "mma_room": Out(WARPS),
-                "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
-                "memory": Out(shared_memory_signature()),
             }
+            | shared_members()
         )
 
     def elaborate(self, platform: object) -> Module:

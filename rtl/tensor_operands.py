@@ -168,5 +168,5 @@ class TensorOperands(wiring.Component):
             self.column.number.eq(number),
             self.column.tag.eq(request.tag),
         ]
-        m.d.comb += [mine.eq(given) for mine, given in zip(self.words, memory.data, strict=True)]
+        m.d.comb += [word.eq(read) for word, read in zip(self.words, memory.data, strict=True)]
         return m

@@ -1,4 +1,4 @@
-"""What instructions have in tensor memory beside A and D: metadata and block scales, as registers of each array."""
+"""Storage of metadata and block scales from tensor memory, as registers of the lanes of each array."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,7 @@ def _lanes_layout() -> data.ArrayLayout:
 
 
 class TensorWords(wiring.Component):
-    """Keep metadata and block scales of both slots as they come, and give those of one to the arrays.
-
-    What comes is there from the next cycle on.
+    """Store metadata and block scales of both slots, and give those of one slot to the arrays. Latency: one cycle.
 
     Parameters
     ----------
@@ -35,17 +33,17 @@ class TensorWords(wiring.Component):
     Members
     -------
     arriving : In(1)
-        A column is there in this cycle.
+        `column` and `words` are valid.
     column : In(tensor_column_layout())
-        Which; its tag is the slot.
+        Operand and number of the column; its tag is the slot.
     words : In(32), 16 lanes an array
-        What it holds.
+        Its contents.
     wide : In(2)
-        Of each slot: elements of 16 or 32 bits, whose metadata is one column.
+        For each slot: elements of 16 or 32 bits, whose metadata is one column.
     slot : In(1)
-        Which slot is multiplied.
+        Slot that is multiplied.
     panel : In(5)
-        Which eight columns of B.
+        Number of its panel of B.
     e, scales_a : Out(32 lanes of 32 bits), one an array
         Registers of that slot's rows.
     scales_b : Out(32 lanes of 32 bits)

@@ -10,13 +10,12 @@ from ..isa.timing import RegisterCycles
 from .commits import GROUPS, Commits
 from .config import CoreConfig
 from .due import DueList
-from .fetch import shared_memory_signature
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_fetch import OperandFetch
 from .operand_slots import SLOTS
 from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
-from .tensor_cores import WARPS, TensorCores, mma_layout, multiplication_layout
+from .tensor_cores import WARPS, TensorCores, multiplication_layout, shared_members
 from .unit import Unit
 from .warp import Warp, warp_result_layout
 
@@ -24,7 +23,7 @@ __all__ = ["Warpgroup", "warpgroup_layout"]
 
 
 def warpgroup_layout() -> data.StructLayout:
-    """Return the layout of what a warpgroup is told.
+    """Return the layout of a command of a warpgroup.
 
     Fields
     ------
@@ -53,7 +52,7 @@ def _command_layout() -> data.StructLayout:
 
 
 class Commands(wiring.Component):
-    """Take what one warpgroup is told: follow its groups, and flag what PTX leaves undefined.
+    """Accept the commands of one warpgroup, count its committed groups, and flag what PTX leaves undefined.
 
     Parameters
     ----------
@@ -63,11 +62,11 @@ class Commands(wiring.Component):
     Members
     -------
     i : In(stream of fields of warpgroup_layout())
-        What it is told, without operands. A wait is taken once no more groups are pending than it says.
+        Commands, without operands. A wait is accepted once at most `pending` groups are unfinished.
     room : In(1)
-        A multiplication of this warpgroup would be taken in this cycle.
+        A multiplication of this warpgroup would be accepted in this cycle.
     multiplied, last, delivered : In(1)
-        A panel of it is multiplied; that is the last one of its instruction; results of it are delivered.
+        A panel of this warpgroup is multiplied; it is the last one of its instruction; a panel of results is delivered.
     accessed : In(1)
         Threads read or write registers of accumulators or of A.
     multiplies : Out(1)
@@ -115,8 +114,8 @@ class Commands(wiring.Component):
         return m
 
 
-class Turns(wiring.Component):
-    """Choose whose multiplication is offered: the next warpgroup that has one behind the last that had its turn.
+class Arbiter(wiring.Component):
+    """Round-robin arbiter between the multiplications of several warpgroups.
 
     Parameters
     ----------
@@ -125,20 +124,20 @@ class Turns(wiring.Component):
 
     Members
     -------
-    wants : In(count)
-        Which of them offer a multiplication.
-    taken : In(1)
-        The one chosen is taken.
+    requests : In(count)
+        For each warpgroup: it offers a multiplication.
+    accepted : In(1)
+        The multiplication of `chosen` is accepted.
     chosen : Out(range(count))
-        Whose it is; it stays until it is taken.
+        Warpgroup that is served; constant until its multiplication is accepted.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        super().__init__({"wants": In(count), "taken": In(1), "chosen": Out(range(count))})
+        super().__init__({"requests": In(count), "accepted": In(1), "chosen": Out(range(count))})
 
     def elaborate(self, platform: object) -> Module:
-        """Build the search behind the last one."""
+        """Build the search from the warpgroup behind the last one."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
         m.d.comb += self.chosen.eq(before)
@@ -147,14 +146,14 @@ class Turns(wiring.Component):
                 with m.Case(last):
                     for distance in reversed(range(1, self.count + 1)):
                         number = (last + distance) % self.count
-                        with m.If(self.wants[number]):
+                        with m.If(self.requests[number]):
                             m.d.comb += self.chosen.eq(number)
-        m.d.sync += [before.eq(self.chosen), waits.eq(self.wants.bit_select(self.chosen, 1) & ~self.taken)]
+        m.d.sync += [before.eq(self.chosen), waits.eq(self.requests.bit_select(self.chosen, 1) & ~self.accepted)]
         return m
 
 
 class Owners(wiring.Component):
-    """Remember whose each multiplication is, and whose each panel of results.
+    """Record the warpgroup of each multiplication and of each panel of results, in order.
 
     Parameters
     ----------
@@ -164,13 +163,13 @@ class Owners(wiring.Component):
     Members
     -------
     issued, owner : In(1), In(range(count))
-        A multiplication is taken, and whose it is.
+        A multiplication is accepted, and its warpgroup.
     multiplied, last, delivered : In(1)
         As of :class:`~sptc.rtl.commits.Commits`.
     multiplies : Out(count)
-        Whose instruction is the one that multiplies; nobody's while there is none.
+        One-hot: warpgroup of the instruction that is multiplied; zero without one.
     delivers : Out(range(count))
-        Whose results come next.
+        Warpgroup of the next panel of results.
     """
 
     def __init__(self, count: int) -> None:
@@ -274,12 +273,7 @@ class Warpgroup(wiring.Component):
         self._names = tuple(of_warpgroup)
         super().__init__(
             {name: member.array(count) if count > 1 else member for name, member in of_warpgroup.items()}
-            | {
-                "mma": In(stream.Signature(mma_layout())),
-                "mma_room": Out(WARPS),
-                "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
-                "memory": Out(shared_memory_signature()),
-            }
+            | shared_members()
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -289,8 +283,8 @@ class Warpgroup(wiring.Component):
         wiring.connect(m, cores.memory, wiring.flipped(self.memory))
         wiring.connect(m, wiring.flipped(self.mma), cores.mma)
         m.d.comb += self.mma_room.eq(cores.mma_room)
-        for mine, theirs in zip(self.mma_result, cores.mma_result, strict=True):
-            wiring.connect(m, theirs, wiring.flipped(mine))
+        for outer, inner in zip(self.mma_result, cores.mma_result, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
         issued, multiplied, delivered = (Signal(name=name) for name in ("issued", "multiplied", "delivered"))
         m.d.comb += [
             issued.eq(cores.i.valid & cores.i.ready),
@@ -300,39 +294,39 @@ class Warpgroup(wiring.Component):
         commands_of = [Commands(self.config) for _ in range(self.count)]
         chosen, multiplies, delivers = Const(0), Const(1), Const(0)
         if self.count > 1:
-            m.submodules.turns = turns = Turns(self.count)
+            m.submodules.arbiter = arbiter = Arbiter(self.count)
             m.submodules.owners = owners = Owners(self.count)
             m.d.comb += [
-                turns.wants.eq(Cat(commands.multiplies for commands in commands_of)),
-                turns.taken.eq(issued),
+                arbiter.requests.eq(Cat(commands.multiplies for commands in commands_of)),
+                arbiter.accepted.eq(issued),
                 owners.issued.eq(issued),
-                owners.owner.eq(turns.chosen),
+                owners.owner.eq(arbiter.chosen),
                 owners.multiplied.eq(multiplied),
                 owners.last.eq(cores.last),
                 owners.delivered.eq(delivered),
             ]
-            chosen, multiplies, delivers = turns.chosen, owners.multiplies, owners.delivers
+            chosen, multiplies, delivers = arbiter.chosen, owners.multiplies, owners.delivers
         for number, commands in enumerate(commands_of):
             m.submodules[f"commands_{number}"] = commands
             i, c, o, pending, accessed, undefined = (
                 getattr(self, name)[number] if self.count > 1 else getattr(self, name) for name in self._names
             )
-            mine, multiplies_mine, delivers_mine = (
-                Signal(name=f"{name}_{number}") for name in ("is_chosen", "multiplies", "delivers")
+            is_chosen, is_multiplied, is_delivered = (
+                Signal(name=f"{name}_{number}") for name in ("is_chosen", "is_multiplied", "is_delivered")
             )
             m.d.comb += [
-                mine.eq(chosen == number),
-                multiplies_mine.eq(multiplies[number]),
-                delivers_mine.eq(delivers == number),
-                commands.room.eq(cores.i.ready & mine),
-                commands.multiplied.eq(multiplied & multiplies_mine),
+                is_chosen.eq(chosen == number),
+                is_multiplied.eq(multiplies[number]),
+                is_delivered.eq(delivers == number),
+                commands.room.eq(cores.i.ready & is_chosen),
+                commands.multiplied.eq(multiplied & is_multiplied),
                 commands.last.eq(cores.last),
-                commands.delivered.eq(delivered & delivers_mine),
+                commands.delivered.eq(delivered & is_delivered),
                 commands.accessed.eq(accessed),
                 pending.eq(commands.pending),
                 undefined.eq(commands.undefined),
-                c.ready.eq(cores.c.ready & multiplies_mine),
-                o.valid.eq(cores.o.valid & delivers_mine),
+                c.ready.eq(cores.c.ready & is_multiplied),
+                o.valid.eq(cores.o.valid & is_delivered),
                 o.payload.eq(cores.o.payload),
             ]
             m.d.comb += [
@@ -340,11 +334,11 @@ class Warpgroup(wiring.Component):
                 i.ready.eq(commands.i.ready),
                 *(commands.i.payload[name].eq(i.payload[name]) for name in _FLAGGED),
             ]
-            with m.If(mine):
+            with m.If(is_chosen):
                 m.d.comb += cores.i.valid.eq(commands.multiplies)
                 m.d.comb += [cores.i.payload[name].eq(i.payload[name]) for name in multiplication_layout().members]
-            with m.If(multiplies_mine):
+            with m.If(is_multiplied):
                 m.d.comb += [cores.c.valid.eq(c.valid), cores.c.payload.eq(c.payload)]
-            with m.If(delivers_mine):
+            with m.If(is_delivered):
                 m.d.comb += cores.o.ready.eq(o.ready)
         return m

@@ -10,17 +10,22 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["Part", "warpgroup_parts"]
 
+#: Place of an array in a warpgroup.
+_ARRAY = "tensor_cores.core.warp.core"
 #: What the parts of a warpgroup are, by the names of modules in it without numbers; others belong to those around them.
 _NAMES = {
-    "": "instructions held, and groups",
-    "fetch": "fetch of operands",
-    "core": "panels or mma",
-    "core.warp": "registers to operands, results to registers",
-    "core.warp.core": "control of an array",
-    "core.warp.core.unit": "unit",
-    "core.warp.core.decode_row": "decoder of a row",
-    "core.warp.core.order_row": "order of a row",
-    "core.warp.core.order_column": "order of a column",
+    "": "groups, waits and flags",
+    "tensor_cores": "instruction slots",
+    "tensor_cores.stored_a": "storage of A",
+    "tensor_cores.fetch": "fetch of operands",
+    "tensor_cores.operands": "panels to operands",
+    "tensor_cores.core": "panels or mma",
+    "tensor_cores.core.warp": "registers to operands, results to registers",
+    _ARRAY: "control of an array",
+    f"{_ARRAY}.unit": "unit",
+    f"{_ARRAY}.decode_row": "decoder of a row",
+    f"{_ARRAY}.order_row": "order of a row",
+    f"{_ARRAY}.order_column": "order of a column",
 }
 
 
@@ -58,7 +63,7 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
     """
     found, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
     counts: Counter[str] = Counter()
-    netlists: dict[str, Netlist | None] = {_NAMES["core.warp.core.unit"]: None}
+    netlists: dict[str, Netlist | None] = {_NAMES[f"{_ARRAY}.unit"]: None}
     waiting = [TOP]
     while waiting:
         module = waiting.pop()

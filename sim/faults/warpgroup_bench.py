@@ -29,6 +29,8 @@ from .stream_bench import JOB, STARVED, WRONG, StreamBench, described_jobs, join
 
 __all__ = ["warpgroup_bench"]
 
+#: The tensor cores of the design.
+_CORES = "design.tensor_cores"
 #: Instructions of ``mma`` that are offered in turn.
 _BESIDE = 64
 #: Commands at ``i``, accumulators of multiplications at ``c``, ``mma`` for any of the arrays, a shared memory of units
@@ -235,9 +237,9 @@ def warpgroup_bench(settings: Settings, rng: np.random.Generator) -> StreamBench
         _design(settings, registers),
         {
             # What only flags is looked at by tests of its own.
-            UNTOUCHED: (*(f"design.core_{core}.warp" for core in range(WARPS)), "design.life_cycle"),
-            "operand_fetch": ("design.fetch",),
-            "tensor_core": tuple(f"design.core_{core}" for core in range(WARPS)),
+            UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
+            "operand_fetch": (f"{_CORES}.fetch",),
+            "tensor_core": tuple(f"{_CORES}.core_{core}" for core in range(WARPS)),
             "warpgroup": REST,
         },
         unit_of(TOP),

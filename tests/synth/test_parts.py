@@ -1,11 +1,14 @@
 """The parts of a warpgroup: each there once, as often as the hardware has it, and nothing left out."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.emit import emit
+from sptc.rtl.warpgroup import Warpgroup
+from sptc.synth import parts as hierarchy
 from sptc.synth.area import survey, warpgroup_parts
 from sptc.synth.netlist import modules
 from sptc.synth.parts import Part
@@ -29,7 +32,25 @@ def test_how_many_there_are(parts: list[Part]) -> None:
     assert counts["decoder of a row"] == ARRAYS * TINY.rows
     assert counts["order of a column"] == ARRAYS * TINY.columns
     assert counts["panels or mma"] == counts["control of an array"] == ARRAYS
-    assert counts["fetch of operands"] == counts["instructions held, and groups"] == 1
+    assert counts["panels to operands"] == ARRAYS
+    assert all(counts[name] == 1 for name in ("fetch of operands", "storage of A", "instruction slots"))
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_every_part_is_in_the_hardware() -> None:
+    """The names of modules follow the hierarchy of the components."""
+    places: set[str] = set()
+
+    def enter(component: Any, place: str) -> None:
+        if place in places:  # which are alike
+            return
+        places.add(place)
+        if place in hierarchy._NAMES:
+            for name, (part, _) in component.elaborate(None)._named_submodules.items():
+                enter(part, hierarchy._place(f"{place}.{name}"))
+
+    enter(Warpgroup(replace(TINY, rows=4, columns=4)), "")
+    assert hierarchy._NAMES.keys() <= places
 
 
 @pytest.mark.regression
@@ -60,8 +81,9 @@ def module(name: str, *others: str) -> str:
 
 def test_a_small_hierarchy_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two arrays of two units: all modules of a kind are one part, with its own helpers and without others' insides."""
-    text = module("top", "fetch", "core_0", "core_1") + module("top.fetch")
-    for core in ("top.core_0", "top.core_1"):
+    text = module("top", "tensor_cores") + module("top.tensor_cores", "fetch", "core_0", "core_1")
+    text += module("top.tensor_cores.fetch")
+    for core in ("top.tensor_cores.core_0", "top.tensor_cores.core_1"):
         text += module(core, "warp") + module(f"{core}.warp", "core")
         text += module(f"{core}.warp.core", "unit_0", "unit_1", "decode_row_0")
         text += "".join(module(f"{core}.warp.core.{name}") for name in ("unit_0", "unit_1", "decode_row_0"))
@@ -70,7 +92,8 @@ def test_a_small_hierarchy_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     by_name = {part.name: part for part in warpgroup_parts(TINY)}
     assert {name: part.count for name, part in by_name.items()} == {
         "unit": 4,
-        "instructions held, and groups": 1,
+        "groups, waits and flags": 1,
+        "instruction slots": 1,
         "fetch of operands": 1,
         "panels or mma": 2,
         "registers to operands, results to registers": 2,

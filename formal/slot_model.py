@@ -1,0 +1,292 @@
+"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that compare the hardware.
+
+Instructions are accepted, brought their operands and multiplied in program order, two at a time. The claims about
+slots, requests and operands together are an inductive invariant.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Mux, ShapeLike, Signal, Value
+from amaranth.lib import data
+
+from ..rtl.operand_slots import SLOTS
+from ..rtl.step import control_layout
+from .harness import Harness
+from .stand_ins import DEPTH, SEGMENTS, FetchStandIn, Queue, descriptor
+
+__all__ = [
+    "ALL_PANELS",
+    "OwnPanels",
+    "SlotModel",
+    "claim_a",
+    "claim_b",
+    "claim_slots",
+    "claim_stream",
+    "instruction_layout",
+]
+
+
+def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
+    """Return the layout of an instruction in the model: its mark, what both families have, and further `fields`."""
+    flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
+    common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
+    return data.StructLayout(common | fields)
+
+
+class SlotModel:
+    """Two instructions in two slots, followed beside the hardware.
+
+    Parameters
+    ----------
+    h : Harness
+        Where.
+    accepted, instruction : Value, view
+        An instruction is accepted in this cycle, and which.
+    multiplied : Value
+        A panel is multiplied in this cycle.
+
+    Attributes
+    ----------
+    instructions : list of view
+        Instruction in each slot.
+    occupied : Signal
+        Slots that hold one.
+    next_slot, slot, panel : Signal
+        Slot of the next instruction, slot that is multiplied, and its panels that have been.
+    current, other : view
+        Instruction that is multiplied, and the one in the other slot.
+    """
+
+    def __init__(self, h: Harness, accepted: Value, instruction: data.View, multiplied: Value) -> None:
+        self._h, m, layout = h, h.m, instruction.shape()
+        self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
+        self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
+        self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
+        self.current: Any = self.of(self.slot)
+        self.other: Any = self.of(~self.slot)
+        last = h.named("last", multiplied & (self.panel == self.current.last_panel))
+        #: Slots that are filled in this cycle.
+        self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
+        m.d.sync += [
+            self.occupied.eq((self.occupied | self.filled) & ~(last << self.slot)),
+            self.next_slot.eq(self.next_slot ^ accepted),
+            self.slot.eq(self.slot ^ last),
+        ]
+        with m.If(multiplied):
+            m.d.sync += self.panel.eq(Mux(last, 0, self.panel + 1))
+        for slot, stored in enumerate(self.instructions):
+            with m.If(self.filled[slot]):
+                m.d.sync += stored.eq(instruction)
+        both, none = self.occupied.all(), ~self.occupied.any()
+        h.claim("in_turns", (self.next_slot == self.slot) == (both | none))
+        h.claim("oldest", none | self.of_current(self.occupied))
+        h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
+
+    def of(self, slot: Value) -> Any:
+        """Return the instruction in a slot."""
+        return Array(self.instructions)[slot]
+
+    def of_current(self, slots: Value) -> Value:
+        """Return the bit of the slot that is multiplied, of a bit for each slot."""
+        return slots.bit_select(self.slot, 1)
+
+    def of_other(self, slots: Value) -> Value:
+        """Return the bit of the other slot."""
+        return slots.bit_select(~self.slot, 1)
+
+    def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
+        """Follow one operand, which is requested for one slot after the other, and compare the hardware's `turn`.
+
+        Returns
+        -------
+        (Value, Value)
+            Slot whose turn it is, until `end`; and slots for which not all has been requested.
+        """
+        h = self._h
+        slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
+        h.m.d.sync += [slot.eq(slot ^ end), left.eq(left & ~(end << slot) | self.filled)]
+        h.claim(f"turn_of_{name}", (turn.slot == slot) & (turn.left == left))
+        of_current, of_other = self.of_current(left), self.of_other(left)
+        h.claim(f"{name}_left", Mux(of_current, left == self.occupied, ~(left & ~self.occupied).any()))
+        h.claim(f"{name}_in_order", slot == Mux(of_current, self.slot, Mux(of_other, ~self.slot, self.next_slot)))
+        return slot, left
+
+    def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
+        """Follow which slots wait for an operand that arrives where `arrived` says so, and compare the hardware's."""
+        h = self._h
+        missing = Signal(SLOTS, name=f"missing_{name}")
+        h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
+        h.claim(f"missing_{name}", turn.missing == missing)
+        h.claim(f"missing_{name}_if_left", ~(left & ~missing).any() & ~(missing & ~self.occupied).any())
+        h.claim(f"{name}_before_panels", (self.panel == 0) | ~self.of_current(missing))
+        return missing
+
+
+def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) -> None:
+    """State that the hardware's slots hold the instructions of the model: their fields of these names."""
+    h.claim("slots", (slots.occupied == model.occupied) & (slots.next_slot == model.next_slot))
+    h.claim("slot", (slots.slot == model.slot) & (slots.panel == model.panel))
+    for slot, instruction in enumerate(model.instructions):
+        stored = slots.stored[slot]
+        right = [Value.cast(stored[name]) == Value.cast(instruction[name]) for name in names]
+        for name, which in (("a_descriptor", 1), ("b_descriptor", 0)):
+            right.append(Value.cast(stored[name]) == descriptor(instruction.mark, which))
+        h.claim(f"slot_{slot}", ~model.occupied[slot] | Cat(right).all())
+
+
+@dataclass(frozen=True)
+class OwnPanels:
+    """The panels of an instruction that this stream has: all, or of B of a pair of CTAs every other one.
+
+    Attributes
+    ----------
+    total : callable
+        Given an instruction, how many.
+    used : callable
+        Given an instruction and the number of its panels that were multiplied, how many of these.
+    """
+
+    total: Callable[[Any], Value]
+    used: Callable[[Any, Value], Value]
+
+
+ALL_PANELS = OwnPanels(lambda instruction: instruction.last_panel + 1, lambda _, panel: panel)
+
+
+def claim_stream(
+    h: Harness,
+    model: SlotModel,
+    name: str,
+    turn: Any,
+    requests: Any,
+    queue: Queue,
+    own: OwnPanels = ALL_PANELS,
+    number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
+) -> tuple[Any, Value]:
+    """State that the panels of a stream are requested in order, and that those in its queue are multiplied next.
+
+    Parameters
+    ----------
+    h, model : Harness, SlotModel
+        Where, and the instructions.
+    name, turn : str, view of turn_signature()
+        Of the operand.
+    requests : stream.Interface
+        Its requests.
+    queue : Queue
+        Panels that were brought ahead.
+    own : OwnPanels
+        Which of an instruction's panels the stream has.
+    number : callable
+        Given an instruction and a place in the order of its panels, the panel's number.
+
+    Returns
+    -------
+    (view, Value)
+        Instruction that is requested for, and the place of its panel.
+    """
+    requested = h.named(f"requested_of_{name}", requests.valid & requests.ready)
+    place, end = Signal(6, name=f"place_of_{name}"), Signal(name=f"{name}_ends")
+    slot, left = model.turn(name, turn, end)
+    instruction = model.of(slot)
+    h.m.d.comb += end.eq(requested & (place + 1 == own.total(instruction)))
+    with h.m.If(requested):
+        h.m.d.sync += place.eq(Mux(end, 0, place + 1))
+    h.claim(f"requests_of_{name}", requests.valid == left.any())
+
+    # Panels in the queue: the next ones of the current instruction, then the first ones of the other.
+    current, other, count = model.current, model.other, queue.count
+    used, rest, of_both = (
+        Signal(bits, name=f"{word}_of_{name}") for word, bits in (("used", 6), ("rest", 6), ("all", 7))
+    )
+    h.m.d.comb += [
+        used.eq(own.used(current, model.panel)),
+        rest.eq(Mux(model.occupied.any(), own.total(current) - used, 0)),
+        of_both.eq(rest + Mux(model.occupied.all(), own.total(other), 0)),
+    ]
+    of_current, of_other = model.of_current(left), model.of_other(left)
+    h.claim(f"{name}_no_more", (count <= of_both) & (count <= DEPTH))
+    h.claim(f"{name}_of_current", of_current == (count < rest))
+    h.claim(f"{name}_of_other", of_other == (model.occupied.all() & (count < of_both)))
+    following = Mux(of_current, used + count, Mux(of_other & (count > rest), count - rest, 0))
+    h.claim(f"{name}_next", place == following[:6])
+    for ahead, entry in enumerate(queue.entries):
+        first = Cat(current.mark, number(current, (used + ahead)[:5]))
+        second = Cat(other.mark, number(other, (ahead - rest)[:5]))
+        h.claim(f"{name}_ahead_{ahead}", (count <= ahead) | (Value.cast(entry) == Mux(ahead < rest, first, second)))
+    return instruction, place
+
+
+def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
+    """State that panels of B are requested by their own descriptor, major and length, and multiplied in order."""
+    requests = parts.fetch.b
+    request: Any = requests.payload
+    instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
+    right = [
+        request.mn_major == instruction.b_transposed,
+        request.short == ~instruction.control.sparse,
+        Value.cast(request.descriptor) == descriptor(instruction.mark, 0),
+    ]
+    h.claim("request_of_b", ~requests.valid | Cat(right).all())
+    h.claim("panel_of_b", request.panel == place)
+
+
+def claim_a(
+    h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
+) -> tuple[list[list[Value]], Value]:
+    """State that A is requested panel by panel; `elsewhere` ends the turn of A that is not in shared memory.
+
+    Returns
+    -------
+    (list of list of Value, Value)
+        Of each slot, which core matrices of A are stored, two a panel; and slots for which A is missing.
+    """
+    turn, requests, last = parts.slots.a, parts.fetch.a, SEGMENTS * fetch.a_panels - 1
+    request: Any = requests.payload
+    requested = h.named("requested_of_a", requests.valid & requests.ready)
+    panel, end = Signal(range(fetch.a_panels), name="panel_of_a"), Signal(name="a_ends")
+    slot, left = model.turn("a", turn, end)
+    instruction = model.of(slot)
+    elsewhere = h.named("a_elsewhere", elsewhere)
+    arriving, core_matrix = fetch.arriving, fetch.core_matrix
+    complete = h.named("a_complete", arriving & (core_matrix.panel == fetch.a_panels - 1) & core_matrix.segment)
+    missing = model.missing("a", turn, left, (complete << core_matrix.tag) | (elsewhere << slot))
+    h.m.d.comb += end.eq(Mux(instruction.a_shared, requested & (panel == fetch.a_panels - 1), elsewhere))
+    with h.m.If(requested):
+        h.m.d.sync += panel.eq(panel + 1)
+    pending = left.bit_select(slot, 1)
+    right = [
+        request.mn_major == instruction.a_transposed,
+        request.short,
+        Value.cast(request.descriptor) == descriptor(instruction.mark, 1),
+        parts.fetch.a_tag == slot,
+    ]
+    h.claim("requests_of_a", requests.valid == (pending & instruction.a_shared))
+    h.claim("request_of_a", ~requests.valid | Cat(right).all())
+    h.claim("panel_of_a", request.panel == panel)
+    h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
+    # Core matrices that were read for the slot whose turn it is, and the one of these that arrives now.
+    read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
+    h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
+    owner = model.of(core_matrix.tag)
+    number = Cat(core_matrix.segment, core_matrix.panel)
+    in_progress = (slot == core_matrix.tag) & pending
+    is_next = Mux(in_progress, number + 1 == read, (number == last) & ~left.bit_select(core_matrix.tag, 1))
+    right = [missing.bit_select(core_matrix.tag, 1), owner.a_shared, core_matrix.mark == owner.mark, is_next]
+    h.claim("a_arriving", ~arriving | Cat(right).all())
+    stored = []
+    for number_of_slot, of_slot in enumerate(model.instructions):
+        arrives = arriving & (core_matrix.tag == number_of_slot)
+        waits = missing[number_of_slot]
+        h.claim(f"last_of_a_{number_of_slot}", left[number_of_slot] | ~waits | (arrives & complete))
+        count = Mux(slot == number_of_slot, read, 0) - arrives
+        stored.append(
+            [
+                model.occupied[number_of_slot]
+                & (~of_slot.a_shared | ~waits | Mux(left[number_of_slot], place < count, place < last))
+                for place in range(last + 1)
+            ]
+        )
+    return stored, missing

@@ -1,0 +1,343 @@
+"""Stand-ins for what surrounds the parts under proof: arrays, the fetch, the reader of tensor memory, accumulators.
+
+Each may do at any time whatever the real part may do; the real parts are proved separately (``warp.operands``,
+``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
+instruction, and its place.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
+
+from ..rtl.accumulators import Accumulators
+from ..rtl.fetch import panel_request_layout
+from ..rtl.operand_fetch import OperandFetch
+from ..rtl.tensor_operands import Operand, TensorOperands
+from ..rtl.warp import LANES, REGISTERS, ROWS, Warp
+from .harness import Harness
+
+__all__ = [
+    "ALL_COLUMNS",
+    "ARRAYS",
+    "COLUMNS_OF",
+    "DEPTH",
+    "FIRST_OF",
+    "PLACE_BITS",
+    "ROWS_OF_ARRAYS",
+    "SEGMENTS",
+    "WORD",
+    "AccumulatorsStandIn",
+    "ColumnReaderStandIn",
+    "FetchStandIn",
+    "Queue",
+    "accumulator_word",
+    "array_stand_in",
+    "descriptor",
+    "label",
+    "label_of_b",
+    "lane_register",
+    "needed_columns",
+    "place_of_a",
+    "word_of_column",
+]
+
+WORD = 32
+#: Of a label: bits of the number of a word among those of all arrays.
+PLACE_BITS = 10
+#: Segments of 16 bytes of a row of A.
+SEGMENTS = 2
+#: Panels that may be brought ahead of their multiplication.
+DEPTH = 2
+#: A panel that was brought ahead: mark of its instruction, and its number.
+_PANEL = data.StructLayout({"mark": 1, "panel": 5})
+
+
+#: Fields of a request that decide which columns it has.
+_DECIDES = ("sparse", "wide", "scaled", "last_panel", "a_shared")
+#: Arrays that operands are followed to: of 64 lanes, so that block scales of A have a second column.
+ARRAYS = 4
+ROWS_OF_ARRAYS = ROWS * ARRAYS
+#: Columns of an instruction in tensor memory, numbered in the order of reading, by operand: how many there are at most,
+#: of a memory of so many lanes.
+COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
+FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
+ALL_COLUMNS = sum(COLUMNS_OF.values())
+
+
+def label(mark: Value, place: int) -> Value:
+    """Return a word of an operand: its instruction's mark, and its place."""
+    return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
+
+
+def place_of_a(array: int, lane: int, register: int) -> int:
+    """Return the number of a register of A."""
+    return (array * LANES + lane) * REGISTERS + register
+
+
+def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
+    """Return a word of a panel of B: its instruction's mark, its panel, column and place in that."""
+    return Cat(mark, panel, Const(column, 3), Const(word, 4))
+
+
+def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
+    """Return where a word of A from shared memory belongs: array, lane and register.
+
+    PTX ISA 9.7.15.4.1: an array has 16 rows; lane 4 g + t has word t of rows g and g + 8, in registers 0 and 1 those of
+    the first 16 bytes of K, in registers 2 and 3 those of the second.
+    """
+    array, upper = divmod(panel, 2)
+    return array, 4 * row + word, 2 * segment + upper
+
+
+def descriptor(mark: Value, which: int) -> Value:
+    """Return a descriptor that is all of its instruction's mark, but for a bit that says whose it is: 1 for A."""
+    layout = panel_request_layout()["descriptor"].shape
+    bits = [mark] * layout.size
+    bits[layout["reserved0"].offset] = Const(which, 1)
+    return Cat(bits)
+
+
+def array_stand_in(h: Harness, count: int) -> type[Warp]:
+    """Return a class that stands for each of `count` arrays: it accepts operands at any time and returns nothing."""
+    ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
+
+    class ArrayStandIn(Warp):
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            m.d.comb += self.i.ready.eq(next(ready))
+            return m
+
+    return ArrayStandIn
+
+
+class Queue:
+    """A queue of two panels inside a stand-in.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of its signals.
+
+    Attributes
+    ----------
+    count : Signal
+        Panels in it.
+    entries : list of view
+        These, oldest first.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
+        self.entries = [Signal(_PANEL, reset_less=True, name=f"{name}_{place}") for place in range(DEPTH)]
+
+    @property
+    def full(self) -> Value:
+        """Whether there is no room."""
+        return self.count == DEPTH
+
+    def build(self, m: Module, push: Value, pop: Value, panel: Value) -> None:
+        """Add the registers to a module: `panel` enters with `push`, the oldest entry leaves with `pop`."""
+        first, second = self.entries
+        m.d.sync += self.count.eq(self.count + push - pop)
+        with m.If(pop):
+            m.d.sync += first.eq(second)
+        with m.If(push):
+            with m.If(self.count == pop):
+                m.d.sync += first.eq(panel)
+            with m.Else():
+                m.d.sync += second.eq(panel)
+
+
+class FetchStandIn:
+    """Stands for the fetch from shared memory: reads at any time, and keeps up to two panels of B.
+
+    Parameters
+    ----------
+    h : Harness
+        Where.
+    a_panels : int
+        Panels of A.
+
+    Attributes
+    ----------
+    panels : Queue
+        Panels of B that were read and not multiplied.
+    segment : Signal
+        Next segment to be read of the panel of A that is requested.
+    arriving, core_matrix : Signal, view
+        A core matrix of A arrives, and which: panel, segment, tag and mark.
+    """
+
+    def __init__(self, h: Harness, a_panels: int) -> None:
+        self.a_panels = a_panels
+        self.panels = Queue("fetched")
+        self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
+        layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
+        self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
+        self._read_b, self._offer_b, self._read_a = (
+            h.free(name) for name in ("may_read_b", "may_offer_b", "may_read_a")
+        )
+
+    def component(self) -> Callable[[int], OperandFetch]:
+        """Return what makes it."""
+        model = self
+
+        class StandIn(OperandFetch):
+            def elaborate(self, platform: object) -> Module:
+                m = Module()
+                oldest, arriving = model.panels.entries[0], model.core_matrix
+                push, pop, reads_a = Signal(), Signal(), Signal()
+                m.d.comb += [
+                    self.b.ready.eq(model._read_b & ~model.panels.full),
+                    self.panels.valid.eq(model._offer_b & (model.panels.count != 0)),
+                    push.eq(self.b.valid & self.b.ready),
+                    pop.eq(self.panels.valid & self.panels.ready),
+                    reads_a.eq(self.a.valid & model._read_a),
+                    self.a.ready.eq(model._read_a & model.segment),
+                    self.arriving.eq(model.arriving),
+                    *(self.core_matrix[name].eq(arriving[name]) for name in ("panel", "segment", "tag")),
+                ]
+                model.panels.build(m, push, pop, Cat(self.b.payload.descriptor.start[0], self.b.payload.panel))
+                m.d.sync += model.arriving.eq(reads_a)
+                with m.If(reads_a):
+                    m.d.sync += [
+                        model.segment.eq(~model.segment),
+                        arriving.panel.eq(self.a.payload.panel),
+                        arriving.segment.eq(model.segment),
+                        arriving.tag.eq(self.a_tag),
+                        arriving.mark.eq(self.a.payload.descriptor.start[0]),
+                    ]
+                for column, word in product(range(8), range(16)):
+                    shown = label_of_b(oldest.mark, oldest.panel, column, word)
+                    m.d.comb += self.panels.payload[column].word_select(word, WORD).eq(shown)
+                for row, word in product(range(8), range(4)):
+                    of_row = self.core_matrix.rows[row].word_select(word, WORD)
+                    for panel, segment in product(range(model.a_panels), range(SEGMENTS)):
+                        with m.If((arriving.panel == panel) & (arriving.segment == segment)):
+                            place = place_of_a(*lane_register(panel, segment, row, word))
+                            m.d.comb += of_row.eq(label(arriving.mark, place))
+                return m
+
+        return StandIn
+
+
+class ColumnReaderStandIn:
+    """Stands for the reader of tensor memory: reads the columns of the request at its input in any order, at any time.
+
+    Attributes
+    ----------
+    arriving, place, tag, mark : Signal
+        A column arrives; its number among :data:`ALL_COLUMNS`, its slot, and the mark of its instruction.
+    done : Signal
+        Columns that have been read of the request at the input.
+    accepted : Signal
+        That request is accepted.
+    complete : Signal
+        Its last column arrives, if it has any.
+    """
+
+    def __init__(self, h: Harness) -> None:
+        self._read, self._chosen = h.free("may_read_column"), h.free("column", range(ALL_COLUMNS))
+        h.assume(self._chosen < ALL_COLUMNS)
+        self._accept = h.free("may_accept_request")
+        self.arriving, self.complete = Signal(name="column_arriving"), Signal(name="columns_complete")
+        self.place = Signal(range(ALL_COLUMNS), reset_less=True, name="column_place")
+        self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
+        self.done = Signal(ALL_COLUMNS, name="columns_done")
+        self.accepted = Signal(name="columns_accepted")
+
+    def component(self) -> Callable[[int], TensorOperands]:
+        """Return what makes it."""
+        model = self
+
+        class StandIn(TensorOperands):
+            def elaborate(self, platform: object) -> Module:
+                m, request = Module(), self.i.payload
+                needed, read = Signal(ALL_COLUMNS, name="needed_columns"), Signal(name="column_is_read")
+                m.d.comb += [
+                    needed.eq(
+                        needed_columns(
+                            request.sparse, request.wide, request.scaled, request.last_panel, request.a_shared
+                        )
+                    ),
+                    read.eq(self.i.valid & model._read & needed.bit_select(model._chosen, 1)),
+                    self.i.ready.eq(model._accept & ~(needed & ~model.done & ~(read << model._chosen)).any()),
+                    model.accepted.eq(self.i.valid & self.i.ready),
+                    self.arriving.eq(model.arriving),
+                    self.complete.eq(model.complete),
+                    self.column.tag.eq(model.tag),
+                ]
+                m.d.sync += [
+                    model.arriving.eq(read),
+                    model.complete.eq(model.accepted),
+                    model.place.eq(model._chosen),
+                    model.done.eq(Mux(model.accepted, 0, model.done | read << model._chosen)),
+                ]
+                with m.If(self.i.valid):
+                    m.d.sync += [model.tag.eq(request.tag), model.mark.eq(request.a_column[0])]
+                for operand, first in FIRST_OF.items():
+                    with m.If((model.place >= first) & (model.place < first + COLUMNS_OF[operand])):
+                        m.d.comb += [self.column.operand.eq(operand), self.column.number.eq(model.place - first)]
+                for lane, word in enumerate(self.words):
+                    m.d.comb += word.eq(Cat(model.mark, model.place, Const(lane, 7)))
+                return m
+
+        return StandIn
+
+
+def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
+    """Return the columns of an instruction: metadata one if elements are wide, block scales of B one for each 32."""
+    metadata = Cat(sparse, sparse & ~wide)
+    of_b = Cat(scaled & ((last_panel >> 2) >= number) for number in range(COLUMNS_OF[Operand.SCALE_B]))
+    return Cat(
+        metadata, scaled.replicate(COLUMNS_OF[Operand.SCALE_A]), of_b, (~a_shared).replicate(COLUMNS_OF[Operand.A])
+    )
+
+
+def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
+    """Return what a column of tensor memory holds in a lane."""
+    return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
+
+
+class AccumulatorsStandIn:
+    """Stands for the accumulators in tensor memory: gives them in the order of the requests, at any time.
+
+    Attributes
+    ----------
+    panels : Queue
+        Panels that were requested and not multiplied; the highest bit of a request's column is the mark.
+    """
+
+    def __init__(self, h: Harness) -> None:
+        self.panels = Queue("requested_d")
+        self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
+
+    def component(self) -> Callable[[int], Accumulators]:
+        """Return what makes it."""
+        model = self
+
+        class StandIn(Accumulators):
+            def elaborate(self, platform: object) -> Module:
+                m, oldest, column = Module(), model.panels.entries[0], self.i.payload.column
+                push, pop = Signal(), Signal()
+                m.d.comb += [
+                    self.i.ready.eq(model._accept & ~model.panels.full),
+                    self.c.valid.eq(model._offer & (model.panels.count != 0)),
+                    self.o.ready.eq(1),
+                    push.eq(self.i.valid & self.i.ready),
+                    pop.eq(self.c.valid & self.c.ready),
+                ]
+                model.panels.build(m, push, pop, Cat(column[-1], column[3:8]))
+                for array, lane, register in product(range(ARRAYS), range(LANES), range(REGISTERS)):
+                    word = accumulator_word(oldest.mark, oldest.panel, place_of_a(array, lane, register))
+                    m.d.comb += self.c.payload[array][lane][register].eq(word)
+                return m
+
+        return StandIn
+
+
+def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
+    """Return a word of the accumulators: its instruction's mark, its panel of D, and its place in that."""
+    return Cat(mark, panel, Const(place, PLACE_BITS))
