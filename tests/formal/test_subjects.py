@@ -1,5 +1,6 @@
 """What is proved is what ships: a property speaks of parts of the three tops, or of the wiring of such parts alone."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -37,15 +38,16 @@ def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type
 
 
 @pytest.fixture(scope="module")
-def shipped() -> set[type]:
-    """Classes of all that the tops are made of."""
+def shipped() -> Iterator[set[type]]:
+    """Classes of all that the tops are made of; what was built is collected while warnings of it are ignored."""
     found: set[type] = set()
     for config in CONFIGS:
         for platform in (None, OPERATORS):
             tops = (Warp(config), Warpgroup(config), Warpgroup(config, count=2), Tcgen05(config, 2))
             for top in tops:
                 found |= set(parts_of(top, platform, set()))
-    return found
+    yield found
+    gc.collect()
 
 
 def subjects(case: Case) -> Iterator[type]:
