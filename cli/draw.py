@@ -10,17 +10,17 @@ from .configuration import add_datapath, datapath
 
 __all__ = ["add_parser", "add_theme"]
 
-_TOPS = ("unit", "core", "warpgroup")
+_TOPS = ("unit", "core", "warp", "warpgroup", "tcgen05")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "draw",
-        help="draw a datapath: its stages, widths and registers, the array, or a warpgroup",
+        help="draw a datapath: its stages, widths and registers, the array, or a top",
         description="Draw a datapath as SVG: a unit with its stages, their widths, and the registers between them; the "
-        "array of units; or the four tensor cores of a warpgroup. `sptc trace --datapath` draws a unit with the values "
-        "of a step.",
+        "array of units; or what executes mma, wgmma and tcgen05.mma. `sptc trace --datapath` draws a unit with "
+        "the values of a step.",
     )
     add_datapath(parser)
     parser.add_argument("--top", choices=_TOPS, default="unit", help="what to draw (default %(default)s)")

@@ -13,7 +13,7 @@ from .configuration import add_datapath, datapath
 
 __all__ = ["add_parsers"]
 
-_TOPS = ("unit", "row", "core", "warp", "warpgroup", "tcgen05")
+_TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:

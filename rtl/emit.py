@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, ShapeLike
 from amaranth.lib import wiring
@@ -18,20 +19,16 @@ from .warpgroup import Warpgroup
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
 #: What can be emitted.
-COMPONENTS: dict[str, Callable[[CoreConfig], wiring.Component]] = {
+COMPONENTS: dict[str, Callable[..., wiring.Component]] = {
     "unit": Unit,
     "row": Row,
     "core": Core,
     "warp": Warp,
     "warpgroup": Warpgroup,
+    "warpgroups": partial(Warpgroup, count=2),
     "tcgen05": Tcgen05,
 }
 TOPS = tuple(COMPONENTS)
-_OF_WARPS: dict[str, Callable[..., wiring.Component]] = {
-    "warp": Warp,
-    "warpgroup": Warpgroup,
-    "tcgen05": Tcgen05,
-}
 
 
 def emit(
@@ -63,13 +60,10 @@ def emit(
     with_unit : bool
         What holds many units comes with the module of its unit.
     """
-    component: wiring.Component
-    if top == "core":
-        component = Core(config, tag_shape, unit_instance(name))
-    elif top in _OF_WARPS:
-        component = _OF_WARPS[top](config, unit_class=unit_instance(name))
-    else:
+    if top in ("unit", "row"):
         return _convert(COMPONENTS[top](config), name, language, platform)
+    arguments = {"tag_shape": tag_shape} if top == "core" else {}
+    component = COMPONENTS[top](config, unit_class=unit_instance(name), **arguments)
     text = _convert(component, name, language, platform)
     return f"{text}\n{_convert(Unit(config), unit_of(name), language, platform)}" if with_unit else text
 

@@ -177,6 +177,7 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
 #: Signatures of the memory ports of what has some.
 _MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
     "warpgroup": {"memory": shared_memory_signature},
+    "warpgroups": {"memory": shared_memory_signature},
     "tcgen05": {
         "memory": shared_memory_signature,
         "tensor": tensor_memory_signature,

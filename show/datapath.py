@@ -1,12 +1,10 @@
-"""The pictures of datapaths: a unit, an array of them behind streams, and the four tensor cores of a warpgroup."""
+"""The pictures of datapaths: a unit, an array of them behind streams, and the three tops."""
 
 from collections.abc import Callable
 
 from ..infra.diagram import Diagram, Theme
-from ..isa.timing import SHARED_BYTES
-from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, ConfigError, CoreConfig
-from ..rtl.tensor_cores import WARPS
-from ..rtl.warp import LANES, REGISTERS
+from ..rtl.config import PRESETS, ConfigError, CoreConfig
+from .tops import draw_tcgen05, draw_warp, draw_warpgroup
 from .unit import draw_unit
 
 __all__ = ["TOPS", "datapath"]
@@ -74,59 +72,12 @@ def _row_of_a(picture: Diagram, config: CoreConfig, row: int | None, y: float, e
     picture.box((_LEFT + 112, y, 100, _UNIT[1]), ["decode", "order, flags"], "choice", size=10)
 
 
-def _draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
-    """Return the picture of the four tensor cores of a warpgroup."""
-    config.require_warp()
-    top, pitch, height = 96.0, 84.0, 64.0
-    bottom = top + WARPS * pitch
-    words = f"{WARPS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
-    words += f"{config.warp_blocks} cycles"
-    picture = Diagram(900, bottom + 80, f"warpgroup of {config.name}", words, theme)
-    picture.heading(_LEFT, f"warpgroup of {config.name}", words)
-    _boxes_of_fetch(picture, top, bottom)
-    broadcast = 452.0
-    picture.arrow((420, top + 70), (broadcast, top + 70), head=False)
-    picture.arrow((broadcast, top + height / 2 + 12), (broadcast, bottom - pitch + height / 2 + 12), head=False)
-    for warp in range(WARPS):
-        y = top + warp * pitch
-        middle = y + height / 2
-        rows = f"rows {WARP_ROWS * warp} to {WARP_ROWS * warp + WARP_ROWS - 1}"
-        picture.box((520, y, 170, height), [f"tensor core {warp}", rows, f"{config.rows} x {config.columns}"], "exact")
-        picture.arrow((broadcast, middle + 12), (520, middle + 12))
-        picture.arrow((470, middle - 12), (520, middle - 12))
-        picture.text(494, middle - 22, f"A {warp}", size=10, kind="quiet")
-        picture.box((740, y + 8, 140, height - 16), ["C in, D out", f"{WARP_ROWS} x {WARP_COLUMNS}"], "operand")
-        picture.arrow((740, middle - 8), (690, middle - 8))
-        picture.arrow((690, middle + 8), (740, middle + 8))
-    picture.arrow((420, bottom - 60), (470, bottom - 60), head=False)
-    picture.arrow((470, top + height / 2 - 12), (470, bottom - 60), head=False)
-    picture.box((520, bottom + 20, 170, 44), ["mma of other warps", "between panels"], "operand")
-    picture.arrow((605, bottom + 20), (605, bottom - pitch + height))
-    return picture
-
-
-def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
-    """Draw what brings operands: shared memory, its one port, and the instructions with A."""
-    picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
-    picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
-    picture.box((210, top, 210, 140), ["operand fetch", "a core matrix a cycle, B first", "two panels of B"], "logic")
-    picture.text(440, top + 58, "B", size=10, kind="quiet")
-    words = ["instructions", f"A of {WARPS} x {LANES} lanes x {REGISTERS}", "metadata, descriptors", "commit, wait"]
-    picture.box((_LEFT, bottom - 120, 156, 120), words, "operand", size=10)
-    picture.arrow((_LEFT + 156, bottom - 60), (210, bottom - 60))
-    picture.box(
-        (210, bottom - 120, 210, 120),
-        ["two instructions held", "while one multiplies,", "A of the next arrives"],
-        "logic",
-    )
-    picture.arrow((315, top + 140), (315, bottom - 120))
-    picture.text(323, (top + bottom + 20) / 2, "A, if it is in memory", size=10, anchor="start", kind="quiet")
-
-
 _DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
     "unit": draw_unit,
     "core": _draw_core,
-    "warpgroup": _draw_warpgroup,
+    "warp": draw_warp,
+    "warpgroup": draw_warpgroup,
+    "tcgen05": draw_tcgen05,
 }
 #: What can be drawn.
 TOPS = tuple(_DRAWINGS)
@@ -140,15 +91,15 @@ def datapath(config: CoreConfig | str, top: str = "unit", theme: Theme = Theme.A
     config : CoreConfig or str
         Which one; a preset by its name.
     top : str
-        One of :data:`TOPS`: ``unit``, its stages, widths and registers; ``core``, the array of units; ``warpgroup``,
-        the four tensor cores that ``wgmma`` runs on.
+        One of :data:`TOPS`: ``unit``, its stages, widths and registers; ``core``, the array of units; and what
+        executes ``mma`` (``warp``), ``wgmma`` (``warpgroup``) and ``tcgen05.mma`` (``tcgen05``).
     theme : Theme
         Colours.
 
     Raises
     ------
     ConfigError
-        There is no such preset or top, or a warpgroup cannot be made of it.
+        There is no such preset or top, or the top cannot be made of it.
     """
     if isinstance(config, str):
         if config not in PRESETS:

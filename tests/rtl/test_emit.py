@@ -30,7 +30,7 @@ def modules(verilog: str) -> list[str]:
 
 
 def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "row", "core", "warp", "warpgroup", "tcgen05")
+    assert TOPS == ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
 @pytest.mark.quick_cases(1)

@@ -19,7 +19,7 @@ TINY = PRESETS["tiny"]
 #: The emitted module's own style is its own affair; what meets it is not.
 _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
 #: Tops of many arrays, and such as have no unit beside them.
-LARGE = ("warpgroup", "tcgen05")
+LARGE = ("warpgroup", "warpgroups", "tcgen05")
 QUICK = ("core",)
 WITHOUT_PARTS = ("unit", "row")
 COMBINATIONAL = replace(TINY, name="combinational", cuts=())

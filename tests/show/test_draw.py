@@ -109,6 +109,12 @@ def test_an_array_and_a_warpgroup_say_what_they_hold() -> None:
     words = words_of(datapath(config, "warpgroup").svg())
     assert "4 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
     assert {"tensor core 3", "rows 48 to 63"} <= {*words}
+    words = words_of(datapath(config, "tcgen05").svg())
+    assert "8 arrays of 8 x 2 units; a panel of eight columns of B takes each 8 cycles" in words
+    assert {"array 7", "lanes 112 to 127"} <= {*words}
+    assert ("the second step of K goes on from the first" in words_of(datapath("tiny", "warp").svg())) == (
+        PRESETS["tiny"].step_bytes == 16
+    )
 
 
 def test_a_command_draws(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
