@@ -5,12 +5,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import BackendError
 
-__all__ = ["compile_shared", "compiler_stamp", "cxx_compiler", "progress", "run_tool"]
+__all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "progress", "run_tool"]
+
+#: Of all C++ that this package brings.
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def cxx_compiler() -> str:
@@ -75,13 +78,13 @@ def run_tool(
         raise BackendError(f"{tool} failed while building {built}: {lines[0].strip()}")
 
 
-def compile_shared(source: str, library: Path, options: Sequence[str], built: str) -> None:
-    """Compile one source to a shared library.
+def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
+    """Compile C++ to a shared library.
 
     Parameters
     ----------
-    source : str
-        C++17.
+    sources : mapping of str to str
+        Files of C++17 by their names; those that end in ``.cpp`` are compiled.
     library : Path
         Where the result goes, at once and whole; it is built in a scratch folder beside it.
     options : sequence of str
@@ -96,7 +99,9 @@ def compile_shared(source: str, library: Path, options: Sequence[str], built: st
     """
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)
-        (folder / "source.cpp").write_text(source, encoding="utf-8")
-        words = ["-std=c++17", *options, "-fPIC", "-shared", "-o", "library.so", "source.cpp"]
+        for name, text in sources.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        compiled = [name for name in sources if name.endswith(".cpp")]
+        words = ["-std=c++17", *WARNINGS, *options, "-fPIC", "-shared", "-o", "library.so", *compiled]
         run_tool([cxx_compiler(), *words], folder, "the C++ compiler", built)
         (folder / "library.so").replace(library)

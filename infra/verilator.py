@@ -5,12 +5,12 @@ import importlib.metadata
 import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import BackendError
 from .cache import built
-from .compiler import compiler_stamp, cxx_compiler, progress, run_tool
+from .compiler import WARNINGS, compiler_stamp, cxx_compiler, progress, run_tool
 from .installation import install_line
 
 __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
@@ -35,14 +35,8 @@ _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-D
 _RUNTIME = ("verilated", "verilated_threads")
 #: What a model spends its time in stands in headers, and is compiled with it.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: Stands before every driver; Verilator's runtime asks for the function.
-_PREAMBLE = """\
-#include "verilated.h"
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-double sc_time_stamp() { return 0; }
-"""
+#: Stands before the drivers; Verilator's runtime asks for the function.
+_PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
 def verilator_root() -> Path:
@@ -94,7 +88,7 @@ def _build_runtime(whole: Path) -> None:
 def compile_library(
     verilog: str,
     top: str,
-    driver: str,
+    sources: Mapping[str, str],
     library: Path,
     *,
     optimisation: Sequence[str] = OPTIMISATION,
@@ -107,8 +101,9 @@ def compile_library(
         The design.
     top : str
         Its top module, which also gives the model's class its name, ``V`` before it.
-    driver : str
-        C++ source with ``extern "C"`` functions; the model and the headers of sizes and memory stand before it.
+    sources : mapping of str to str
+        Files of C++ by their names: the model's header and source stand before those that end in ``.cpp``, which have
+        ``extern "C"`` functions.
     library : Path
         Where the result goes, at once and whole; it is built in a scratch folder beside it.
     optimisation : sequence of str
@@ -127,23 +122,28 @@ def compile_library(
         root = verilator_root()
         run_tool(
             [str(root / "bin" / "verilator_bin"), *_VERILATE, "--prefix", f"V{top}", "--top-module", top,
-             "--Mdir", ".", f"{top}.v"],
+             "--Mdir", "model", f"{top}.v"],
             folder,
             "Verilator",
             _BUILT,
             {**os.environ, "VERILATOR_ROOT": str(root)},
         )  # fmt: skip
         progress(f"building {top}: compiling")
+        for name, text in sources.items():
+            (folder / name).write_text(text, encoding="utf-8")
         # One source for all, so that the headers are read once.
-        parts = [f'#include "{path.name}"\n' for path in sorted(folder.glob("*.cpp"))]
-        (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, driver]), encoding="utf-8")
+        parts = [f"#include <{path.name}>\n" for path in sorted((folder / "model").glob("*.cpp"))]
+        drivers = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
+        (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, *drivers]), encoding="utf-8")
         words = ["-shared", "-o", "whole.so", "whole.cpp", str(runtime.absolute()), "-pthread"]
-        _compile(words, folder, optimisation)
+        _compile(words, folder, (*WARNINGS, *optimisation))
         (folder / "whole.so").replace(library)
         progress("")
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
+    # Headers of the system are exempt from warnings: so are Verilator's, and the model that it wrote.
     include = verilator_root() / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
-    run_tool([*command, f"-I{include}", f"-I{include / 'vltstd'}", "-I.", *words], folder, "the C++ compiler", _BUILT)
+    folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]
+    run_tool([*command, *folders, *words], folder, "the C++ compiler", _BUILT)

@@ -103,7 +103,7 @@ def test_the_example_computes(tmp_path: Path) -> None:
     """Eight products of one and two, and the accumulator."""
     example = (CORES / "examples" / "mine.v").read_text(encoding="utf-8")
     verilog = example + emit(PRESETS["ampere"], "row", "sptc_ampere_row")
-    compile_library(verilog, "mine", DRIVER, tmp_path / "mine.so", optimisation=("-O0",))
+    compile_library(verilog, "mine", {"mine.cpp": DRIVER}, tmp_path / "mine.so", optimisation=("-O0",))
     run = ctypes.CDLL(str(tmp_path / "mine.so")).run
     run.restype = ctypes.c_uint32
     assert hex(run(ctypes.c_uint32(0x3F800000))) == "0x41880000"  # 8 times 2, and 1

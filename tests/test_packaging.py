@@ -81,13 +81,16 @@ def test_names_carry_the_version(archives: tuple[Path, Path]) -> None:
 
 
 def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
-    """Every module, the recordings, the type marker; no tests."""
+    """Every module, the C++ around compiled models, the recordings, the type marker; no tests."""
     names = names_in(archives[1])
     for package in packages():
         folder = Path(*package.split(".")[1:])
         modules = {f"sptc/{(folder / path.name).as_posix()}" for path in (ROOT / folder).glob("*.py")}
         assert modules
         assert modules <= names
+    drivers = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "sim/engine/drivers").iterdir()}
+    assert len(drivers) > 10
+    assert drivers <= names
     recordings = {
         f"sptc/{path.relative_to(ROOT).as_posix()}"
         for path in (ROOT / "recordings").rglob("*")

@@ -17,7 +17,7 @@ from ..rtl.config import WARP_COLUMNS, CoreConfig
 from ..rtl.fetch import CORE_MATRICES, UNIT_BITS
 from ..rtl.tcgen05 import tcgen05_layout
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
-from ..sim.engine.compiled_tcgen05 import COMMIT, CtaCommand, cta_command
+from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
 
 __all__ = ["Told", "random_instruction", "random_memories", "random_work"]
 

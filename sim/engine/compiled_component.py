@@ -1,8 +1,9 @@
 """Combinational components compiled by Verilator: vectors in, answers out, as structured arrays of their ports."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Signal, Value
@@ -11,77 +12,65 @@ from numpy.typing import NDArray
 
 from ...infra.verilator import compile_library
 from ...rtl.convert import to_verilog
+from .driver import driver
 from .ports import Port, port_dtype, ports_of
 
-__all__ = ["CompiledComponent", "ComponentFunction", "component_driver"]
+__all__ = ["CompiledComponent", "ComponentLibrary"]
 
 #: Options of the C++ compiler for models of which none runs long: built fast rather than fast.
 _OPTIMISATION = ("-O0",)
-#: Drives one component: all inputs in, all outputs out, vector after vector.
-_DRIVER = """
-extern "C" void run_{name}(size_t count, const char* in, char* out) {{
-    for (size_t i = 0; i < count; i++, in += {in_bytes}, out += {out_bytes}) {{
-{drive}        top.eval();
-{read}    }}
-}}
-"""
 
 
-def component_driver(name: str, inputs: np.dtype, outputs: np.dtype) -> str:
-    """Return C++ that drives a combinational component of a model called ``top``.
+class _Vectors(ctypes.Structure):
+    _fields_ = (("places", ctypes.c_void_p), ("count", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
+
+
+class ComponentLibrary:
+    """Combinational components of one model, loaded into this process.
 
     Parameters
     ----------
-    name : str
-        What :class:`ComponentFunction` knows it by.
-    inputs, outputs : dtype
-        Ports of the model, with the layout of :func:`~sptc.sim.engine.ports.port_dtype`.
+    library : Path
+        Of ``drivers/components.cpp``.
+    ports : sequence of str
+        Ports of the model, in the order of its configuration.
     """
 
-    def copies(layout: np.dtype, line: str) -> str:
-        assert layout.fields
-        return "".join(
-            # Two underscores in a row are Verilator's own.
-            line.format(port=f"top.{port.replace('__', '___05F')}", offset=offset, size=field.itemsize)
-            for port, (field, offset, *_) in layout.fields.items()
-        )
+    def __init__(self, library: Path, ports: Sequence[str]) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._numbers = {port: number for number, port in enumerate(ports)}
+        pointer = ctypes.c_void_p
+        self._library.components_create.restype = pointer
+        self._library.components_destroy.argtypes = [pointer]
+        self._library.components_run.argtypes = [pointer, ctypes.c_size_t, *[pointer] * 4]
+        self._handle = self._library.components_create()
 
-    return _DRIVER.format(
-        name=name,
-        in_bytes=inputs.itemsize,
-        out_bytes=outputs.itemsize,
-        drive=copies(inputs, "        std::memcpy(&{port}, in + {offset}, {size});\n"),
-        read=copies(outputs, "        std::memcpy(out + {offset}, &{port}, {size});\n"),
-    )
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._library.components_destroy(handle)
 
-
-class ComponentFunction:
-    """A combinational component in a loaded library.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        A model with its :func:`component_driver`.
-    name : str
-        The component.
-    inputs, outputs : dtype
-        Layout of its ports.
-    """
-
-    def __init__(self, library: ctypes.CDLL, name: str, inputs: np.dtype, outputs: np.dtype) -> None:
-        self.inputs = inputs
-        self.outputs = outputs
-        self._run = getattr(library, f"run_{name}")
-        self._run.argtypes = [ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
-        self._run.restype = None
-
-    def __call__(self, vectors: NDArray) -> NDArray:
-        """Return the answers to vectors, of the type of the outputs, shape (count,)."""
-        assert vectors.dtype == self.inputs
+    def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:
+        """Return the answers to vectors of some ports, shape (count,), as the ports of another type."""
         assert vectors.flags.c_contiguous
-        answers = np.zeros(len(vectors), self.outputs)
-        self._run(len(vectors), vectors.ctypes.data, answers.ctypes.data)
+        answers = np.zeros(len(vectors), outputs)
+        # The places must live as long as the call.
+        (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
+        self._library.components_run(
+            self._handle, len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data
+        )
         return answers
+
+    def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
+        """Return where ports of vectors lie, and vectors as the driver takes them."""
+        fields: Mapping[str, Any] = layout.fields or {}
+        places = np.array(
+            [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32
+        )
+        return places, _Vectors(places.ctypes.data, len(places), layout.itemsize)
+
+    def select_fault(self, number: int) -> None:
+        """Activate a fault of a model that has faults; zero for none."""
+        self._library.select_fault(ctypes.c_void_p(self._handle), number)
 
 
 class CompiledComponent:
@@ -111,15 +100,17 @@ class CompiledComponent:
         top = _Packed(component)
         self.inputs, self.outputs = top.inputs, top.outputs
         text = to_verilog(top, "top", ports=[top.i, top.o], platform=platform)
-        packed = (np.dtype([(name, f"V{len(port) // 8}")]) for name, port in (("i", top.i), ("o", top.o)))
-        driver = "static Vtop top;\n" + component_driver("component", *packed)
-        compile_library(text, "top", driver, library, optimisation=_OPTIMISATION)
-        layouts = port_dtype(self.inputs), port_dtype(self.outputs)
-        self._function = ComponentFunction(ctypes.CDLL(str(library)), "component", *layouts)
+        self._packed = [np.dtype([(name, f"V{len(port) // 8}")]) for name, port in (("i", top.i), ("o", top.o))]
+        compile_library(
+            text, "top", driver("components.cpp", {}, top="top", ports=("i", "o")), library, optimisation=_OPTIMISATION
+        )
+        self._library = ComponentLibrary(library, ("i", "o"))
 
     def run(self, vectors: NDArray) -> NDArray:
         """Return the answers to vectors, of the type of the outputs, shape (count,)."""
-        return self._function(vectors)
+        assert vectors.dtype == port_dtype(self.inputs)
+        given, answered = self._packed
+        return self._library.run(vectors.view(given), answered).view(port_dtype(self.outputs))
 
 
 class _Packed(Elaboratable):

@@ -1,86 +1,74 @@
 """The row of a datapath compiled by Verilator: built once for each content, kept, safe against parallel builds."""
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
+from .driver import driver
 from .libraries import Libraries
 from .row_interface import row_interface
 
-__all__ = ["CompiledRow"]
+__all__ = ["CompiledRow", "RowModel", "row_driver"]
 
-#: Pushes a batch through the pipeline: one step a cycle, results `latency` cycles later.
-_DRIVER = """\
-extern "C" void* row_create() {{
-    Vrow* row = new Vrow;
-    {start}
-    return row;
-}}
-extern "C" void row_destroy(void* handle) {{ delete static_cast<Vrow*>(handle); }}
-extern "C" void row_run(void* handle, size_t count, const uint32_t* steps, uint64_t* results) {{
-    Vrow& row = *static_cast<Vrow*>(handle);
-    const size_t words = {words}, latency = {latency};
-    for (size_t cycle = 0; cycle < count + latency; cycle++) {{
-        if (cycle < count) std::memcpy(&row.step, steps + cycle * words, words * 4);
-        {evaluate}
-        const size_t done = cycle + {registered} - latency;
-        if (cycle + {registered} >= latency && done < count) results[done] = row.result;
-    }}
-}}
-"""
-
-#: The same functions of a row without registers.
-_COMPUTED = """\
-extern "C" void* row_create() {{ return nullptr; }}
-extern "C" void row_destroy(void*) {{}}
-extern "C" void row_run(void*, size_t count, const uint32_t* steps, uint64_t* results) {{
-    for (size_t first = 0; first < count; first += lanes) {{
-        const size_t some = count - first < lanes ? count - first : lanes;
-        const uint32_t* of_lane[lanes];
-        uint32_t words[lanes][2] = {{}}, *answers[lanes];
-        for (size_t lane = 0; lane < some; lane++) {{
-            of_lane[lane] = steps + (first + lane) * {words};
-            answers[lane] = words[lane];
-        }}
-        compute(some, of_lane, answers);
-        for (size_t lane = 0; lane < some; lane++)
-            results[first + lane] = words[lane][0] | uint64_t(words[lane][1]) << 32;
-    }}
-}}
-"""
-
-#: Nothing happens at a falling edge: the model is told that the clock fell instead of evaluating it there. The name is
-#: that of the one Verilator version this package asks for.
-_FALLEN_CLOCK = "row.rootp->__Vtrigprevexpr___TOP__clk__0 = 0; "
+#: Top module.
+TOP = "row"
 
 
-def _driver(config: CoreConfig, words: int) -> str:
-    return _DRIVER.format(
-        words=words,
-        latency=config.latency,
-        start="row->enable = 1; row->clk = 0; row->eval();" if config.cuts else "",
-        evaluate=(_FALLEN_CLOCK + "row.clk = 1; row.eval();") if config.cuts else "row.eval();",
-        registered=int(bool(config.cuts)),
-    )
+def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the C++ that drives a model of a row.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Its datapath.
+    top : str
+        The model's top module.
+    more : sequence of str
+        Further drivers of it.
+    """
+    return driver("row.cpp", {"is_clocked": bool(config.cuts)}, top=top, more=more)
 
 
-class _Model:
-    """A row of a library."""
+class RowModel:
+    """A row of a library.
 
-    def __init__(self, library: Path) -> None:
+    Parameters
+    ----------
+    library : Path
+        Of ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
+    latency : int
+        Cycles from a step at the input to its result, as that is recorded.
+    """
+
+    def __init__(self, library: Path, latency: int = 0) -> None:
         self._library = ctypes.CDLL(str(library))
+        self._latency = latency
         self._library.row_create.restype = ctypes.c_void_p
         self._library.row_destroy.argtypes = [ctypes.c_void_p]
-        self._library.row_run.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
+        pointer, size = ctypes.c_void_p, ctypes.c_size_t
+        self._library.row_run.argtypes = [pointer, size, pointer, size, pointer, pointer]
         self._handle = self._library.row_create()
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        results = np.empty(len(steps), np.uint64)
-        self._library.row_run(self._handle, len(steps), steps.ctypes.data, results.ctypes.data)
+        """Push steps, shape (count, words), straight through; return result words, shape (count,)."""
+        return self.run_cycles(steps, len(steps) + self._latency)[self._latency :]
+
+    def run_cycles(
+        self, steps: NDArray[np.uint32], cycles: int, enables: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint64]:
+        """Return the result word of every cycle, behind its edge; without `enables` a step enters in each."""
+        results = np.empty(cycles, np.uint64)
+        enabled = None if enables is None else enables.ctypes.data
+        self._library.row_run(self._handle, len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
         return results
+
+    def select_fault(self, number: int) -> None:
+        """Activate a fault of a model that has faults; zero for none."""
+        self._library.select_fault(ctypes.c_void_p(self._handle), number)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -106,9 +94,11 @@ class CompiledRow:
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:
-        self._libraries = Libraries(config, "row", "row", _driver(config, words), _COMPUTED.format(words=words))
-        self._general = _Model(self._libraries.of_every_instruction())
-        self._specialised: dict[Path, _Model] = {}
+        computed = driver("computed_row.cpp", {"step_words": words})
+        self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
+        # The last stage behind a register answers in the cycle in which that is written.
+        self._general = RowModel(self._libraries.of_every_instruction(), config.latency - bool(config.cuts))
+        self._specialised: dict[Path, RowModel] = {}
         self._words = words
         low, width = row_interface(config).step["control"]
         self._word, self._bit, self._mask = low // 32, low % 32, np.uint32((1 << width) - 1 << low % 32)
@@ -121,7 +111,7 @@ class CompiledRow:
         assert steps.shape[1] == self._words
         return self._model_for(steps).run(steps)
 
-    def _model_for(self, steps: NDArray[np.uint32]) -> _Model:
+    def _model_for(self, steps: NDArray[np.uint32]) -> RowModel:
         words = steps[:, self._word] & self._mask
         if not len(words) or (words != words[0]).any():
             return self._general
@@ -129,5 +119,5 @@ class CompiledRow:
         if library == self._libraries.of_every_instruction():
             return self._general
         if library not in self._specialised:
-            self._specialised[library] = _Model(library)
+            self._specialised[library] = RowModel(library)
         return self._specialised[library]

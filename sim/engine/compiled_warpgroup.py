@@ -23,14 +23,16 @@ from ...rtl.convert import to_verilog
 from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
 from ...rtl.tensor_core import TENSOR_CORE
-from ...rtl.tensor_cores import WARPS, mma_layout
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
+from ...rtl.tensor_cores import WARPS
+from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
-from .array_units import FUNCTIONS, UNIT, StandIn, unit_drivers, unit_module
-from .fingerprint import fingerprint
+from .array_units import UNIT, StandIn, unit_drivers, unit_module
+from .fingerprint import Sources, fingerprint
 from .libraries import Libraries
+from .pattern import CycleBits
+from .ports import ports_only
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import TOP, driver
+from .warpgroup_driver import WARP_WORDS, CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 
 __all__ = ["CompiledWarpgroup"]
 
@@ -38,34 +40,10 @@ _UNIT_BYTES = 16
 #: Units of half the shared memory that a descriptor can name, where every second image lies.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-_FLAG_WORDS = ROWS * CHUNKS // 32
-_PANEL_WORDS = WARPS * LANES * REGISTERS
-_WARP_WORDS = LANES * REGISTERS + _FLAG_WORDS
+#: Top module.
+TOP = "warpgroup"
 #: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
 _PATIENCE = 1 << 14
-
-
-class _CCommand(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("payload", "image", "c", "results")),
-        *((name, ctypes.c_int32) for name in ("panels", "image_units")),
-        *((name, ctypes.c_int64) for name in ("taken", "done")),
-    )
-
-
-class _CInstruction(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("payload", "result")),
-        *((name, ctypes.c_int32) for name in ("after", "surroundings")),
-        *((name, ctypes.c_int64) for name in ("taken", "done")),
-    )
-
-
-class _CArray(ctypes.Structure):
-    _fields_ = (
-        ("instructions", ctypes.POINTER(_CInstruction)),
-        *((name, ctypes.c_int32) for name in ("count", "told", "answered")),
-    )
 
 
 class CompiledWarpgroup:
@@ -92,49 +70,32 @@ class CompiledWarpgroup:
         self.config, self._threads, self._stand_in = config, threads, stand_in
         self._layout = warpgroup_layout()
         self._payload_words = -(-self._layout.size // 32)
-        of_mma, operands = mma_layout(), warp_operands_layout()
-        text = driver(
-            payload_words=self._payload_words,
-            panel_words=_PANEL_WORDS,
-            warp_words=_WARP_WORDS,
-            mma_words=-(-of_mma.size // 32),
-            c_word=operands["c"].offset // 32,
-            core_bit=of_mma["core"].offset,
-        )
-        kept = text if stand_in is None else text + stand_in.module + " ".join(stand_in.optimisation)
-        library = built(f"warpgroup-{fingerprint(config, kept)}.so", lambda path: self._build(text, path))
+        sources = group_driver(ports_only(lambda: Warpgroup(config)), TOP)
+        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
+        name = f"warpgroup-{fingerprint(config, sources, *others)}.so"
+        library = built(name, lambda path: self._build(sources, path))
         self._library = ctypes.CDLL(str(library))
-        self._library.group_create.restype = ctypes.c_void_p
-        self._library.group_create.argtypes = [*[ctypes.c_void_p] * len(FUNCTIONS), ctypes.c_int]
         self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, WARPS))
-        self._library.group_destroy.argtypes = [ctypes.c_void_p]
-        self._library.group_run.restype = ctypes.c_int64
-        pointer = ctypes.c_void_p
-        self._library.group_run.argtypes = [
-            pointer, pointer, ctypes.c_int, pointer, pointer, ctypes.c_size_t, ctypes.c_int64,
-        ]  # fmt: skip
-        self._handles: dict[Path, int] = {}
+        self._models: dict[Path, GroupModel] = {}
         if stand_in is None:
             self._units.of_every_instruction()
 
-    def _build(self, text: str, library: Path) -> None:
+    def _build(self, sources: Sources, library: Path) -> None:
         progress(f"building the {self.config.name} warpgroup: elaborating")
         if self._stand_in is not None:
             component = Warpgroup(self.config, warp_class=self._stand_in.warp_class)
             warpgroup = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
-            compile_library(warpgroup, TOP, text, library, optimisation=self._stand_in.optimisation)
+            compile_library(warpgroup, TOP, sources, library, optimisation=self._stand_in.optimisation)
             return
         warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warpgroup + unit_module(self.config, TOP), TOP, text, library)
+        compile_library(warpgroup + unit_module(self.config, TOP), TOP, sources, library)
 
-    def _handle(self, steps: Mapping[int, int]) -> int:
+    def _model(self, steps: Mapping[int, int]) -> GroupModel:
         """Return the warpgroup of the units that so many steps of each control word are worth."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
-        if path not in self._handles:
-            units = ctypes.CDLL(str(path))
-            functions = (ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in FUNCTIONS)
-            self._handles[path] = self._library.group_create(*functions, self._threads)
-        return self._handles[path]
+        if path not in self._models:
+            self._models[path] = GroupModel(self._library, path, self._threads)
+        return self._models[path]
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Run what a warpgroup is told from reset on, until all results are out; see :meth:`run_beside`."""
@@ -161,39 +122,44 @@ class CompiledWarpgroup:
         Raises
         ------
         AssertionError
-            The hardware does not end.
+            The hardware does not end, or breaks another rule.
         """
-        pattern = np.full(1, 31, np.uint8) if pattern is None else pattern
-        given, kept, multiplied, columns = (_CCommand * len(commands))(), [], 0, 0
+        given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, of in zip(commands, given, strict=True):
-            payload, image = self._payload(command, multiplied), np.ascontiguousarray(command.image)
+            second = multiplied % 2 == 1 and command.image.size <= _HALF * _UNIT_BYTES
+            payload, image = self._payload(command, second), np.ascontiguousarray(command.image)
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
-            results = np.zeros((panels, WARPS, _WARP_WORDS), np.uint32)
+            # The last unit of an image may be incomplete.
+            image = np.concatenate([image, np.full(-image.size % _UNIT_BYTES, 0xFF, np.uint8)])
+            results = np.zeros((panels, WARPS, WARP_WORDS), np.uint32)
             kept.append((payload, image, c, results))
             of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
             of.c = None if c is None else c.ctypes.data
-            of.panels, of.image_units, of.taken, of.done = panels, -(-image.size // _UNIT_BYTES), -1, -1
-        arrays, answers = (_CArray * WARPS)(), [_told(of_array) for of_array in instructions]
-        for place, (told, _) in zip(arrays, answers, strict=True):
-            place.instructions, place.count = told, len(told)
-        handle = self._handle(_steps(commands, instructions))
-        cycles = self._library.group_run(
-            handle, given, len(commands), arrays, pattern.ctypes.data, len(pattern), _PATIENCE
-        )
-        assert cycles >= 0, "the warpgroup does not end"
+            of.operation, of.pending = command.fields["operation"].value, command.fields.get("pending", 0)
+            of.panels, of.first_unit, of.image_units = panels, _HALF * second, image.size // _UNIT_BYTES
+            of.reads, of.ready, of.taken, of.done = -1, -1, -1, -1
+        arrays, answers = (CArray * WARPS)(), [_issued(of_array) for of_array in instructions]
+        for place, (issued, _) in zip(arrays, answers, strict=True):
+            place.instructions, place.count = issued, len(issued)
+        bits = _bits(np.full(1, 31, np.uint8) if pattern is None else pattern)
+        work = CWork(given, arrays, bits.ctypes.data, len(commands), len(bits))
+        work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
+        work.patience = _PATIENCE
+        broken, _ = self._model(_steps(commands, instructions)).run(work)
+        assert not broken, f"the warpgroup {broken}"
         return [
             Completion(of.taken, of.done, *_results(results, command.registers))
             for command, of, (*_, results) in zip(commands, given, kept, strict=True)
         ], [
             [
                 Completion(of.taken, of.done, *_registers(result, one.registers))
-                for one, of, result in zip(of_array, told, results, strict=True)
+                for one, of, result in zip(of_array, issued, results, strict=True)
             ]
-            for of_array, (told, results) in zip(instructions, answers, strict=True)
+            for of_array, (issued, results) in zip(instructions, answers, strict=True)
         ]
 
     def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
@@ -202,15 +168,15 @@ class CompiledWarpgroup:
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
-    def _payload(self, command: Command, number: int) -> NDArray[np.uint32]:
-        """Return the words of the instruction, whose image lies in one half of the memory or the other."""
+    def _payload(self, command: Command, second: bool) -> NDArray[np.uint32]:
+        """Return the words of the command, whose image lies in the first half of the memory or in the second."""
         words = np.zeros(self._payload_words, np.uint32)
         for name, registers in (("a", command.a), ("e", command.e)):
             if registers is not None:
                 first = self._layout[name].offset // 32
                 words[first : first + registers.size] = registers.ravel()
         fields = dict(command.fields)
-        if number % 2 and command.image.size <= _HALF * _UNIT_BYTES:
+        if second:
             for name in ("a_descriptor", "b_descriptor"):
                 if name in fields:
                     fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
@@ -220,19 +186,22 @@ class CompiledWarpgroup:
         words[first:] = np.frombuffer(rest.to_bytes(4 * size, "little"), np.uint32)
         return words
 
-    def __del__(self) -> None:
-        for handle in getattr(self, "_handles", {}).values():
-            self._library.group_destroy(handle)
+
+def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Return a pattern as the driver takes it: bit 4 is that of the first array, and those above it are the others'."""
+    bits = pattern.astype(np.uint16) & np.uint16(CycleBits.TAKE_MMA - 1)
+    return bits | np.where(pattern & CycleBits.TAKE_MMA, np.uint16(0xF * CycleBits.TAKE_MMA), np.uint16(0))
 
 
-def _told(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
+def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
     """Return instructions as the driver takes them, and where it puts their results."""
-    told, results = (_CInstruction * len(instructions))(), np.zeros((len(instructions), _WARP_WORDS), np.uint32)
-    for number, (one, of) in enumerate(zip(instructions, told, strict=True)):
+    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), WARP_WORDS), np.uint32)
+    for number, (one, of) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
         of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
         of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
-    return told, results
+        of.interval = -1
+    return issued, results
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:

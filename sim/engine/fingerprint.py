@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,10 @@ from ...infra.sources import code_digest
 from ...infra.verilator import toolchain
 from ...rtl.config import CoreConfig
 
-__all__ = ["fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
+__all__ = ["Sources", "fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
+
+#: C++, by the names of files.
+Sources = Mapping[str, str]
 
 
 def _hash_sources() -> str:
@@ -28,17 +32,19 @@ _SOURCES = _hash_sources()
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
-def fingerprint(config: CoreConfig, driver: str) -> str:
+def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
     """Hash everything that a compiled model depends on, without elaborating the design.
 
     Parameters
     ----------
     config : CoreConfig
         Its datapath; a name changes nothing.
-    driver : str
-        What is compiled with it.
+    driver : mapping of str to str
+        C++ that is compiled with it, by the names of files.
+    *others : str
+        What else it depends on.
     """
-    return hardware_fingerprint(config, toolchain(), driver)
+    return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:

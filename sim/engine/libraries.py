@@ -11,7 +11,7 @@ from ...infra.cache import built, is_built
 from ...infra.compiler import compile_shared, progress
 from ...infra.verilator import compile_library
 from ...rtl.config import CoreConfig
-from .fingerprint import fingerprint, require_hashed_hardware
+from .fingerprint import Sources, fingerprint, require_hashed_hardware
 from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
@@ -49,11 +49,12 @@ class Libraries:
         ``unit`` or ``row``.
     name : str
         Of the module.
-    clocked, computed : str
-        C++ that drives Verilator's model, and C++ that calls :data:`~sptc.sim.engine.simd.COMPUTE`.
+    clocked, computed : dict of str to str
+        C++ that drives Verilator's model, and C++ that calls ``compute`` of ``drivers/computed.h``, as of
+        :func:`~sptc.sim.engine.driver.driver`.
     """
 
-    def __init__(self, config: CoreConfig, top: str, name: str, clocked: str, computed: str) -> None:
+    def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:
         self._config, self._top, self._name, self._clocked, self._computed = config, top, name, clocked, computed
         self._steps: Counter[int] = Counter()
         self._found: dict[int | None, Path] = {}
@@ -83,7 +84,7 @@ class Libraries:
             self._steps[control] += count
             if not can_be_specialised():
                 return self.of_every_instruction()
-            name = f"{self._top}-{fingerprint(self._config, self._computed + recipe())}-{control:x}.so"
+            name = f"{self._top}-{fingerprint(self._config, self._computed, recipe())}-{control:x}.so"
             if self._steps[control] < WORTH and not is_built(name):
                 return self.of_every_instruction()
             self._found[control] = built(name, lambda path: self._build(path, control))
@@ -105,5 +106,6 @@ class Libraries:
             return
         function = vectorised(specialised(self._config, self._top, control), "step", "result")
         progress(f"{building}: compiling")
-        compile_shared(function + self._computed, library, OPTIMISATION, "the simulation model")
+        sources = {**self._computed, "function.h": function}
+        compile_shared(sources, library, OPTIMISATION, "the simulation model")
         progress("")

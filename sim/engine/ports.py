@@ -1,14 +1,16 @@
 """Ports of a component as numpy structured arrays: one field a port, one row a vector."""
 
-from collections.abc import Iterable, Mapping
+import gc
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from amaranth.hdl import Value
+from amaranth.hdl import UnusedElaboratable, Value
 from amaranth.lib import wiring
 from numpy.typing import NDArray
 
-__all__ = ["Port", "integers", "joined", "port_dtype", "ports_of", "split"]
+__all__ = ["Port", "clocked_ports", "integers", "joined", "port_dtype", "ports_of", "ports_only", "split"]
 
 _WORD = 32
 
@@ -50,6 +52,20 @@ def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
         for path, member, value in leaves
     ]
     return [port for port in ports if port.bits]
+
+
+def clocked_ports(component: wiring.Component) -> list[str]:
+    """Return the names of the ports of a model of a component with registers."""
+    return ["clk", "rst", *(port.name for port in ports_of(component))]
+
+
+def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
+    """Return :func:`clocked_ports` of a component that is made for its ports alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedElaboratable)
+        names = clocked_ports(make())
+        gc.collect()  # it refers to itself, and would be missed later
+    return names
 
 
 def port_dtype(ports: list[Port]) -> np.dtype:

@@ -9,46 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
-__all__ = ["COMPUTE", "LANES", "OPTIMISATION", "PREPARED", "vectorised"]
+__all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
-#: Steps that are computed at once.
+#: Steps that are computed at once, as in ``drivers/vectors.h``.
 LANES = 16
 #: What Yosys is told before the netlist of a flat design without registers is asked for.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
 #: Of the C++ compiler. It need not say that vectors would be handed over otherwise by a processor with wider ones.
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
-#: The function of the C++ that :func:`vectorised` returns: up to :data:`LANES` steps, and where their results go, which
-#: are as many words of 32 bits as the ports take, without a bit beyond these.
-COMPUTE = "void compute(size_t count, const uint32_t* const* steps, uint32_t* const* results)"
 _LIMB = 32
-_SOURCE = """\
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+_HEADER = """\
+// Generated: a function of as many steps as a vector has lanes.
+#pragma GCC system_header
+#include "vectors.h"
 
-namespace {{
-typedef uint32_t Steps __attribute__((vector_size({vector_bytes})));
-typedef int32_t Truth __attribute__((vector_size({vector_bytes})));  // what a comparison gives
-
-inline Steps bit(Truth truth) {{ return (Steps)truth & 1u; }}
-inline Steps chosen(Steps one, Steps other, Steps where) {{ return (one & ~where) | (other & where); }}
-inline Steps all_of(uint32_t constant) {{ return Steps{{}} + constant; }}
-
-constexpr size_t lanes = {lanes};
-void evaluate(const Steps* in, Steps* out) {{
+constexpr size_t in_limbs = {in_limbs}, out_limbs = {out_limbs};
+inline void evaluate(const Steps *in, Steps *out) {{
 {body}}}
-
-{compute} {{
-    Steps in[{in_limbs}], out[{out_limbs}];
-    for (size_t lane = 0; lane < lanes; lane++) {{
-        const uint32_t* step = steps[lane < count ? lane : 0];
-        for (size_t limb = 0; limb < {in_limbs}; limb++) in[limb][lane] = step[limb];
-    }}
-    evaluate(in, out);
-    for (size_t lane = 0; lane < count; lane++)
-        for (size_t limb = 0; limb < {out_limbs}; limb++) results[lane][limb] = out[limb][lane];
-}}
-}}  // namespace
 """
 
 #: A bit of a netlist: the number of what drives it, or a constant.
@@ -56,7 +33,7 @@ Bit = int | str
 
 
 def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
-    """Return C++ with :data:`COMPUTE`: an output as a function of an input.
+    """Return ``function.h`` of ``drivers/computed.h``: an output as a function of an input.
 
     Parameters
     ----------
@@ -81,11 +58,8 @@ def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
         writer.cell(cell)
     results = writer.limbs(module["ports"][result]["bits"])
     writer.lines += (f"out[{place}] = {limb};" for place, limb in enumerate(results))
-    return _SOURCE.format(
-        vector_bytes=4 * LANES,
-        lanes=LANES,
+    return _HEADER.format(
         body="".join(f"    {line}\n" for line in writer.lines),
-        compute=COMPUTE,
         in_limbs=_limbs(writer.widths["in"]),
         out_limbs=len(results),
     )

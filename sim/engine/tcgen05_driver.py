@@ -1,178 +1,161 @@
-"""The C++ around the compiled tensor cores of one CTA or of a pair: their memories, and what tells them."""
+"""Models of the tensor cores of a CTA behind ``drivers/tcgen05.cpp``, and how one or a pair is run."""
 
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...rtl.config import WARP_COLUMNS
 from ...rtl.fetch import PANEL_ROWS
-from ...rtl.tensor_memory import TENSOR_LANES
-from .array_units import CALLED
+from ...rtl.tcgen05 import tcgen05_layout
+from ...rtl.warp import CHUNKS
+from .array_units import FUNCTIONS, unit_functions
+from .driver import driver
+from .tcgen05_commands import CtaCommand, CtaRun
 
-__all__ = ["TOP", "driver"]
+__all__ = ["CtaModel", "cta_driver", "run_ctas"]
 
-#: Top module.
-TOP = "tcgen05"
-_DRIVER = """
-namespace {{
-constexpr int payload_words = {payload_words}, flag_words = {flag_words}, lanes = {lanes}, width = 512, panel = 8;
-constexpr uint32_t units = 1u << 14;
-struct Command {{
-    const uint32_t* payload[2];  // of each CTA
-    uint32_t* flags[2];          // of each panel, as it is written
-    int32_t panels, written[2], undefined[2];
-    int64_t taken[2], done[2];
-}};
-struct Cta {{
-    UnitsOfModel units_of;
-    Vtcgen05* top;
-    uint32_t memory[units][4], tensor[lanes][width];
-    // What was read in the cycle before, ahead of what was written in it.
-    uint32_t addresses[8] = {{}}, operands[lanes], accumulators[lanes * panel];
-    bool reads = false, reads_tensor = false, reads_accumulators = false;
-    int next = 0, writing = 0, arrived = 0;
-    explicit Cta(const Library& of) : units_of(of, 1) {{
-        evaluated = &units_of;
-        top = new Vtcgen05;
-    }}
-    ~Cta() {{ delete top; }}
-    void evaluate() {{ evaluated = &units_of; top->eval(); }}
-    void reset() {{
-        top->rst = 1; top->clk = 0; evaluate(); top->clk = 1; evaluate(); top->rst = 0;
-        reads = reads_tensor = reads_accumulators = false;
-        next = writing = arrived = 0;
-    }}
-    // Give what was asked for, or anything; offer what is next.
-    void drive(const Command* commands, int count, int which, bool offers, int64_t cycle) {{
-        const int noise = int(cycle);
-        {answer}
-        {answer_tensor}
-        for (int word = 0; word < lanes * panel; word++)
-            top->accumulators___05Fread_data[word] = reads_accumulators ? accumulators[word] : 0x7fc00000u + noise;
-        top->i___05Fvalid = offers && next < count;
-        if (top->i___05Fvalid) std::memcpy(&top->i___05Fpayload, commands[next].payload[which], payload_words * 4);
-        top->clk = 0;
-    }}
-    // Note what is asked for, written and taken in this cycle; return whether anything moved.
-    bool follow(Command* commands, int count, int which, int64_t cycle) {{
-        reads = top->memory___05Fread;
-        {ask}
-        reads_tensor = top->tensor___05Fread;
-        for (int lane = 0; lane < lanes; lane++) operands[lane] = tensor[lane][top->tensor___05Fcolumn];
-        reads_accumulators = top->accumulators___05Fread;
-        if (reads_accumulators) for (int lane = 0; lane < lanes; lane++) for (int place = 0; place < panel; place++)
-            accumulators[lane * panel + place] = tensor[lane][(top->accumulators___05Fread_column + place) % width];
-        bool moved = top->i___05Fvalid && top->i___05Fready;
-        if (moved) {{
-            commands[next].undefined[which] = top->undefined;
-            commands[next++].taken[which] = cycle;
-        }}
-        arrived += top->arrive;
-        return moved;
-    }}
-    // Write what is to be written, behind what was read in this cycle; return 1 if it was, -1 if nothing is due.
-    int write(Command* commands, int count, int which, int64_t cycle) {{
-        if (!top->accumulators___05Fwrite) return 0;
-        while (writing < count && !commands[writing].panels) writing++;
-        if (writing == count) return -1;
-        Command& of = commands[writing];
-        const uint32_t mask = top->accumulators___05Fwrite_half ? 0xffffu : ~0u;
-        for (int lane = 0; lane < lanes; lane++) for (int place = 0; place < panel; place++) {{
-            uint32_t& word = tensor[lane][(top->accumulators___05Fwrite_column + place) % width];
-            word = (word & ~mask) | (top->accumulators___05Fwrite_data[lane * panel + place] & mask);
-        }}
-        std::memcpy(of.flags[which] + of.written[which] * flag_words, &top->illegal[0], flag_words * 4);
-        if (++of.written[which] == of.panels) {{
-            of.done[which] = cycle;
-            writing++;
-        }}
-        return 1;
-    }}
-    bool ends(const Command* commands, int count) const {{
-        int place = writing;
-        while (place < count && !commands[place].panels) place++;
-        return next == count && place == count;
-    }}
-}};
-}}  // namespace
-
-extern "C" void* cta_create(
-    void* (*create)(int), void (*destroy)(void*), void* (*add)(void*),
-    void (*clock)(void*, void*, const uint32_t*, uint32_t*)
-) {{
-    return new Cta(Library{{create, destroy, add, clock}});
-}}
-extern "C" void cta_destroy(void* cta) {{ delete static_cast<Cta*>(cta); }}
-extern "C" int64_t cta_run(
-    void** handles, int ctas, Command* commands, int count, const uint8_t* const* images, const int64_t* sizes,
-    uint32_t* const* tensors, int32_t* arrivals, const uint8_t* pattern, size_t pattern_length, int64_t patience
-) {{
-    Cta* of[2];
-    for (int which = 0; which < ctas; which++) {{
-        of[which] = static_cast<Cta*>(handles[which]);
-        std::memset(of[which]->memory, 0xff, sizeof of[which]->memory);
-        std::memcpy(of[which]->memory, images[which], sizes[which]);
-        std::memcpy(of[which]->tensor, tensors[which], sizeof of[which]->tensor);
-        of[which]->reset();
-    }}
-    int64_t cycle = 0, last_transfer = 0;
-    const auto ended = [&] {{
-        for (int which = 0; which < ctas; which++) if (!of[which]->ends(commands, count)) return false;
-        return true;
-    }};
-    for (; !ended(); cycle++) {{
-        const uint8_t now = pattern[cycle % pattern_length];
-        for (int which = 0; which < ctas; which++) {{
-            of[which]->drive(commands, count, which, now >> which & 1, cycle);
-            of[which]->evaluate();
-        }}
-        // What one CTA of a pair says depends on nothing that it is told by the other.
-        if (ctas == 2) for (int which = 0; which < 2; which++) {{
-            Vtcgen05 &mine = *of[which]->top, &other = *of[1 - which]->top;
-            mine.other_waits = other.waits;
-            std::memcpy(&mine.other_panel, &other.panel, sizeof mine.other_panel);
-            of[which]->evaluate();
-        }}
-        for (int which = 0; which < ctas; which++) {{
-            const bool moved = of[which]->follow(commands, count, which, cycle);
-            const int written = of[which]->write(commands, count, which, cycle);
-            if (written < 0) return -1;
-            if (moved || written) last_transfer = cycle;
-        }}
-        if (cycle - last_transfer > patience) return -1;
-        for (int which = 0; which < ctas; which++) {{
-            of[which]->top->clk = 1;
-            of[which]->evaluate();
-        }}
-    }}
-    for (int which = 0; which < ctas; which++) {{
-        // Commits arrive behind the last result, one a cycle.
-        of[which]->top->i___05Fvalid = 0;
-        for (bool all = false; !all;) {{
-            of[which]->top->clk = 0;
-            of[which]->evaluate();
-            all = !of[which]->top->arrive;
-            of[which]->arrived += !all;
-            of[which]->top->clk = 1;
-            of[which]->evaluate();
-        }}
-        arrivals[which] = of[which]->arrived;
-        std::memcpy(tensors[which], of[which]->tensor, sizeof of[which]->tensor);
-    }}
-    return cycle;
-}}
-"""
-_ANSWER = (
-    "if (reads) std::memcpy(&top->memory___05Fdata___05F{row}, memory[addresses[{row}]], 16); "
-    "else std::memset(&top->memory___05Fdata___05F{row}, noise, 16);"
-)
-_ANSWER_TENSOR = "top->tensor___05Fdata___05F{lane} = reads_tensor ? operands[{lane}] : 0x5a5a5a5au + noise;"
-_ASK = "addresses[{row}] = top->memory___05Faddress___05F{row};"
+#: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
+_PATIENCE = 1 << 14
+_FOREVER = np.iinfo(np.int64).max
 
 
-def driver(payload_words: int, flag_words: int) -> str:
-    """Return the C++, of which the words of a payload and of the flags beside a panel are to be filled in."""
-    rows, lanes = range(PANEL_ROWS), range(TENSOR_LANES)
-    return CALLED + _DRIVER.format(
-        payload_words=payload_words,
-        flag_words=flag_words,
-        lanes=TENSOR_LANES,
-        answer="\n        ".join(_ANSWER.format(row=row) for row in rows),
-        answer_tensor="\n        ".join(_ANSWER_TENSOR.format(lane=lane) for lane in lanes),
-        ask="\n        ".join(_ASK.format(row=row) for row in rows),
+class _CCommand(ctypes.Structure):
+    _fields_ = (
+        ("payload", ctypes.c_void_p * 2),
+        ("flags", ctypes.c_void_p * 2),
+        ("panels", ctypes.c_int32),
+        ("written", ctypes.c_int32 * 2),
+        ("undefined", ctypes.c_int32 * 2),
+        ("taken", ctypes.c_int64 * 2),
+        ("done", ctypes.c_int64 * 2),
     )
+
+
+class _CWork(ctypes.Structure):
+    _fields_ = (
+        ("commands", ctypes.POINTER(_CCommand)),
+        ("images", ctypes.c_void_p * 2),
+        ("tensors", ctypes.c_void_p * 2),
+        ("pattern", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience")),
+        *((name, ctypes.c_int64 * 2) for name in ("arrivals", "reads", "columns")),
+    )
+
+
+def cta_driver(ports: Sequence[str], lanes: int, top: str, more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the C++ that drives a model of :class:`~sptc.rtl.tcgen05.Tcgen05`.
+
+    Parameters
+    ----------
+    ports : sequence of str
+        Its ports.
+    lanes : int
+        Lanes of tensor memory.
+    top : str
+        Its top module.
+    more : sequence of str
+        Further drivers of it.
+    """
+    constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
+    return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
+
+
+class CtaModel:
+    """The tensor cores of one CTA of a library.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL
+        Of ``drivers/tcgen05.cpp``.
+    units : Path
+        The library of their units.
+    """
+
+    def __init__(self, library: ctypes.CDLL, units: Path) -> None:
+        self.library = library
+        pointer = ctypes.c_void_p
+        library.cta_create.restype = pointer
+        library.cta_create.argtypes = [pointer] * len(FUNCTIONS)
+        library.cta_destroy.argtypes = [pointer]
+        library.cta_run.restype = ctypes.c_char_p
+        library.cta_run.argtypes = [pointer] * 2
+        self.handle = library.cta_create(*unit_functions(units))
+
+    def select_fault(self, number: int) -> None:
+        """Activate a fault of a model that has faults; zero for none."""
+        self.library.select_fault(ctypes.c_void_p(self.handle), number)
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "handle", None):
+            self.library.cta_destroy(handle)
+
+
+def run_ctas(
+    models: Sequence[CtaModel],
+    commands: Sequence[CtaCommand],
+    tmem: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    pattern: NDArray[np.uint8] | None = None,
+    cycles: int = _FOREVER,
+) -> CtaRun:
+    """Run what one CTA or a pair is told from reset on, until all results are written and all commits have arrived.
+
+    Parameters
+    ----------
+    models : sequence of CtaModel
+        One or two, of one library.
+    commands : sequence of CtaCommand
+        In order; each CTA of a pair is told all of them.
+    tmem : ndarray of uint32, shape (CTAs, lanes, 512)
+        Tensor memory, of as many lanes as the models have.
+    smem : ndarray of uint8, shape (CTAs, bytes)
+        Shared memory.
+    pattern : ndarray of uint8, optional
+        Of each cycle, repeated: bit c, CTA c is offered the next. By default both are in every cycle.
+    cycles : int
+        After which it is given up.
+    """
+    ctas, lanes = tmem.shape[:2]
+    pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
+    given, kept = (_CCommand * len(commands))(), []
+    for command, of in zip(commands, given, strict=True):
+        of.panels = command.n // WARP_COLUMNS
+        flags = np.zeros((ctas, of.panels, lanes * CHUNKS // 32), np.uint32)
+        payloads = [_payload(command, cta) for cta in range(ctas)]
+        kept.append((flags, payloads))
+        for cta in range(ctas):
+            of.payload[cta], of.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
+        of.taken[:], of.done[:] = [-1, -1], [-1, -1]
+    tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
+    work = _CWork(given, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
+    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, _PATIENCE
+    for cta in range(ctas):
+        work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
+    handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))
+    broken = models[0].library.cta_run(handles, ctypes.byref(work))
+    arrivals, reads, columns = (np.array(list(counts)[:ctas]) for counts in (work.arrivals, work.reads, work.columns))
+    return CtaRun(
+        tmem=tensors,
+        taken=np.array([list(of.taken)[:ctas] for of in given]),
+        done=np.array([list(of.done)[:ctas] for of in given]),
+        illegal=[_flags(flags, lanes) for flags, _ in kept],
+        arrivals=arrivals,
+        reads=reads,
+        columns=columns,
+        undefined=np.array([list(of.undefined)[:ctas] for of in given]),
+        broken=(broken or b"").decode(),
+    )
+
+
+def _payload(command: CtaCommand, cta: int) -> NDArray[np.uint32]:
+    layout = tcgen05_layout()
+    bits = int(layout.const(command.fields | ({"odd": cta} if command.n else {})).as_value().value)
+    return np.frombuffer(bits.to_bytes(4 * -(-layout.size // 32), "little"), np.uint32)
+
+
+def _flags(words: NDArray[np.uint32], lanes: int) -> NDArray[np.bool_]:
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
+    return bits.astype(np.bool_).reshape(*words.shape[:-1], lanes, CHUNKS)

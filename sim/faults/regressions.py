@@ -4,9 +4,9 @@ A regression draws its vectors and their answers once; then each fault is select
 answer that differs. What is driven and what is compared is that of the cocotb benches.
 """
 
-import ctypes
 import zlib
-from itertools import islice
+from collections.abc import Callable
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Protocol
 
@@ -20,13 +20,16 @@ from ...rtl.step import row_result_layout
 from ..benches.blocks import random_blocks
 from ..benches.components import component_benches
 from ..benches.settings import Settings
-from ..engine.compiled_component import ComponentFunction, component_driver
+from ..engine.compiled_component import ComponentLibrary
+from ..engine.compiled_row import RowModel, row_driver
+from ..engine.driver import driver
 from ..engine.ports import port_dtype, split
 from ..engine.steps import step_words
 from .assumptions import AssumedComponents, AssumedSteps
-from .compiled import COMMON, TOP, compiled, pointer
+from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, Fault, Netlist, mutated
 from .streams import StreamRegression
+from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
@@ -34,24 +37,8 @@ __all__ = ["Regression", "faulty_row", "regression"]
 _CHUNK_VECTORS = 256
 #: Stages of a unit that faults are drawn in, each by itself; what lies between them is the row's.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Drives the row: a step in each enabled cycle, noise in the others, and every cycle's result compared.
-_ROW = """
-extern "C" long run_row(size_t cycles, const uint8_t* enables, const char* steps, const uint64_t* wanted) {{
-    size_t entered = 0;
-    for (size_t cycle = 0; cycle < cycles; cycle++) {{
-        std::memcpy(&top.step, steps + entered * {in_bytes}, {in_bytes});
-        if (!enables[cycle]) for (size_t i = 0; i < {in_bytes} / 4; i++) top.step[i] = ~top.step[i];
-        top.enable = enables[cycle];
-        top.clk = 0;
-        top.eval();
-        if (entered >= {latency} && (top.result ^ wanted[entered - {latency}]) & {result_mask}ull) return cycle;
-        top.clk = 1;
-        top.eval();
-        entered += enables[cycle];
-    }}
-    return -1;
-}}
-"""
+#: Cycles of the row between two looks: few at first, since most faults are seen early.
+_LOOKS = (64, 512, 4096)
 
 
 class Regression(Protocol):
@@ -78,9 +65,7 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
         Where it is built.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if settings.top == "components":
-        return _Components(settings, faults, seed, folder)
-    return (_Row if settings.top == "row" else StreamRegression)(settings, faults, seed, folder)
+    return _REGRESSIONS[settings.top](settings, faults, seed, folder)
 
 
 class _Components:
@@ -92,7 +77,7 @@ class _Components:
         text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
         # Amaranth numbers a module whose name a port has taken.
         self.netlist = mutated(text, TOP, {name: (name,) for name in benches}, faults, seed, folder)
-        driver, self._vectors, layouts = COMMON, {}, {}
+        self._vectors, self._answers = {}, {}
         for name, bench in benches.items():
             inputs, outputs = ([port for port in harness.of(name) if port.is_input == side] for side in (True, False))
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -104,10 +89,10 @@ class _Components:
             self._vectors[name] = (
                 split(given, inputs, prefix), split(plain, outputs, prefix), split(means, outputs, prefix),
             )  # fmt: skip
-            layouts[name] = port_dtype(inputs), port_dtype(outputs)
-            driver += component_driver(name, *layouts[name])
-        self._library = compiled(self.netlist, driver, folder)
-        self._functions = {name: ComponentFunction(self._library, name, *layouts[name]) for name in benches}
+            self._answers[name] = port_dtype(outputs)
+        ports = [port.name for port in harness.ports]
+        compile_faulty(self.netlist, driver("components.cpp", {}, top=TOP, ports=ports, more=SELECTING), folder)
+        self._library = ComponentLibrary(folder / LIBRARY, ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the vectors of the fault's component; without a fault those of all."""
@@ -116,7 +101,7 @@ class _Components:
             given, wanted, means = self._vectors[name]
             for start in range(0, len(given), _CHUNK_VECTORS):
                 chunk = slice(start, start + _CHUNK_VECTORS)
-                got = self._functions[name](given[chunk])
+                got = self._library.run(given[chunk], self._answers[name])
                 wrong = ((_octets(got) ^ _octets(wanted[chunk])) & _octets(means[chunk])).any(axis=1)
                 if wrong.any():
                     return start + int(wrong.argmax())
@@ -158,16 +143,32 @@ class _Row:
         enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
         # The last step to enter is the last there is.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
-        result_bits = row_result_layout(config).size
-        driver = COMMON + _ROW.format(
-            in_bytes=4 * self._steps.shape[1], latency=config.latency, result_mask=hex((1 << result_bits) - 1)
-        )
-        self._library = compiled(self.netlist, driver, folder)
-        self._library.run_row.restype = ctypes.c_long
+        self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
+        compile_faulty(self.netlist, row_driver(config, top=TOP, more=SELECTING), folder)
+        self._row = RowModel(folder / LIBRARY)
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the steps."""
-        self._library.select_fault(fault.number if fault else 0)
-        pointers = (pointer(array) for array in (self._enables, self._steps, self._results))
-        first = self._library.run_row(ctypes.c_size_t(len(self._enables)), *pointers)
-        return None if first < 0 else int(np.count_nonzero(self._enables[:first]))
+        self._row.select_fault(fault.number if fault else 0)
+        start = entered = 0
+        for look in chain(_LOOKS, repeat(_LOOKS[-1])):
+            enables = self._enables[start : start + look]
+            if not enables.size:
+                break
+            got = self._row.run_cycles(self._steps[entered:], len(enables), enables)
+            # Behind each edge, the last step that is through.
+            through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
+            wrong = (through >= 0) & ((got ^ self._results[through]) & self._mask != 0)
+            if wrong.any():
+                return entered + int(np.count_nonzero(enables[: wrong.argmax() + 1]))
+            start, entered = start + look, entered + int(np.count_nonzero(enables))
+        return None
+
+
+_REGRESSIONS: dict[str, Callable[[Settings, int, int, Path], Regression]] = {
+    "components": _Components,
+    "row": _Row,
+    "core": StreamRegression,
+    "warp": StreamRegression,
+    "warpgroup": WarpgroupRegression,
+}

@@ -1,81 +1,106 @@
-"""The regression of stream components on faulty hardware: a source with gaps, a sink with stalls, and resets.
-
-The compiled model is driven in C++ and records its handshakes; the checker of the benches looks at every cycle.
-"""
+"""The regression of arrays and warps on faulty hardware: a source with gaps, a sink with stalls, and resets."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..benches.scoreboard import Cycle, Pattern, ViolationError
+from ...rtl.convert import to_rtlil
+from ...rtl.core import Core, tile_layout, tile_result_layout
+from ...rtl.emit import unit_instance, unit_of
+from ...rtl.unit import Unit
+from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
+from ..benches.items import TAG, Item, tiles, warp_items
+from ..benches.scoreboard import Pattern
 from ..benches.settings import Settings
-from .compiled import COMMON, TOP, compiled, pointer
-from .mutants import Fault, mutated
-from .stream_bench import STARVED, WRONG, StreamBench
-from .stream_benches import stream_bench
+from ..engine.driver import driver
+from ..engine.pattern import CycleBits, pattern_constants
+from ..engine.ports import clocked_ports
+from .assumptions import AssumedStream, assumed_control
+from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .mutants import REST, UNTOUCHED, Fault, mutated
 
-__all__ = ["StreamRegression"]
+__all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: Cycles between two looks at what came out.
-_CHUNK_CYCLES = 1024
-#: Bits of a cycle of the pattern. The last two wait for what random cycles meet too rarely: both transfers after a
-#: stall, and a reset at either end of an item.
-_OFFER, _TAKE, _RESET, _OFFER_PANEL, _MEET, _MEET_RESET = (1 << bit for bit in range(6))
-_BITS = {
-    "offer": _OFFER,
-    "take": _TAKE,
-    "reset": _RESET,
-    "offer_panel": _OFFER_PANEL,
-    "meet": _MEET,
-    "meet_reset": _MEET_RESET,
-}
-_RARE = {_MEET: 0.05, _MEET_RESET: 0.02}
-_DRIVER = """
-extern "C" void run_stream(
-    int first, size_t cycles, const uint8_t* pattern, uint8_t* flags, int32_t* offers, char* results
-) {{
-    static bool waited, moved;
-    if (first) {{
-        restart();
-        waited = moved = false;
-    }}
-    for (size_t cycle = 0; cycle < cycles; cycle++) {{
-        uint8_t now = pattern[cycle];
-        if (waited && now & {meet}) now = {offer} | {take} | {offer_panel};
-        if (moved && now & {meet_reset}) now = {reset};
-        const bool reset = now & {reset};
-        offer(now & {offer}, now & {offer_panel}, reset);
-        top.o___05Fready = (now & {take}) && !reset;
-        top.rst = reset;
-        top.clk = 0;
-        top.eval();
-        const bool valid = top.{source}___05Fvalid, ready = top.{source}___05Fready;
-        const bool o_valid = top.o___05Fvalid, o_ready = top.o___05Fready;
-        flags[cycle] = valid | ready << 1 | o_valid << 2 | o_ready << 3 | reset << 4 | sample(reset);
-        offers[cycle] = at_source;
-        std::memcpy(results + cycle * {out_bytes}, &top.o___05Fpayload, {out_bytes});
-        waited = o_valid && !o_ready;
-        moved = (valid && ready) || o_valid;
-        move(reset);
-        top.clk = 1;
-        top.eval();
-        answer();
-    }}
-}}
-"""
+#: What random cycles meet too rarely: both transfers after a stall, and a reset at either end of an item.
+_RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
+
+
+@dataclass(frozen=True)
+class _Top:
+    """What is tried of a top.
+
+    Attributes
+    ----------
+    component : Core or Warp
+        The design, around instances of a unit.
+    components : mapping of str to sequence of str
+        As :func:`~.mutants.mutated` takes them.
+    items : list of Item
+        What it is given.
+    in_bits, out_bits : int
+        Of the payloads.
+    pace, cycles : int
+        Cycles of an item, and how many are run at most.
+    longest_wait : int
+        Cycles that a result may take, and an item be refused.
+    """
+
+    component: Core | Warp
+    components: Mapping[str, Sequence[str]]
+    items: Sequence[Item]
+    in_bits: int
+    out_bits: int
+    pace: int
+    cycles: int
+    longest_wait: int
+
+
+def _core(settings: Settings, rng: np.random.Generator) -> _Top:
+    """Faults of what an array adds: its rows' decoders are met with the row's."""
+    config = settings.config
+    return _Top(
+        Core(config, TAG, unit_instance(TOP)),
+        {"core": REST, UNTOUCHED: tuple(f"design.decode_row_{row}" for row in range(config.rows))},
+        list(islice(tiles(config, settings.arch, rng), settings.items)),
+        tile_layout(config, TAG).size,
+        tile_result_layout(config, TAG).size,
+        pace=1,
+        # Every other cycle on average something enters.
+        cycles=2 * settings.items,
+        longest_wait=4 * (1 + config.latency),
+    )
+
+
+def _warp(settings: Settings, rng: np.random.Generator) -> _Top:
+    """Faults of what a warp adds to its array, whose own are met with tiles."""
+    config = settings.config
+    return _Top(
+        Warp(config, unit_class=unit_instance(TOP)),
+        {"warp": REST, UNTOUCHED: ("design.core",)},
+        list(islice(warp_items(config, settings.arch, rng), settings.items)),
+        warp_operands_layout().size,
+        warp_result_layout().size,
+        pace=2 * config.warp_blocks,
+        cycles=3 * settings.items * config.warp_blocks,
+        longest_wait=4 * (2 * config.warp_blocks + config.latency),
+    )
+
+
+_TOPS = {"core": _core, "warp": _warp}
 
 
 class StreamRegression:
-    """A core, a warp or a warpgroup.
+    """A core or a warp.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath, items; of a warpgroup the file of its work.
+        Top, datapath, items.
     faults : int
         Single faults to draw.
     seed : int
@@ -86,56 +111,63 @@ class StreamRegression:
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
-        self._bench = bench = stream_bench(settings, rng)
-        self.netlist = mutated(bench.design, TOP, bench.components, faults, seed, folder, whole=bench.whole)
-        self._pattern = _pattern(rng, bench)
-        self._out_bytes = bench.out_bytes
-        loop = _DRIVER.format(source=bench.source, out_bytes=self._out_bytes, **_BITS)
-        self._library = compiled(self.netlist, COMMON + bench.driver + loop, folder)
-        bench.load(self._library)
+        self._top = top = _TOPS[settings.top](settings, rng)
+        self._pattern = stream_pattern(rng, top.pace, top.cycles)
+        self._items = joined((item.payload for item in top.items), top.in_bits)
+        self._expected = joined((item.expected for item in top.items), top.out_bits)
+        control = assumed_control(top.component.i.payload.control, settings.config, settings.arch)
+        design = AssumedStream(top.component, control)
+        ports = clocked_ports(design)
+        text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(settings.config), unit_of(TOP))}"
+        self.netlist = mutated(text, TOP, top.components, faults, seed, folder, whole=unit_of(TOP))
+        sources = driver("stream.cpp", pattern_constants(), top=TOP, ports=ports, more=SELECTING)
+        compile_faulty(self.netlist, sources, folder)
+        self._library = ctypes.CDLL(str(folder / LIBRARY))
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._library.stream_create.restype = pointer
+        self._library.stream_destroy.argtypes = [pointer]
+        self._library.stream_run.restype = ctypes.c_char_p
+        self._library.stream_run.argtypes = [pointer, pointer, pointer, number, pointer, number, number, pointer]
+        self._model = self._library.stream_create()
+
+    def __del__(self) -> None:
+        if model := getattr(self, "_model", None):
+            self._library.stream_destroy(model)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the items, some cycles at a time; return how many had entered when one was wrong."""
-        self._library.select_fault(fault.number if fault else 0)
-        scoreboard, entered, starved = self._bench.scoreboard(), 0, 0
-        for start in range(0, len(self._pattern), _CHUNK_CYCLES):
-            pattern = self._pattern[start : start + _CHUNK_CYCLES]
-            for flag, place, cycle in self._cycles(pattern, first=start == 0):
-                item = self._bench.items[place] if place >= 0 else None
-                starved = starved + 1 if flag & STARVED else 0
-                try:
-                    if starved > scoreboard.longest_wait:
-                        raise ViolationError("an instruction is not taken")
-                    if flag & WRONG:
-                        raise ViolationError("memory was read too often or too rarely, or what is beside is wrong")
-                    scoreboard.observe(cycle, item)
-                except ViolationError:
-                    return entered
-                entered += cycle.accepts
-            if entered >= len(self._bench.items) and not scoreboard.under_way:
-                break
-        return None
-
-    def _cycles(self, pattern: NDArray[np.uint8], *, first: bool) -> Iterator[tuple[int, int, Cycle]]:
-        """Yield of every cycle what was recorded beside the handshakes, the item at the source, and the cycle."""
-        flags, results = np.zeros(len(pattern), np.uint8), np.zeros((len(pattern), self._out_bytes), np.uint8)
-        offers = np.zeros(len(pattern), np.int32)
-        arrays = (pointer(array) for array in (pattern, flags, offers, results))
-        self._library.run_stream(int(first), ctypes.c_size_t(len(pattern)), *arrays)
-        mask = (1 << self._bench.result_bits) - 1
-        for flag, place, result in zip(flags.tolist(), offers.tolist(), results, strict=True):
-            i_valid, i_ready, o_valid, o_ready, reset = (bool(flag >> bit & 1) for bit in range(5))
-            payload = int.from_bytes(result.tobytes(), "little") & mask if o_valid else 0
-            yield flag, place, Cycle(reset, i_valid, i_ready, o_valid, o_ready, payload)
+        """Run the items; return how many had been taken when a rule was broken."""
+        self._library.select_fault(ctypes.c_void_p(self._model), fault.number if fault else 0)
+        top, taken = self._top, ctypes.c_int64()
+        broken = self._library.stream_run(
+            self._model, self._items, self._expected, len(top.items), self._pattern.ctypes.data, top.cycles,
+            top.longest_wait, ctypes.byref(taken),
+        )  # fmt: skip
+        return taken.value if broken else None
 
 
-def _pattern(rng: np.random.Generator, bench: StreamBench) -> NDArray[np.uint8]:
-    patterns = Pattern(rng, pace=bench.pace, resets=True), Pattern(rng, pace=bench.pace)
+def joined(payloads: Iterable[int], bits: int) -> bytes:
+    """Return payloads of so many bits as C++ holds them, one behind the other: words of 32 bits."""
+    return b"".join(payload.to_bytes(4 * -(-bits // 32), "little") for payload in payloads)
+
+
+def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
+    """Return what may happen in so many cycles: gaps before items and accumulators, stalls of results, and resets.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of randomness.
+    pace : int
+        Cycles of an item.
+    cycles : int
+        How many.
+    """
+    patterns = Pattern(rng, pace=pace, resets=True), Pattern(rng, pace=pace)
     bits = [
-        offer * _OFFER | take * _TAKE | reset * _RESET | offer_panel * _OFFER_PANEL
-        for (offer, take, reset), (offer_panel, _, _) in islice(zip(*patterns, strict=True), bench.cycles)
+        offer * CycleBits.OFFER | take * CycleBits.TAKE | reset * CycleBits.RESET | offer_c * CycleBits.OFFER_C
+        for (offer, take, reset), (offer_c, _, _) in islice(zip(*patterns, strict=True), cycles)
     ]
-    pattern = np.array(bits, np.uint8)
+    pattern = np.array(bits, np.uint16)
     for bit, share in _RARE.items():
-        pattern[rng.random(bench.cycles) < share] |= bit
+        pattern[rng.random(cycles) < share] |= np.uint16(bit)
     return pattern

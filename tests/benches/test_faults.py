@@ -100,8 +100,8 @@ def test_every_bit_of_a_row_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
     step, result = row_step_layout(settings.config).size, row_result_layout(settings.config).size
     text = f"""
     module bench(input clk, input rst, input enable, input [{step - 1}:0] step, input [15:0] {SELECT},
-                 output [{result - 1}:0] result);
-        assign result = {SELECT} == 0 ? {result}'d0 : {result}'d1 << ({SELECT} - 1);
+                 output reg [{result - 1}:0] result);
+        always @(posedge clk) result <= {SELECT} == 0 ? {result}'d0 : {result}'d1 << ({SELECT} - 1);
     endmodule
     """
     faults = tuple(Fault(number, "row", "") for number in range(1, result + 1))

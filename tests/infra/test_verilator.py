@@ -42,7 +42,7 @@ def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime: dict[Path, int] = {}
     for stream, said in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        compile_library(VERILOG, "add", DRIVER, library, optimisation=FAST)
+        compile_library(VERILOG, "add", {"add.cpp": DRIVER}, library, optimisation=FAST)
         lines = [line for line in stream.getvalue().split("\r\033[K") if "runtime" not in line]
         assert lines == (["", "building add: verilating", "building add: compiling", ""] if said else [""])
         before, runtime = runtime, {path: path.stat().st_mtime_ns for path in cache_folder().glob("runtime-*.o")}
@@ -58,10 +58,11 @@ def test_sources_that_are_wrong(tmp_path: Path) -> None:
             DRIVER,
             r"Verilator failed while building the simulation model: %Error: add\.v:1",
         ),
+        (VERILOG, DRIVER.replace("int b)", "int b, int c)"), r"the C\+\+ compiler failed .*unused parameter .c."),
         (VERILOG, DRIVER.replace("top.sum", "top.sums"), r"the C\+\+ compiler failed while building .* model: .*sum"),
     ):
         with pytest.raises(BackendError, match=f"^{message}"):
-            compile_library(verilog, "add", driver, tmp_path / "add.so", optimisation=FAST)
+            compile_library(verilog, "add", {"add.cpp": driver}, tmp_path / "add.so", optimisation=FAST)
         assert [*tmp_path.iterdir()] == []
 
 

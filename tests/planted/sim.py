@@ -351,7 +351,13 @@ def _(mutants: Any, change: Change) -> None:
 @fault("sim.regressions.row", "sim.faults.regressions")
 def _(regressions: Any, change: Change) -> None:
     """Of a row the result is compared, not the flags beside it."""
-    change(regressions, "_ROW", regressions._ROW.replace("& {result_mask}ull", "& 0xFFFFFFFFull"))
+    right = regressions._Row.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._mask &= 0xFFFFFFFF
+
+    change(regressions._Row, "__init__", init)
 
 
 @fault("sim.streams.selected", "sim.faults.streams")
@@ -422,4 +428,10 @@ def _(simd: Any, change: Change) -> None:
 @fault("sim.warpgroup.computed", "sim.engine.array_units")
 def _(array_units: Any, change: Change) -> None:
     """Units that are computed many at a time answer a cycle early."""
-    change(array_units, "_COMPUTED", array_units._COMPUTED.replace("= {latency};", "= {latency} - 1;"))
+    right = array_units.driver
+
+    def driver(name: str, constants: Any, **others: Any) -> Any:
+        early = {"latency": constants["latency"] - 1} if "latency" in constants else {}
+        return right(name, {**constants, **early}, **others)
+
+    change(array_units, "driver", driver)

@@ -11,7 +11,8 @@ from sptc.isa.instruction_descriptor import decode_instruction_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_shaped
 from sptc.isa.tcgen05_timing import tcgen05_timing
 from sptc.rtl.placement import placement_layout
-from sptc.sim.engine.compiled_tcgen05 import COMMIT, CompiledTcgen05, CtaCommand, CtaRun, cta_command
+from sptc.sim.engine.compiled_tcgen05 import CompiledTcgen05
+from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand, CtaRun, cta_command
 from sptc.tests.api.tcgen05_case import Case, case, fill_tensor
 from sptc.verify.tcgen05_jobs import random_instruction, random_memories
 

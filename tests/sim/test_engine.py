@@ -25,7 +25,6 @@ from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for, flags_watched
 from sptc.sim.engine.fingerprint import fingerprint
 from sptc.sim.engine.libraries import Libraries
-from sptc.sim.engine.steps import step_words
 
 Random = np.random.Generator
 TINY = PRESETS["tiny"]
@@ -238,7 +237,7 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
 def model() -> Path:
     """The compiled tiny row, from where every model is kept."""
     engine(TINY)
-    return cache_folder() / f"row-{fingerprint(TINY, compiled_row._driver(TINY, step_words(TINY).total))}.so"
+    return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
 
 
 @pytest.fixture

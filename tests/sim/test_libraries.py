@@ -23,6 +23,7 @@ SUBJECTS = [
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32",
 ]
+CLOCKED, COMPUTED = {"clocked.cpp": ""}, {"computed.cpp": ""}
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
 
@@ -77,7 +78,7 @@ def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pyt
     found = []
     for text in ("one", "other"):
         monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
-        of = Libraries(TINY, "row", "row", "clocked", "computed")
+        of = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
         found.append((of.of_every_instruction(), of.of({5: 1})))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
@@ -90,16 +91,16 @@ def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
     monkeypatch.setattr(libraries, "recipe", lambda: "recipe")
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
-    found = Libraries(TINY, "row", "row", "clocked", "computed")
+    found = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
     general = found.of_every_instruction()
     assert [found.of({5: 60}), found.of({7: 60}), found.of({5: 30, 7: 30})] == [general] * 3
     special = found.of({5: 60})
     assert special.name.endswith("-5.so")
     assert special.parent == general.parent
     assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]
-    assert Libraries(TINY, "row", "row", "clocked", "computed").of({5: 1}) == special
+    assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({5: 1}) == special
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: False)
-    assert Libraries(TINY, "row", "row", "clocked", "computed").of({9: 1000}) == general
+    assert Libraries(TINY, "row", "row", CLOCKED, COMPUTED).of({9: 1000}) == general
 
 
 def test_a_library_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from sptc.sim.benches.blocks import native
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_component import CompiledComponent
 from sptc.sim.engine.compiled_row import CompiledRow
+from sptc.sim.engine.driver import driver
 from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.ports import port_dtype
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
@@ -29,6 +30,7 @@ Random = np.random.Generator
 STEP_BITS = 448
 COUNT = 4 * LANES + 3
 _RUN = """
+#include "computed.h"
 extern "C" void run(size_t count, const uint32_t* const* steps, uint32_t* const* results) {
     compute(count, steps, results);
 }
@@ -136,9 +138,10 @@ def computed(library: Path, given: np.ndarray, words: int) -> np.ndarray:
 def test_every_operation(rng: Random, tmp_path: Path) -> None:
     seed = int(rng.integers(1 << 32))
     one, other = (Operations(np.random.default_rng(seed)) for _ in range(2))
-    compile_shared(
-        vectorised(netlist(one, tmp_path), "step", "result") + _RUN, tmp_path / "lanes.so", OPTIMISATION, "it"
-    )
+    headers = driver("computed_row.cpp", {})
+    del headers["computed_row.cpp"]
+    sources = {**headers, "function.h": vectorised(netlist(one, tmp_path), "step", "result"), "run.cpp": _RUN}
+    compile_shared(sources, tmp_path / "lanes.so", OPTIMISATION, "it")
     given = steps(rng, COUNT)
     reference = CompiledComponent(other, tmp_path / "verilated.so")
     vectors = np.zeros(COUNT, port_dtype(reference.inputs))

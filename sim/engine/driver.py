@@ -1,0 +1,89 @@
+"""The C++ around compiled models: files of ``drivers/``, and a header of what depends on the configuration."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["driver"]
+
+_FOLDER = Path(__file__).with_name("drivers")
+_INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
+_NUMBER = re.compile(r"__(\d+)(?=__|$)")
+_CONFIGURATION = "configuration.h"
+_HEADER = """\
+// Generated: the model of a top, its ports, and numbers of its configuration.
+#ifndef SPTC_CONFIGURATION_H
+#define SPTC_CONFIGURATION_H
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+{lines}
+
+#endif
+"""
+
+
+def driver(
+    name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = (), more: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the C++ that drives a top, by the names of files.
+
+    Parameters
+    ----------
+    name : str
+        The driver: a file of ``drivers/``. The headers that it includes come along.
+    constants : mapping of str to int
+        Numbers that it has of the configuration.
+    top : str
+        Top module of a model of Verilator.
+    ports : sequence of str
+        Ports of that model as members of ``Ports``, and all of them by their place here as its `every`. In a member's
+        name one underscore stands between the steps of a path; ports that differ in a number are an array of pointers:
+        ``memory__data__3`` is ``*memory_data[3]``.
+    more : sequence of str
+        Further drivers of the same model.
+    """
+    files = {_CONFIGURATION: _HEADER.format(lines="\n".join(_lines(constants, top, ports)))}
+    waiting = [name, *more]
+    while waiting:
+        file = waiting.pop(0)
+        if file not in files and (_FOLDER / file).exists():
+            files[file] = (_FOLDER / file).read_text(encoding="utf-8")
+            waiting += _INCLUDED.findall(files[file])
+    return files
+
+
+def _lines(constants: Mapping[str, int], top: str, ports: Sequence[str]) -> Iterator[str]:
+    for name, value in constants.items():
+        yield f"constexpr int {name} = {int(value)};"
+    if not top:
+        return
+    yield f"using Model = V{top};"
+    members: dict[tuple[str, bool], list[str]] = {}
+    for port in ports:
+        key = _NUMBER.sub("", port).replace("__", "_"), bool(_NUMBER.search(port))
+        members.setdefault(key, []).append(_escaped(port))
+    declared, initial = [], []
+    for (member, is_numbered), names in members.items():
+        assert is_numbered or len(names) == 1, f"two ports are called {member}"
+        kind = f"decltype(Model::{names[0]})"
+        if is_numbered:
+            declared.append(f"std::remove_reference_t<{kind}> *{member}[{len(names)}];")
+            initial.append(f"{member}{{{', '.join(f'&model.{name}' for name in names)}}}")
+        else:
+            declared.append(f"{kind} {member};")
+            initial.append(f"{member}(model.{names[0]})")
+    if members:
+        declared.append(f"void *every[{len(ports)}];")
+        initial.append(f"every{{{', '.join(f'&model.{_escaped(port)}' for port in ports)}}}")
+    yield "struct Ports {"
+    yield f"    explicit Ports([[maybe_unused]] Model &model){' : ' * bool(initial)}{', '.join(initial)} {{}}"
+    yield from (f"    {line}" for line in declared)
+    yield "};"
+
+
+def _escaped(port: str) -> str:
+    """Return the name of a port in a model: two underscores in a row are Verilator's own."""
+    return port.replace("__", "___05F")

@@ -1,0 +1,29 @@
+// Combinational components: vectors in, answers out.
+#include <cstring>
+
+#include "model.h"
+
+// Where a port lies in a vector: its number in the configuration, first byte, bytes.
+struct Place {
+    int32_t port, offset, size;
+};
+
+// A kind of vectors.
+struct Vectors {
+    const Place *places;
+    size_t count, bytes;
+};
+
+extern "C" void *components_create() { return new Driven; }
+extern "C" void components_destroy(void *driven) { delete static_cast<Driven *>(driven); }
+extern "C" void components_run(void *driven, size_t count, const Vectors *inputs, const char *in,
+                               const Vectors *outputs, char *out) {
+    auto &[model, ports] = *static_cast<Driven *>(driven);
+    for (size_t number = 0; number < count; ++number, in += inputs->bytes, out += outputs->bytes) {
+        for (const Place *of = inputs->places; of < inputs->places + inputs->count; ++of)
+            std::memcpy(ports.every[of->port], in + of->offset, of->size);
+        model.eval();
+        for (const Place *of = outputs->places; of < outputs->places + outputs->count; ++of)
+            std::memcpy(out + of->offset, ports.every[of->port], of->size);
+    }
+}

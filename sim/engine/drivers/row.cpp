@@ -1,0 +1,42 @@
+// A row: steps in, results out.
+#include <cstring>
+
+#include "model.h"
+
+namespace {
+
+template <bool is_clocked, typename Row>
+void evaluate(Row &row, bool enabled) {
+    if constexpr (is_clocked) {
+        row.enable = enabled;
+        rise(row);
+    } else {
+        row.eval();
+    }
+}
+
+}  // namespace
+
+extern "C" void *row_create() {
+    auto *row = new Driven;
+    row->model.eval();  // the clock is low
+    return row;
+}
+extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
+
+// The next of `count` steps enters in each enabled cycle, or in each one without `enables`; in the others its complement
+// stands at the input. Behind the last step its like enters. Of every cycle the result behind its edge is recorded.
+extern "C" void row_run(void *handle, size_t count, const uint32_t *steps, size_t cycles, const uint8_t *enables,
+                        uint64_t *results) {
+    Model &row = static_cast<Driven *>(handle)->model;
+    constexpr size_t words = sizeof row.step / 4;
+    for (size_t cycle = 0, entered = 0; cycle < cycles; ++cycle) {
+        const bool enabled = !enables || enables[cycle];
+        if (entered < count) std::memcpy(&row.step, steps + entered * words, sizeof row.step);
+        if (!enabled)
+            for (size_t word = 0; word < words; ++word) row.step[word] = ~row.step[word];
+        evaluate<is_clocked>(row, enabled);
+        results[cycle] = row.result;
+        entered += enabled;
+    }
+}

@@ -1,0 +1,202 @@
+// The tensor cores of one CTA or of a pair: commands in, both memories, and the cycles of everything out.
+#include <cstring>
+#include <deque>
+
+#include "model.h"
+#include "units.h"
+
+namespace {
+
+constexpr int width = 512, panel = 8;
+constexpr uint32_t memory_units = 1u << 14;
+
+struct Command {
+    const uint32_t *payload[2];  // of each CTA
+    uint32_t *flags[2];          // of each panel, as it is written
+    int32_t panels, written[2], undefined[2];  // without panels a commit
+    int64_t taken[2], done[2];
+};
+
+struct Work {
+    Command *commands;
+    const uint8_t *images[2];
+    uint32_t *tensors[2];
+    const uint8_t *pattern;  // of each cycle, repeated: bit c, CTA c is offered the next command
+    int64_t ctas, count, image_bytes, pattern_cycles;
+    int64_t cycles;    // after which it is given up
+    int64_t patience;  // cycles without any transfer
+    int64_t arrivals[2], reads[2], columns[2];  // commits that arrived, reads of shared memory and of columns
+};
+
+struct Cta : Driven {
+    UnitsOfModel units;
+    uint32_t memory[memory_units][4], tensor[lanes][width];
+    explicit Cta(const Library &library) : units(library, 1) {}
+
+    void begin(const Work &work, int number);
+    void evaluate() {
+        evaluated = &units;
+        model.eval();
+    }
+    void drive(const Work &work, bool may_offer, int64_t cycle);
+    const char *follow(Work &work, int64_t cycle, bool &moved);
+    bool ended(const Work &work) const { return next == work.count && writing == work.count && marks.empty(); }
+
+  private:
+    int which = 0;
+    int64_t next = 0, writing = 0, issued = 0, finished = 0;
+    bool offers = false;
+    std::deque<int64_t> marks;  // multiplications that are written when each commit arrives
+    // What was read in the cycle before, ahead of what was written in it.
+    uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
+    bool reads = false, reads_operands = false, reads_accumulators = false;
+
+    static int64_t multiplication_from(const Work &work, int64_t place) {
+        while (place < work.count && !work.commands[place].panels) ++place;
+        return place;
+    }
+    void read(Work &work);
+    const char *write(const Work &work, int64_t cycle);
+};
+
+void Cta::begin(const Work &work, int number) {
+    which = number;
+    std::memset(memory, 0xff, sizeof memory);
+    std::memcpy(memory, work.images[which], work.image_bytes);
+    std::memcpy(tensor, work.tensors[which], sizeof tensor);
+    next = issued = finished = 0;
+    writing = multiplication_from(work, 0);
+    offers = reads = reads_operands = reads_accumulators = false;
+    marks.clear();
+    evaluated = &units;
+    reset(model);
+}
+
+// Answer what was read, or show anything; offer what is next.
+void Cta::drive(const Work &work, bool may_offer, int64_t cycle) {
+    const int noise = int(cycle);
+    for (int row = 0; row < rows; ++row) {
+        void *data = ports.memory_data[row];
+        if (reads)
+            std::memcpy(data, memory[addresses[row]], 16);
+        else
+            std::memset(data, noise, 16);
+    }
+    for (int lane = 0; lane < lanes; ++lane)
+        *ports.tensor_data[lane] = reads_operands ? operands[lane] : 0x5a5a5a5au + noise;
+    for (int word = 0; word < lanes * panel; ++word)
+        ports.accumulators_read_data[word] = reads_accumulators ? accumulators[word] : 0x7fc00000u + noise;
+    offers = next < work.count && (offers || may_offer);
+    if (offers) std::memcpy(&ports.i_payload, work.commands[next].payload[which], sizeof ports.i_payload);
+    ports.i_valid = offers;
+    ports.clk = 0;
+}
+
+void Cta::read(Work &work) {
+    reads = ports.memory_read;
+    for (int row = 0; row < rows; ++row) addresses[row] = *ports.memory_address[row];
+    reads_operands = ports.tensor_read;
+    for (int lane = 0; lane < lanes; ++lane) operands[lane] = tensor[lane][ports.tensor_column];
+    reads_accumulators = ports.accumulators_read;
+    if (reads_accumulators)
+        for (int lane = 0; lane < lanes; ++lane)
+            for (int place = 0; place < panel; ++place)
+                accumulators[lane * panel + place] = tensor[lane][(ports.accumulators_read_column + place) % width];
+    work.reads[which] += reads;
+    work.columns[which] += reads_operands;
+}
+
+// Write eight columns, behind what was read in the same cycle.
+const char *Cta::write(const Work &work, int64_t cycle) {
+    if (writing >= next) return "writes columns that nothing asked for";
+    Command &command = work.commands[writing];
+    const uint32_t mask = ports.accumulators_write_half ? 0xffffu : ~0u;
+    for (int lane = 0; lane < lanes; ++lane)
+        for (int place = 0; place < panel; ++place) {
+            uint32_t &word = tensor[lane][(ports.accumulators_write_column + place) % width];
+            word = (word & ~mask) | (ports.accumulators_write_data[lane * panel + place] & mask);
+        }
+    std::memcpy(command.flags[which] + command.written[which] * flag_words, &ports.illegal[0], flag_words * 4);
+    if (++command.written[which] == command.panels) {
+        command.done[which] = cycle;
+        ++finished;
+        writing = multiplication_from(work, writing + 1);
+    }
+    return nullptr;
+}
+
+// Follow a settled cycle; return the rule that it breaks, null for none.
+const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
+    read(work);
+    if (ports.pending != marks.size()) return "counts too few commits or too many";
+    if (ports.arrive) {
+        if (marks.empty() || marks.front() > finished) return "lets a commit arrive before what was committed is written";
+        marks.pop_front();
+        ++work.arrivals[which];
+    }
+    moved |= ports.accumulators_write || ports.arrive;
+    if (ports.accumulators_write)
+        if (const char *broken = write(work, cycle)) return broken;
+    if (!offers || !ports.i_ready) return nullptr;
+    Command &command = work.commands[next++];
+    offers = false;
+    moved = true;
+    command.undefined[which] = ports.undefined;
+    command.taken[which] = cycle;
+    if (command.panels)
+        ++issued;
+    else
+        marks.push_back(issued);
+    return nullptr;
+}
+
+}  // namespace
+
+extern "C" void *cta_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
+                            void (*clock)(void *, void *, const uint32_t *, uint32_t *)) {
+    return new Cta(Library{create, destroy, add, clock});
+}
+extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
+
+// Run work from reset on; return the rule that is broken, null for none.
+extern "C" const char *cta_run(void *const *handles, Work *work) {
+    Cta *ctas[2];
+    for (int which = 0; which < work->ctas; ++which) {
+        ctas[which] = static_cast<Cta *>(handles[which]);
+        ctas[which]->begin(*work, which);
+    }
+    int64_t last_transfer = 0;
+    const auto ended = [&] {
+        for (int which = 0; which < work->ctas; ++which)
+            if (!ctas[which]->ended(*work)) return false;
+        return true;
+    };
+    for (int64_t cycle = 0; cycle < work->cycles && !ended(); ++cycle) {
+        const uint8_t now = work->pattern[cycle % work->pattern_cycles];
+        for (int which = 0; which < work->ctas; ++which) {
+            ctas[which]->drive(*work, now >> which & 1, cycle);
+            ctas[which]->evaluate();
+        }
+        // What one CTA of a pair shows the other depends on nothing that the other shows.
+        for (int which = 0; which < 2 && work->ctas == 2; ++which) {
+            Ports &own = ctas[which]->ports, &other = ctas[1 - which]->ports;
+            own.other_waits = other.waits;
+            std::memcpy(&own.other_panel, &other.panel, sizeof own.other_panel);
+            ctas[which]->evaluate();
+        }
+        bool moved = false;
+        for (int which = 0; which < work->ctas; ++which)
+            if (const char *broken = ctas[which]->follow(*work, cycle, moved)) return broken;
+        if (moved)
+            last_transfer = cycle;
+        else if (cycle - last_transfer > work->patience)
+            return "does not end";
+        for (int which = 0; which < work->ctas; ++which) {
+            ctas[which]->model.clk = 1;
+            ctas[which]->evaluate();
+        }
+    }
+    for (int which = 0; which < work->ctas; ++which)
+        std::memcpy(work->tensors[which], ctas[which]->tensor, sizeof ctas[which]->tensor);
+    return nullptr;
+}

@@ -1,0 +1,35 @@
+// Units of what holds many of them: models in a library of their own, which the model of a top clocks.
+#ifndef SPTC_UNITS_H
+#define SPTC_UNITS_H
+
+#include "svdpi.h"
+
+#include <cstdint>
+
+// A library of units.
+struct Library {
+    void *(*create)(int);
+    void (*destroy)(void *);
+    void *(*add)(void *);
+    void (*clock)(void *, void *, const uint32_t *, uint32_t *);
+};
+
+// Those of one model; none if the model contains its units.
+struct UnitsOfModel {
+    Library library;
+    void *units;
+    UnitsOfModel(const Library &of, int threads) : library(of), units(of.create ? of.create(threads) : nullptr) {}
+    ~UnitsOfModel() {
+        if (units) library.destroy(units);
+    }
+};
+
+// The units of the model that is made or evaluated.
+inline thread_local UnitsOfModel *evaluated;
+
+extern "C" inline void *unit_create() { return evaluated->library.add(evaluated->units); }
+extern "C" inline void unit_clock(void *unit, const svBitVecVal *step, svBitVecVal *result) {
+    evaluated->library.clock(evaluated->units, unit, step, result);
+}
+
+#endif

@@ -1,0 +1,362 @@
+// A warpgroup: commands, accumulators and instructions of mma in, results and their cycles out. Around the model stand a
+// shared memory, which answers in the next cycle, and registers, from which accumulators are read.
+#include "checks.h"
+#include "model.h"
+#include "units.h"
+
+namespace {
+
+constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
+
+// A command. Its image is put into shared memory, in which it has the half that its first unit is in, or all if it is of
+// more units than a half has. What is negative is not checked.
+struct Command {
+    const uint32_t *payload, *image, *c, *expected;  // c: null for the results of the multiplication before
+    uint32_t *results;
+    int32_t operation, pending, panels, first_unit, image_units;
+    int32_t reads;  // cycles in which shared memory is read
+    int32_t ready;  // cycles until its first accumulators are taken if it is taken while none is under way
+    int64_t taken, done;
+};
+
+// An instruction of mma, whose C may be the result of an earlier one of its array, so many cycles after that.
+struct Instruction {
+    const uint32_t *payload, *expected;
+    uint32_t *result;
+    int32_t after, surroundings;
+    int32_t interval;  // cycles until the array has room again; negative: not checked
+    int64_t taken, done;
+};
+
+struct Array {
+    Instruction *instructions;
+    int32_t count, issued, answered;
+
+    // The next instruction if its accumulators are there, else null.
+    const Instruction *next(int64_t cycle) const {
+        if (issued == count) return nullptr;
+        const Instruction &instruction = instructions[issued];
+        if (instruction.after < 0) return &instruction;
+        const Instruction &before = instructions[instruction.after];
+        return instruction.after < answered && cycle >= before.done + instruction.surroundings ? &instruction : nullptr;
+    }
+};
+
+struct Work {
+    Command *commands;
+    Array *arrays;
+    const uint16_t *pattern;
+    int64_t count, pattern_cycles;
+    int64_t cycles;    // after which it is given up
+    int64_t patience;  // cycles without any transfer
+    int64_t longest_wait, longest_silence;  // for commands, accumulators and results; for results of mma
+    int64_t ends_with_commands;             // whatever instructions of mma are left
+
+    // The first multiplication from a place on; `count` if there is none.
+    int64_t multiplication_from(int64_t place) const {
+        while (place < count && commands[place].operation != multiply) ++place;
+        return place;
+    }
+};
+
+// One run.
+class Run {
+  public:
+    Run(Model &model, Ports &ports, uint32_t (&memory)[memory_units][4], const Work &work)
+        : model(model), ports(ports), memory(memory), work(work) {
+        forget();
+    }
+
+    const char *all_cycles();
+
+    int64_t accumulators_taken = 0;
+
+  private:
+    Model &model;
+    Ports &ports;
+    uint32_t (&memory)[memory_units][4];
+    const Work &work;
+    int64_t cycle = 0, last_transfer = 0;
+    // The next command; the multiplications whose accumulators and results come next, and the one that was read before.
+    int64_t next = 0, reading, writing, before;
+    int32_t panel_read, panel_written;
+    bool offers, offers_c, alone;
+    int offered, turn = 0;  // the array that is offered an instruction, or -1; the one that may be next
+    // What was read in the cycle before.
+    bool reads;
+    uint32_t addresses[rows];
+    // What must come.
+    Results<sizeof Ports::o_payload> results;
+    Results<warp_words * 4> of_mma[warps];
+    std::deque<int64_t> marks;  // multiplications that are finished when each committed group is
+    int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
+    int64_t since[warps], interval[warps];  // since an array has begun an instruction, and until it has room again
+    Waiting closed, starved;
+
+    void forget();
+    void drive(uint16_t now, bool in_reset);
+    void offer_instruction(uint16_t now, bool blind);
+    const char *check();
+    const char *check_arrays();
+    const char *take(Command &command);
+    const char *move();
+
+    bool is_idle() const { return writing >= next; }
+    bool are_arrays_idle() const {
+        for (const auto &due : of_mma)
+            if (due.are_due()) return false;
+        return true;
+    }
+    bool ended() const {
+        for (int core = 0; core < warps && !work.ends_with_commands; ++core)
+            if (work.arrays[core].answered < work.arrays[core].count) return false;
+        return next == work.count && writing == work.count;
+    }
+};
+
+// Begin anew with the next command.
+void Run::forget() {
+    reading = writing = work.multiplication_from(next);
+    before = work.count;
+    panel_read = panel_written = 0;
+    offers = offers_c = alone = reads = false;
+    offered = -1;
+    results.forget();
+    marks.clear();
+    issued = finished = times_read = reads_due = 0;
+    since_alone = -1;
+    for (int core = 0; core < warps; ++core) {
+        of_mma[core].forget();
+        work.arrays[core].answered = work.arrays[core].issued;
+        since[core] = interval[core] = 0;
+    }
+    closed = starved = Waiting();
+}
+
+// Answer what was read, and offer what there is.
+void Run::drive(uint16_t now, bool in_reset) {
+    // Without a read the port shows anything.
+    for (int row = 0; row < rows; ++row) {
+        void *data = ports.memory_data[row];
+        if (reads)
+            std::memcpy(data, memory[addresses[row]], 16);
+        else
+            std::memset(data, int(cycle), 16);
+    }
+    const Command *command = next < work.count ? &work.commands[next] : nullptr;
+    const bool large = command && command->image_units > int(half);
+    const bool waits = command && command->operation == multiply && (large || alone) && !is_idle();
+    offers = command && !in_reset && !waits && (offers || now & pattern_offer);
+    if (offers) std::memcpy(&ports.i_payload, command->payload, sizeof ports.i_payload);
+    ports.i_valid = offers;
+    bool may = reading < next && !in_reset && (offers_c || now & pattern_offer_c);
+    if (may && !work.commands[reading].c) may = before < writing || (before == writing && panel_read < panel_written);
+    offers_c = may;
+    if (offers_c) {
+        const uint32_t *c = work.commands[reading].c;
+        uint32_t *payload = &ports.c_payload[0];
+        constexpr int words = panel_words / warps;
+        if (c)
+            std::memcpy(payload, c + panel_read * panel_words, panel_words * 4);
+        else
+            for (int warp = 0; warp < warps; ++warp)
+                std::memcpy(payload + warp * words,
+                            work.commands[before].results + (panel_read * warps + warp) * warp_words, words * 4);
+    }
+    ports.c_valid = offers_c;
+    ports.o_ready = !in_reset && now & pattern_take;
+    for (int core = 0; core < warps; ++core)
+        *ports.mma_result_ready[core] = !in_reset && now / pattern_take_mma >> core & 1;
+    ports.rst = in_reset;
+    ports.clk = 0;
+    if (in_reset) offered = -1;
+    if (!in_reset && now & pattern_blind) offer_instruction(now, true);
+    ports.mma_valid = offered >= 0;
+    model.eval();
+    if (in_reset || now & pattern_blind) return;
+    offer_instruction(now, false);
+    if (!ports.mma_valid && offered >= 0) {
+        ports.mma_valid = 1;
+        model.eval();
+    }
+}
+
+// Offer an instruction to an array: to one that has room, each in turn, or blindly to the one that the pattern names.
+void Run::offer_instruction(uint16_t now, bool blind) {
+    if (offered >= 0 || !(now & pattern_offer_mma)) return;
+    for (int place = 0; place < (blind ? 1 : warps); ++place) {
+        const int core = (blind ? now / pattern_array + place : turn + place) % warps;
+        if ((blind || ports.mma_room >> core & 1) && work.arrays[core].next(cycle)) {
+            const Array &array = work.arrays[core];
+            const Instruction *instruction = array.next(cycle);
+            uint32_t *payload = &ports.mma_payload[0];
+            std::memcpy(payload, instruction->payload, sizeof ports.mma_payload);
+            if (instruction->after >= 0)
+                std::memcpy(payload + c_word, array.instructions[instruction->after].result, panel_words / warps * 4);
+            payload[core_bit / 32] |= uint32_t(core) << core_bit % 32;
+            offered = core;
+            return;
+        }
+    }
+}
+
+// Return the rule that the settled cycle breaks.
+const char *Run::check() {
+    const bool takes_c = offers_c && ports.c_ready;
+    if (takes_c) {
+        const uint32_t *expected = work.commands[reading].expected;
+        results.expect(expected ? expected + panel_read * warps * warp_words : nullptr);
+    }
+    if (const char *broken = results.follow(ports.o_valid, ports.o_ready, &ports.o_payload, work.longest_wait))
+        return broken;
+    if (closed.exceeds(work.longest_wait, offers_c && !takes_c, ports.o_ready))
+        return "takes no accumulators for too long";
+    if (starved.exceeds(work.longest_wait, offers && !ports.i_ready && is_idle())) return "takes no command for too long";
+    if (ports.pending < marks.size()) return "counts too few groups";
+    if (const char *broken = check_arrays()) return broken;
+    if (since_alone >= 0) {
+        // B of a second multiplication may be read before A of the first.
+        const bool single = are_arrays_idle() && work.multiplication_from(writing + 1) >= next;
+        if (since_alone < ready_alone ? takes_c : offers_c && !takes_c && single)
+            return "takes the first accumulators too early or too late";
+        since_alone = takes_c ? -1 : since_alone + 1;
+    }
+    return nullptr;
+}
+
+const char *Run::check_arrays() {
+    if (offered >= 0 && ports.mma_ready != (ports.mma_room >> offered & 1))
+        return "takes an instruction without room, or refuses one";
+    for (int core = 0; core < warps; ++core) {
+        const void *result = &(*ports.mma_result_payload[core])[0];
+        const bool valid = *ports.mma_result_valid[core], ready = *ports.mma_result_ready[core];
+        if (const char *broken = of_mma[core].follow(valid, ready, result, work.longest_silence)) return broken;
+        if (valid && ready) {
+            Array &array = work.arrays[core];
+            Instruction &instruction = array.instructions[array.answered++];
+            std::memcpy(instruction.result, result, warp_words * 4);
+            instruction.done = last_transfer = cycle;
+        }
+        if (interval[core] < 0) continue;
+        const bool has_room = ports.mma_room >> core & 1, is_array_idle = is_idle() && !of_mma[core].are_due();
+        if (since[core]++ < interval[core] ? has_room : is_array_idle && !has_room)
+            return "has room in an array too early or too late";
+    }
+    return nullptr;
+}
+
+// Follow a command that is taken.
+const char *Run::take(Command &command) {
+    command.taken = cycle;
+    if (command.operation == commit) marks.push_back(issued);
+    if (command.operation == wait && int64_t(marks.size()) > command.pending) return "takes a wait too early";
+    if (command.operation != multiply) return nullptr;
+    if (is_idle()) {
+        ready_alone = command.ready;
+        since_alone = command.ready < 0 ? -1 : 1;
+    }
+    ++issued;
+    reads_due = command.reads < 0 || reads_due < 0 ? -1 : reads_due + command.reads;
+    alone = command.image_units > int(half);
+    const uint32_t area = alone ? 0 : command.first_unit / half * half;
+    std::memset(memory[area], 0xff, (alone ? memory_units : half) * 16);
+    for (int unit = 0; unit < command.image_units; ++unit)
+        std::memcpy(memory[(command.first_unit + unit) % memory_units], command.image + 4 * unit, 16);
+    return nullptr;
+}
+
+// Follow what moves in the settled cycle.
+const char *Run::move() {
+    const bool takes_c = offers_c && ports.c_ready, writes = ports.o_valid && ports.o_ready;
+    const bool takes = offers && ports.i_ready, begins = offered >= 0 && ports.mma_ready;
+    if (takes_c || writes || takes || begins) last_transfer = cycle;
+    if (takes_c) {
+        ++accumulators_taken;
+        offers_c = false;
+        if (++panel_read == work.commands[reading].panels) {
+            before = reading;
+            reading = work.multiplication_from(reading + 1);
+            panel_read = 0;
+        }
+    }
+    if (takes) {
+        if (const char *broken = take(work.commands[next])) return broken;
+        ++next;
+        offers = false;
+    }
+    if (writes) {
+        Command &command = work.commands[writing];
+        std::memcpy(command.results + panel_written * warps * warp_words, &ports.o_payload[0], warps * warp_words * 4);
+        if (++panel_written == command.panels) {
+            command.done = cycle;
+            ++finished;
+            writing = work.multiplication_from(writing + 1);
+            panel_written = 0;
+        }
+    }
+    while (!marks.empty() && marks.front() <= finished) marks.pop_front();
+    if (begins) {
+        Array &array = work.arrays[offered];
+        Instruction &instruction = array.instructions[array.issued++];
+        instruction.taken = cycle;
+        of_mma[offered].expect(instruction.expected);
+        interval[offered] = instruction.interval;
+        since[offered] = 1;
+        turn = (offered + 1) % warps;
+        offered = -1;
+    }
+    if (is_idle() && reads_due >= 0 && times_read != reads_due) return "reads shared memory too often or too rarely";
+    return nullptr;
+}
+
+const char *Run::all_cycles() {
+    reset(model);
+    bool stalled = false, moved = false;
+    for (; cycle < work.cycles && !ended(); ++cycle) {
+        uint16_t now = work.pattern[cycle % work.pattern_cycles];
+        // Both transfers after a stall, and a reset at either end of a panel, are met too rarely by chance.
+        if (stalled && now & pattern_meet) now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
+        if (moved && now & pattern_meet_reset) now = pattern_reset;
+        const bool in_reset = now & pattern_reset;
+        drive(now, in_reset);
+        stalled = ports.o_valid && !ports.o_ready;
+        moved = (offers_c && ports.c_ready) || ports.o_valid;
+        reads = ports.memory_read && !in_reset;
+        for (int row = 0; row < rows; ++row) addresses[row] = *ports.memory_address[row];
+        times_read += reads;
+        if (in_reset) {
+            forget();
+        } else {
+            if (const char *broken = check()) return broken;
+            if (const char *broken = move()) return broken;
+            if (cycle - last_transfer > work.patience) return "does not end";
+        }
+        ports.clk = 1;
+        model.eval();
+    }
+    return nullptr;
+}
+
+struct Group : Driven {
+    UnitsOfModel units;
+    uint32_t memory[memory_units][4];
+    Group(const Library &library, int threads) : units(library, threads) {}
+};
+
+}  // namespace
+
+extern "C" void *group_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
+                              void (*clock)(void *, void *, const uint32_t *, uint32_t *), int threads) {
+    return new Group(Library{create, destroy, add, clock}, threads);
+}
+extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
+
+// Run work from reset on; return the rule that is broken, null for none, and how many panels of accumulators were taken.
+extern "C" const char *group_run(void *handle, const Work *work, int64_t *taken) {
+    Group &group = *static_cast<Group *>(handle);
+    evaluated = &group.units;
+    Run run(group.model, group.ports, group.memory, *work);
+    const char *broken = run.all_cycles();
+    *taken = run.accumulators_taken;
+    return broken;
+}

@@ -1,0 +1,135 @@
+"""What the compiled tensor cores of a CTA or of a pair are told, and what comes of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...isa.instruction_descriptor import InstructionDescriptor
+from ...isa.tcgen05 import Opcode
+from ...isa.tensor_memory import COLUMNS, LANES
+from ...rtl.config import WARP_COLUMNS, CoreConfig
+from ...rtl.fetch import descriptor_layout
+from ...rtl.step import control_layout
+from ...rtl.tcgen05 import CtaOperation
+from ...rtl.warp import ScaleSizeCode
+from .steps import control_word
+
+__all__ = ["COMMIT", "CtaCommand", "CtaRun", "cta_command"]
+
+#: Bits of a descriptor of shared memory that ask for atoms of 32 bytes and for an absolute leading address.
+_NOT_BUILT = 1 << 61 | 1 << 52
+#: Selectors of the metadata that are built; of more nobody says what they pick.
+_SELECTORS = 2
+_SCALE_SIZES = {1: ScaleSizeCode.X1, 2: ScaleSizeCode.X2, 4: ScaleSizeCode.X4}
+#: What lies in tensor memory whatever the instruction, by the names of the fields.
+_COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
+#: The smallest descriptor of shared memory; addresses of tensor memory are less.
+_SMALLEST_DESCRIPTOR = 1 << 46
+
+
+@dataclass(frozen=True, eq=False)
+class CtaCommand:
+    """What the tensor cores are told.
+
+    Attributes
+    ----------
+    fields : dict
+        Of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`.
+    n : int
+        Columns; 0 of a commit.
+    """
+
+    fields: dict[str, Any]
+    n: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CtaRun:
+    """What became of it all.
+
+    Attributes
+    ----------
+    tmem : ndarray of uint32, shape (CTAs, 128, 512)
+        Tensor memory.
+    taken, done : ndarray of int64, shape (commands, CTAs)
+        Cycles in which each was taken, and in which its last result was written; of a commit -1.
+    illegal : list of ndarray of bool, shape (CTAs, panels, 128, 16)
+        Flags of undefined nibbles beside every panel of results, in their order; nothing of a commit.
+    arrivals, reads, columns : ndarray of int64, shape (CTAs,)
+        Commits that arrived, cycles in which shared memory was read, and columns that were read beside D.
+    undefined : ndarray of int64, shape (commands, CTAs)
+        Bits of :func:`~sptc.rtl.placement.placement_layout` beside each command.
+    broken : str
+        The rule that the hardware broke; empty for none.
+    """
+
+    tmem: NDArray[np.uint32]
+    taken: NDArray[np.int64]
+    done: NDArray[np.int64]
+    illegal: list[NDArray[np.bool_]]
+    arrivals: NDArray[np.int64]
+    reads: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    undefined: NDArray[np.int64]
+    broken: str
+
+
+COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})
+
+
+def cta_command(
+    config: CoreConfig,
+    opcode: Opcode,
+    descriptor: InstructionDescriptor,
+    operands: dict[str, int],
+    *,
+    enable_input_d: bool = True,
+) -> CtaCommand | None:
+    """Return an instruction as the hardware is told it, None for one that it does not execute.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath of an array.
+    opcode, descriptor : Opcode, InstructionDescriptor
+        What runs.
+    operands : dict of str to int
+        Descriptors and addresses of `a`, `b`, `d`, and where there are any `e`, `scale_a`, `scale_b`, as of
+        :func:`sptc.tcgen05_mma`.
+    enable_input_d : bool
+        Whether D is added.
+    """
+    i, shared = descriptor.instruction, operands["a"] >= _SMALLEST_DESCRIPTOR
+    in_shared = [("b", descriptor.transpose_b), *([("a", descriptor.transpose_a)] if shared else [])]
+    moved = any(transposed and i.container_bits != 16 for _, transposed in in_shared)
+    other = any(operands[name] & _NOT_BUILT for name, _ in in_shared)
+    narrow = not shared and i.a.bits < i.container_bits == 8
+    lacks = opcode.weight_stationary or opcode.shifts_a or i.m != LANES * opcode.cta_group
+    if lacks or moved or other or narrow or descriptor.sparsity_selector >= _SELECTORS:
+        return None
+    layout = descriptor_layout()
+    columns = {f"{name}_column": operands.get(key, 0) % COLUMNS for name, key in _COLUMN_OPERANDS.items()}
+    columns["a_column"] = 0 if shared else operands["a"] % COLUMNS
+    return CtaCommand(
+        {
+            "operation": CtaOperation.MULTIPLY,
+            "control": control_layout().from_bits(control_word(config, i, last=True)),
+            "a_descriptor": layout.from_bits(operands["a"] if shared else 0),
+            "b_descriptor": layout.from_bits(operands["b"]),
+            "a_shared": shared,
+            "a_transposed": descriptor.transpose_a,
+            "b_transposed": descriptor.transpose_b,
+            "negated": descriptor.negate_a != descriptor.negate_b,
+            "add": enable_input_d,
+            "last_panel": i.n // WARP_COLUMNS - 1,
+            "sparsity_selector": descriptor.sparsity_selector,
+            **columns,
+            "scale_size": _SCALE_SIZES[i.scale_size or 1],
+            "byte_a": descriptor.scale_id_a,
+            "byte_b": descriptor.scale_id_b,
+            "pair": opcode.cta_group == 2,
+        },
+        i.n,
+    )

@@ -1,0 +1,192 @@
+"""The regression of a warpgroup on faulty hardware: groups, two multiplications at a time, ``mma`` between."""
+
+import ctypes
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...isa.timing import RegisterCycles
+from ...rtl.convert import to_rtlil
+from ...rtl.emit import unit_instance, unit_of
+from ...rtl.fetch import CORE_MATRICES
+from ...rtl.panel_operands import fragment_layout
+from ...rtl.round import ResultCode
+from ...rtl.tensor_cores import WARPS, mma_layout, ready_cycles
+from ...rtl.unit import Unit
+from ...rtl.warp import warp_operands_layout, warp_result_layout
+from ...rtl.warpgroup import Warpgroup, warpgroup_layout
+from ..benches.items import Item, warp_items
+from ..benches.jobs import Job, read_jobs
+from ..benches.settings import Settings
+from ..benches.warpgroup_items import Command, commands
+from ..engine.pattern import CycleBits
+from ..engine.ports import clocked_ports
+from ..engine.warpgroup_driver import (
+    WARP_WORDS,
+    CArray,
+    CCommand,
+    CInstruction,
+    CWork,
+    GroupModel,
+    group_driver,
+)
+from .assumptions import AssumedStream, assumed_control
+from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .mutants import REST, UNTOUCHED, Fault, mutated
+from .streams import joined, stream_pattern
+
+__all__ = ["WarpgroupRegression"]
+
+#: The tensor cores of the design.
+_CORES = "design.tensor_cores"
+#: Instructions of ``mma`` that are offered in turn.
+_BESIDE = 64
+_UNIT_BYTES = 16
+#: What only flags is looked at by tests of its own.
+_COMPONENTS = {
+    UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
+    "operand_fetch": (f"{_CORES}.fetch",),
+    "tensor_core": tuple(f"{_CORES}.core_{core}" for core in range(WARPS)),
+    "warpgroup": REST,
+}
+
+
+class WarpgroupRegression:
+    """A warpgroup: faults of what it adds to its warps, which are met with registers.
+
+    Parameters
+    ----------
+    settings : Settings
+        Datapath, items, and the file of its work.
+    faults : int
+        Single faults to draw.
+    seed : int
+        Decides faults, commits and waits, and ``mma``.
+    folder : Path
+        Where it is built.
+    """
+
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+        rng, config = np.random.default_rng(seed), settings.config
+        jobs = list(islice(read_jobs(Path(settings.jobs)), settings.items))
+        registers = _registers(config.warp_blocks)
+        pace, panels = 2 * config.warp_blocks, sum(len(job.panels) for job in jobs)
+        design = _design(settings, registers)
+        ports = clocked_ports(design)
+        text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
+        self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
+        compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
+        self._model = GroupModel(ctypes.CDLL(str(folder / LIBRARY)))
+        self._buffers: list[object] = []  # what the driver is given pointers to
+        issued = [*commands(iter(jobs), rng)]
+        self._commands = (CCommand * len(issued))()
+        for command, described in zip(issued, self._commands, strict=True):
+            self._describe(command, described, registers)
+        beside = list(islice(warp_items(config, settings.arch, rng), _BESIDE))
+        cycles = 6 * panels * pace
+        pattern = stream_pattern(rng, pace, cycles) | _pattern_beside(rng, pace, cycles)
+        self._arrays = self._instructions(beside, registers, pattern)
+        self._work = CWork(self._commands, self._arrays, self._address(pattern), len(issued), cycles)
+        self._work.cycles = self._work.patience = cycles
+        self._work.longest_wait, self._work.longest_silence = 8 * pace + 64, 1_000 * pace
+        self._work.ends_with_commands = True
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Run the work; return how many panels of accumulators had been taken when a rule was broken."""
+        self._model.select_fault(fault.number if fault else 0)
+        for array in self._arrays:
+            array.issued = array.answered = 0
+        broken, taken = self._model.run(self._work)
+        return taken if broken else None
+
+    def _address(self, data: bytes | NDArray) -> int:
+        """Return where data lies, which is kept as long as this."""
+        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+        self._buffers.append(array)
+        return array.ctypes.data
+
+    def _describe(self, command: Command, described: CCommand, registers: RegisterCycles) -> None:
+        described.payload = self._address(joined([command.payload], warpgroup_layout().size))
+        described.operation, described.pending = command.operation.value, command.pending
+        if (job := command.job) is None:
+            return
+        described.image = self._address(b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in job.memory))
+        described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * fragment_layout().size))
+        expected = joined((panel.expected for panel in job.panels), WARPS * warp_result_layout().size)
+        described.expected = self._address(expected)
+        described.results = self._address(np.zeros(len(expected), np.uint8))
+        described.panels, described.first_unit, described.image_units = len(job.panels), job.base, len(job.memory)
+        described.reads, described.ready = job.reads, _ready(registers, job)
+
+    def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
+        """Return for each array as many instructions as it may be offered, of some in turn."""
+        payloads, results = (
+            [self._address(joined([payload], bits)) for payload in of_items]
+            for of_items, bits in (
+                ([item.payload for item in items], mma_layout().size),
+                ([item.expected for item in items], warp_result_layout().size),
+            )
+        )
+        answer = self._address(np.zeros(WARP_WORDS, np.uint32))
+        intervals = [_interval(registers, item) for item in items]
+        offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
+        arrays = (CArray * WARPS)()
+        for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
+            # One more than there can be, so that no array has taken all.
+            instructions = (CInstruction * (int(count) + 1))()
+            for number, instruction in enumerate(instructions):
+                place = (WARPS * number + core) % len(items)
+                instruction.payload, instruction.expected, instruction.result = payloads[place], results[place], answer
+                instruction.after, instruction.interval = -1, intervals[place]
+            arrays[core].instructions, arrays[core].count = instructions, len(instructions)
+        return arrays
+
+
+def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
+    """Return the bits of ``mma``: an array that is offered one whether or not it has room, and who takes results.
+
+    An ``mma`` that follows a result which waits keeps its array busy: for two thirds of the time there is none.
+    """
+    draws, is_quiet = rng.random(cycles) * 16 * pace, np.zeros(cycles, np.bool_)
+    quiet = True
+    for cycle, draw in enumerate(draws.tolist()):
+        quiet ^= draw < (1 if quiet else 2)
+        is_quiet[cycle] = quiet
+    offered = ~is_quiet & (rng.random(cycles) < 2 / pace)
+    bits = CycleBits.BLIND | rng.integers(WARPS, size=cycles, dtype=np.uint16) * CycleBits.ARRAY
+    bits |= np.where(offered, CycleBits.OFFER_MMA, 0).astype(np.uint16)
+    for core in range(WARPS):
+        bits |= np.where(rng.random(cycles) < 0.75, CycleBits.TAKE_MMA << core, 0).astype(np.uint16)
+    return bits.astype(np.uint16)
+
+
+def _registers(blocks: int) -> RegisterCycles:
+    """Return cycles of the register file that show: those of ``mma`` are more than an array of so many blocks takes."""
+    cases = [(False, False), (False, True), (True, False), (True, True)]
+    return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
+
+
+def _interval(registers: RegisterCycles, item: Item) -> int:
+    """Return the cycles from the beginning of an ``mma`` to that of the next."""
+    operands = warp_operands_layout().from_bits(item.payload)
+    return registers.of_mma[bool(operands.control.sparse), bool(operands.long)]
+
+
+def _ready(registers: RegisterCycles, job: Job) -> int:
+    """Return the cycles from when a multiplication is taken by itself to its first accumulators."""
+    command = warpgroup_layout().from_bits(job.instruction)
+    sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
+    of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
+    return ready_cycles(of_a, command.last_panel + 1, CORE_MATRICES if sparse else CORE_MATRICES // 2)
+
+
+def _design(settings: Settings, registers: RegisterCycles) -> AssumedStream:
+    """Return a warpgroup that instructions there are drive, around instances of a unit."""
+    config = settings.config
+    warpgroup = Warpgroup(config, registers, unit_class=unit_instance(TOP))
+    control = assumed_control(warpgroup.i.payload.control, config, settings.arch)
+    control.submodules.beside = assumed_control(warpgroup.mma.payload.operands.control, config, settings.arch)
+    return AssumedStream(warpgroup, control)
