@@ -3,7 +3,7 @@
 import pytest
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
-from sptc.tests.sim.echoing_arrays import echoing_arrays
+from sptc.sim.engine.echo import echoing_arrays
 from sptc.tests.sim.small_cta import SmallCta
 
 

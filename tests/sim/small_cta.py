@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.rtl.warp import ROWS
 from sptc.sim.engine.compiled_tcgen05 import CompiledTcgen05
+from sptc.sim.engine.echo import echoing_arrays
 from sptc.sim.engine.tcgen05_commands import CtaCommand, CtaRun
-from sptc.tests.sim.echoing_arrays import echoing_arrays
 
 __all__ = ["LANES", "SmallCta"]
 

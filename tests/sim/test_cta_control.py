@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sptc.api.backends import answered_by
 from sptc.isa.tcgen05 import Opcode, every_opcode
 from sptc.rtl.placement import placement_layout
+from sptc.sim.engine.echo import EchoBackend
 from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand
-from sptc.tests.sim.echoing_arrays import EchoBackend
 from sptc.tests.sim.small_cta import LANES, SmallCta
 from sptc.verify.tcgen05_jobs import Told, random_instruction, random_memories
 

@@ -17,6 +17,7 @@ from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.echo import EchoBackend
 from sptc.sim.engine.warpgroup_commands import (
     COMMIT,
     Command,
@@ -27,7 +28,6 @@ from sptc.sim.engine.warpgroup_commands import (
     wait,
     warp_instruction,
 )
-from sptc.tests.sim.echoing_arrays import EchoBackend
 from sptc.tests.sim.warpgroup_cycles import check_row, rows_of_wgmma
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import RegisterFile

@@ -1,0 +1,154 @@
+"""Arrays that answer with a hash of all they are given, for tops whose control and fetch are compiled without datapath.
+
+Every result depends on every bit of its row of A, its column of B, its metadata, block scales, control and
+accumulator, and the flags of a row on its row and on the panel: whatever a top exchanges, drops or delays shows in D.
+The same hash of the operands that the golden model gathers is what D must be.
+"""
+
+import hashlib
+
+import numpy as np
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from numpy.typing import NDArray
+
+from ...infra.cache import built
+from ...infra.compiler import compile_shared, compiler_stamp
+from ...isa.instructions import Instruction
+from ...isa.operands import MatrixOperands
+from ...rtl.config import CoreConfig
+from ...rtl.round import ResultCode
+from ...rtl.step import control_layout
+from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
+from .array_units import StandIn
+from .driver import driver
+from .steps import step_words, steps_of
+
+__all__ = ["EchoBackend", "echoing_arrays"]
+
+#: As in ``drivers/echo.cpp``.
+_FACTOR, _START = 0x9E3779B1, 0x5EED
+_OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
+#: Clocked like a unit: what it is given, and its handshakes above; what it gives, likewise.
+ECHOING_MODULE = f"""
+module echoing_array(
+    input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,
+    output [{_RESULT - 1}:0] result, output result_valid, input result_ready
+);
+    import "DPI-C" function chandle unit_create();
+    import "DPI-C" function void unit_clock(
+        input chandle unit, input bit [{_OPERANDS + 2}:0] step, output bit [{_RESULT + 1}:0] result
+    );
+    chandle array;
+    bit [{_RESULT + 1}:0] following;
+    reg [{_RESULT + 1}:0] given;
+    initial array = unit_create();
+    assign {{result_valid, ready, result}} = given;
+    always @(posedge clk) begin
+        unit_clock(array, {{rst, result_ready, valid, operands}}, following);
+        given <= following;
+    end
+endmodule
+"""
+
+
+class EchoingArray(Warp):
+    """An instance of :data:`ECHOING_MODULE`."""
+
+    def elaborate(self, platform: object) -> Module:
+        """Connect it."""
+        m = Module()
+        m.submodules.array = Instance(
+            "echoing_array",
+            i_clk=ClockSignal(),
+            i_rst=ResetSignal(),
+            i_operands=self.i.payload,
+            i_valid=self.i.valid,
+            o_ready=self.i.ready,
+            o_result=self.o.payload,
+            o_result_valid=self.o.valid,
+            i_result_ready=self.o.ready,
+        )
+        return m
+
+
+def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
+    """Return stand-ins that take and give panels in the cycles of the arrays of a configuration.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath of an array.
+    optimisation : tuple of str
+        For the C++ compiler of the top around them: less of it where few cycles are run.
+    """
+    operands, control = warp_operands_layout(), control_layout()
+    offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
+    constants = offsets | {
+        "at_operands": operands.size,
+        "at_selector": operands["sparsity_selector"].offset,
+        "at_sparse": control["sparse"].offset,
+        "at_result_code": control["result"].offset,
+        "at_scale": control["scale"].offset,
+        "result_words": _RESULT // 32,
+        "interval": config.warp_blocks,
+        "latency": config.warp_latency(1),
+        "wide_codes": sum(element.wide << code for code, element in enumerate(config.elements)),
+        "control_bits": control.size,
+        "result_code_bits": control["result"].width,
+        "f16": ResultCode.F16.value,
+        "scale_bits": control["scale"].width,
+    }
+    sources = driver("echo.cpp", constants)
+    name = hashlib.sha256(repr((sorted(sources.items()), compiler_stamp())).encode()).hexdigest()[:24]
+    library = built(f"echo-{name}.so", lambda path: compile_shared(sources, path, ["-O1"], "the echoing arrays"))
+    return StandIn(EchoingArray, ECHOING_MODULE, library, optimisation)
+
+
+def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    hashes = (hashes ^ words) * np.uint32(_FACTOR)
+    return hashes ^ hashes >> np.uint32(15)
+
+
+def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Fold the words of the last axis, the first one first."""
+    hashes = np.full(words.shape[:-1], _START, np.uint32)
+    for place in range(words.shape[-1]):
+        hashes = _fold(hashes, words[..., place])
+    return hashes
+
+
+class EchoBackend:
+    """A back end that answers as the arrays do.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath of an array.
+
+    Attributes
+    ----------
+    flags : list of ndarray of bool, shape (batch, panels, rows, 16)
+        What stands beside each panel of results, of each call.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.flags: list[NDArray[np.bool_]] = []
+
+    def make_ready(self, arch: str) -> None:
+        """Nothing is built."""
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+        """Return the hashes of one instruction."""
+        words = step_words(self.config)
+        (step,) = steps_of(self.config, instruction, operands, ordered=False)
+        row, column = step[:, :, 0], step[:, 0]
+        parts = (row[..., words.a], row[..., words.metadata], row[..., words.scale_a])
+        rows = _fold_all(np.concatenate(parts, axis=-1))
+        columns = _fold_all(np.concatenate((column[..., words.b], column[..., words.scale_b]), axis=-1))
+        met = _fold(rows[:, :, None], columns[:, None])
+        flags = met[..., ::8].transpose(0, 2, 1)[..., None] >> np.arange(16, dtype=np.uint32) & np.uint32(1)
+        self.flags.append(flags.astype(np.bool_))
+        control = step[:, :1, :1, words.control][..., 0]
+        hashes = _fold(_fold(met, control), operands.c.astype(np.uint32))
+        return hashes if instruction.d.bits == 32 else (hashes ^ hashes >> np.uint32(16)).astype(np.uint16)
