@@ -56,11 +56,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     check_reports(options)
-    files = _with_waves(options) if options.waves else list(_replayed(options))
+    limit = 1 if options.waves else options.limit
+    files = _with_waves(options) if options.waves else list(_replayed(options, options.backend, limit))
     outcomes = [outcome for file in files for outcome in file]
     total = {"files": len(files), **_total(outcomes)}
-    print(_as_json(outcomes, total) if options.json else _as_text(outcomes, total, options.limit))
-    report(options, _checks(outcomes, options.limit))
+    print(_as_json(outcomes, total) if options.json else _as_text(outcomes, total, limit))
+    report(options, _checks(outcomes, limit))
     return int(any(outcome.mismatches for outcome in outcomes))
 
 
@@ -70,32 +71,30 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
-    # Whatever is wrong with the files is found before there is a simulator, which complains if it never ran.
-    options.backend, options.limit = "golden", 1
-    [checked] = _replayed(options)
+    # An error in a file is reported before there is a simulator, which complains if it never ran.
+    [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
-    options.backend = "pysim"
     require_writable(options.waves)
     with engine_for(checked[0].arch, "amaranth").waves(options.waves):
-        return list(_replayed(options))
+        return list(_replayed(options, "pysim", 1))
 
 
-def _replayed(options: argparse.Namespace) -> Iterator[list[Outcome]]:
+def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
     """Yield what each file showed: several sets of dot products, or one register file."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the recordings are a package of their own: install it with `pip install sptc-recordings`")
-    if not options.files and options.backend in MODELS and not options.arch:
+    if not options.files and backend in MODELS and not options.arch:
         paths = [*paths, *shipped_dot_products()]
     for path in tqdm(paths, unit="file", leave=False, disable=None):
         try:
             yield replay(
                 path,
-                backend=options.backend,
+                backend=backend,
                 arch=options.arch,
                 metadata=options.metadata,
-                limit=options.limit,
+                limit=limit,
                 seed=options.seed,
             )
         except FileError:
