@@ -1,24 +1,22 @@
-"""The back ends: what can be asked for D, by name.
+"""The table of back ends: what computes instructions, by name.
 
-All of them take the same record and give the same array; nothing else in the package asks which of them it has.
+Each takes one frozen record of operands and returns one frozen record of results; no other module of the package
+distinguishes them by name.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol, runtime_checkable
 
 from ..errors import BackendError, shown
 from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
+from ..isa.operands import MatrixOperands, Product
 from ..isa.text import is_word_of
 
-__all__ = ["BACKENDS", "MODELS", "Backend", "answered_by", "backend"]
+__all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Something that computes instructions."""
 
@@ -31,7 +29,7 @@ class Backend(Protocol):
             The back end lacks something on this machine.
         """
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Return D = A B + C as a chain of the instruction along K computes it.
 
         Parameters
@@ -45,7 +43,8 @@ class Backend(Protocol):
 
         Returns
         -------
-        ndarray, type and shape of `operands.c`
+        Product
+            D, of the type and shape of `operands.c`, and beside it what the back end has: flags of undefined metadata.
 
         Raises
         ------
@@ -58,10 +57,10 @@ class _Golden:
     def make_ready(self, arch: str) -> None:
         pass
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         from ..golden.matrix import multiply
 
-        return multiply(instruction, arch, operands)
+        return Product(multiply(instruction, arch, operands))
 
 
 def _rtl() -> Backend:
@@ -113,27 +112,21 @@ def _made(name: str) -> Backend:
     return _MAKERS[name]()
 
 
-def backend(name: str) -> Backend:
+def backend(name: str | Backend) -> Backend:
     """Return a back end.
+
+    Parameters
+    ----------
+    name : str or Backend
+        One of :data:`BACKENDS`, or an object with the methods of a back end, which is returned.
 
     Raises
     ------
     BackendError
         There is none of that name.
     """
+    if isinstance(name, Backend):
+        return name
     if not is_word_of(name, _MAKERS):
         raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {shown(name)}")
-    return _ANSWERED_BY.get() or _made(name)
-
-
-_ANSWERED_BY: ContextVar[Backend | None] = ContextVar("who answers for every back end", default=None)
-
-
-@contextmanager
-def answered_by(other: Backend) -> Iterator[None]:
-    """Let `other` compute whatever is asked of any back end while the context lasts, to see what it is given."""
-    token = _ANSWERED_BY.set(other)
-    try:
-        yield
-    finally:
-        _ANSWERED_BY.reset(token)
+    return _made(name)

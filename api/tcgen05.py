@@ -63,7 +63,7 @@ def tcgen05_mma(
     disable_output_lane: Sequence[int] | None = None,
     zero_column_mask: int | None = None,
     arch: str = "sm_100",
-    backend: str = "golden",
+    backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> NDArray[np.uint32]:
     """Compute ``tcgen05.mma`` or ``tcgen05.mma.ws``, dense or ``.sp``: D = A B + D in tensor memory.
@@ -204,10 +204,10 @@ class _Execution:
                 self.placement.e.below_each_other(opcode.cta_group),
                 self.metadata,
             )
-        d = self.computes.multiply(instruction, self.arch, replace(operands, c=self._accumulator(operands.c)))
+        product = self.computes.multiply(instruction, self.arch, replace(operands, c=self._accumulator(operands.c)))
         # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
         result = np.array(tmem, order="C")
-        scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, d, self.disabled)
+        scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
             shift_rows(result, self.placement.a)
         return result.reshape(block["tmem"].shape)

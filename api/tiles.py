@@ -1,29 +1,29 @@
 """Matrices that never were in registers: cut into tiles of an instruction, and spread by the index maps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError
-from ..golden.registers import CONTAINERS, pack, pack_nibbles, unpack
+from ..golden.registers import CONTAINERS, pack, pack_nibbles
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.memory import decode_descriptor, encode_descriptor, operand_map
-from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..isa.operands import HeldOperands, Immediates, MatrixOperands, Product, StepFlags
 
 __all__ = ["multiply_held"]
 
-#: Executes an instruction on a batch of operands; returns the registers of D.
-Execute = Callable[[Instruction, str, HeldOperands], NDArray[np.uint32]]
+#: Executes an instruction once for each of a batch of operands.
+Execute = Callable[[Instruction, str, HeldOperands], Product]
 _CORE_MATRIX_BYTES = 128
 _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(
     name: str, execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands
-) -> NDArray:
+) -> Product:
     """Compute D by something that executes instructions, as many as the matrices take.
 
     What came from registers and shared memory goes there as it was.
@@ -43,18 +43,32 @@ def multiply_held(
         Matrices without a place have block scales, or are dense.
     """
     if operands.held is not None:
-        return unpack(execute(instruction, arch, operands.held), accumulator_fragment(instruction))
+        return execute(instruction, arch, operands.held)
     if operands.scale_a is not None or operands.scale_b is not None or operands.nibbles is None:
         raise BackendError(f"products on back end {name!r} are sparse and without block scales, unlike {instruction}")
-    d = operands.c
+    d, flags = operands.c, list[StepFlags]()
     for step in operands.steps(instruction):
-        d = np.concatenate(
-            [_in_tiles(execute, instruction, arch, replace(step, c=d).take(slice(i, i + 1))) for i in range(len(d))]
+        batch = [replace(step, c=d).take(slice(i, i + 1)) for i in range(len(d))]
+        product = _joined([_in_tiles(execute, instruction, arch, one) for one in batch])
+        d = product.d
+        flags += product.flags or ()
+    return Product(d, tuple(flags))
+
+
+def _joined(products: Sequence[Product]) -> Product:
+    """Return the products of one step of several batches as one."""
+    flags = tuple(
+        StepFlags(
+            of_step[0].instruction,
+            np.concatenate([one.nibbles for one in of_step if one.nibbles is not None]),
+            np.concatenate([one.illegal for one in of_step]),
         )
-    return d
+        for of_step in zip(*(product.flags or () for product in products), strict=True)
+    )
+    return Product(np.concatenate([product.d for product in products]), flags)
 
 
-def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
     """Multiply matrices of one batch, filled with zeros to whole tiles."""
     assert operands.nibbles is not None
     (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
@@ -89,9 +103,9 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
     else:
         image, descriptors = _image_of_b(instruction, b)
         arrays["b"] = each_tile(image, 0)
-    d = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
-    codes = unpack(d, accumulators).reshape(*tiles, m, n).swapaxes(1, 2)
-    return codes.reshape(1, down * m, across * n)[:, :rows, :columns]
+    product = execute(instruction, arch, HeldOperands(arrays, Immediates(), descriptors))
+    codes = product.d.reshape(*tiles, m, n).swapaxes(1, 2)
+    return replace(product, d=codes.reshape(1, down * m, across * n)[:, :rows, :columns])
 
 
 def _image_of_b(instruction: Instruction, b: NDArray) -> tuple[NDArray[np.uint8], tuple[int, int]]:

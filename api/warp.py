@@ -9,6 +9,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metada
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
+from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -71,7 +72,7 @@ def mma(
     scale_a: ScaleOperand | None = None,
     scale_b: ScaleOperand | None = None,
     arch: str = "sm_90",
-    backend: str = "golden",
+    backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> Registers:
     """Compute ``mma`` or ``mma.sp`` exactly as the tensor core of an architecture does.
@@ -145,7 +146,7 @@ def mma(
         matrices = gather_warp(parsed, HeldOperands(block, immediates))
         if matrices.nibbles is not None:
             check_metadata(parsed, matrices.nibbles, lambda: matrices.a, metadata_map(parsed, selector), metadata)
-        return pack(computes.multiply(parsed, arch, matrices), accumulators)
+        return pack(computes.multiply(parsed, arch, matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
 

@@ -11,6 +11,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -42,7 +43,7 @@ def wgmma(
     imm_scale_b: int = 1,
     imm_trans_a: int = 0,
     imm_trans_b: int = 0,
-    backend: str = "golden",
+    backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> Registers:
     """Compute ``wgmma.mma_async`` or ``wgmma.mma_async.sp``, D = A B + D, as an H200 does.
@@ -121,7 +122,7 @@ def wgmma(
             nibbles,
             held=HeldOperands(held, immediates, descriptors),
         )
-        return pack(computes.multiply(parsed, "sm_90", matrices), accumulators)
+        return pack(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
 

@@ -3,15 +3,14 @@
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import BackendError
-from ..golden.registers import unpack_nibbles
+from ..golden.registers import unpack, unpack_nibbles
+from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
-from ..isa.operands import HeldOperands, MatrixOperands
+from ..isa.operands import HeldOperands, MatrixOperands, Product, StepFlags
 from ..isa.timing import ARCHITECTURE
 from ..sim.engine.compiled_warpgroup import CompiledWarpgroup
-from ..sim.engine.engine import FlaggedStep, flags_are_watched, tell_flags
 from ..sim.engine.warpgroup_commands import is_executed, multiplication, warp_instruction
 from .tiles import multiply_held
 
@@ -36,7 +35,7 @@ class WarpgroupBackend:
         """
         _hardware()
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D by as many instructions as the matrices take, one after the other without a gap."""
         if arch != ARCHITECTURE or not is_executed(instruction):
             raise BackendError(
@@ -46,15 +45,18 @@ class WarpgroupBackend:
         return multiply_held("warpgroup", _execute, instruction, arch, operands)
 
 
-def _execute(instruction: Instruction, arch: str, held: HeldOperands) -> NDArray[np.uint32]:
-    hardware, cases = _hardware(), range(len(held.arrays["c"]))
+def _execute(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
+    hardware, cases = _hardware(), range(len(operands.arrays["c"]))
     if instruction.family == "mma":
-        done = hardware.run_on_all([warp_instruction(hardware.config, instruction, held, case) for case in cases])
+        completions = hardware.run_on_all(
+            [warp_instruction(hardware.config, instruction, operands, case) for case in cases]
+        )
     else:
-        done = hardware.run([multiplication(hardware.config, instruction, held, case) for case in cases])
-    if instruction.rule and flags_are_watched():
-        nibbles = unpack_nibbles(held.arrays["e"], instruction, held.immediates.sparsity_selector)
-        illegal = np.stack([of.illegal for of in done])[..., : instruction.chunks]
-        # Every panel of columns has flags of its own.
-        tell_flags([FlaggedStep(instruction, nibbles, illegal[:, panel]) for panel in range(illegal.shape[1])])
-    return np.stack([of.d for of in done])
+        completions = hardware.run([multiplication(hardware.config, instruction, operands, case) for case in cases])
+    d = unpack(np.stack([one.d for one in completions]), accumulator_fragment(instruction))
+    if not instruction.rule:
+        return Product(d, ())
+    nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
+    illegal = np.stack([one.illegal for one in completions])[..., : instruction.chunks]
+    # Every panel of columns has flags of its own.
+    return Product(d, tuple(StepFlags(instruction, nibbles, illegal[:, panel]) for panel in range(illegal.shape[1])))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.backends import backend as backend_named
 from ..errors import OperandError
 from ..tensors.compressed import Compressed
@@ -28,7 +29,7 @@ def gemm(
     format: str | None = None,  # noqa: A002 - the word of the command line
     instruction: str | None = None,
     arch: str = "sm_90",
-    backend: str = "golden",
+    backend: str | Backend = "golden",
     split_k: int | tuple[int, ...] = 1,
     order: str = "in order",
     k_order: str = "ascending",

@@ -141,7 +141,7 @@ class Chains:
             )
         )
         operands = MatrixOperands(of_rows(factors.a, i.stored_k), b, c, nibbles, scale_a, scale_b)
-        d = self._computes.multiply(i, self._arch, operands)
+        d = self._computes.multiply(i, self._arch, operands).d
         return d.view(np.int32) if i.d.is_integer else decode_accumulator(d)
 
 

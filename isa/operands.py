@@ -1,4 +1,4 @@
-"""Operands of an instruction as records: matrices of codes, and what threads and memory hold of them."""
+"""Operands and products of an instruction as records: matrices of codes, and what threads and memory hold of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .instructions import Instruction
 
-__all__ = ["HeldOperands", "Immediates", "MatrixOperands"]
+__all__ = ["HeldOperands", "Immediates", "MatrixOperands", "Product", "StepFlags"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +117,38 @@ class MatrixOperands:
                 scale_b=part(self.scale_b, instruction.scale_size or 0),
                 held=None,
             )
+
+
+@dataclass(frozen=True, eq=False)
+class StepFlags:
+    """Flags of undefined metadata that hardware raised in one step of a product.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        Instruction that the datapath executed: of an emulation, an instruction of it.
+    nibbles : ndarray of uint8, shape (tiles, m, chunks), or None
+        Metadata of the step; None of a dense instruction.
+    illegal : ndarray of bool, shape (tiles, m, chunks)
+        Chunks whose nibble the rule of the instruction does not define, as the hardware flags them.
+    """
+
+    instruction: Instruction
+    nibbles: NDArray[np.uint8] | None
+    illegal: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Results of a batch of matrices: what every back end returns.
+
+    Attributes
+    ----------
+    d : ndarray of uint16 or uint32, shape (batch, m, n)
+        Result codes, of the type of the accumulators.
+    flags : tuple of StepFlags, or None
+        Flags of each step, in the order of execution; None from a back end that raises no flags.
+    """
+
+    d: NDArray
+    flags: tuple[StepFlags, ...] | None = None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
+from ..isa.operands import MatrixOperands, Product
 from .library import ABI, Input, Matrices, Output, library
 
 __all__ = ["NativeBackend", "multiply", "opened"]
@@ -90,6 +90,6 @@ class NativeBackend:
         """
         library()
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-        """Compute D as :func:`multiply` does."""
-        return multiply(instruction, arch, operands)
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        """Compute D as :func:`multiply` does; the library raises no flags."""
+        return Product(multiply(instruction, arch, operands))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.operands import METADATA_POLICIES
 from ..errors import FileError
 from ..infra.reading import opened, read_arrays
@@ -56,7 +57,7 @@ class Recorded(Protocol):
     def take(self, cases: NDArray[np.intp] | slice) -> "Recorded":
         """Return the same file with some of its cases."""
 
-    def run(self, backend: str = "golden") -> NDArray:
+    def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute on a back end, with a leading case axis."""
 
     def matrix(self, result: NDArray) -> NDArray:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.backends import backend as backend_named
 from ..errors import FileError
 from ..infra.reading import parse_json
@@ -73,7 +74,7 @@ class DotProducts:
         parts = {name: getattr(self, name)[cases] for name in ("a", "b", "before", "d")}
         return replace(self, **parts)
 
-    def run(self, backend: str = "golden") -> NDArray:
+    def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute the results on a back end, shape (cases, 1, 1).
 
         Raises
@@ -84,7 +85,7 @@ class DotProducts:
         require_architecture(self.instruction, self.arch)
         a, b = (np.pad(x, ((0, 0), (0, self.instruction.k - x.shape[1]))) for x in (self.a, self.b))
         operands = MatrixOperands(a[:, None, :], b[:, :, None], self.before, None)
-        return backend_named(backend).multiply(self.instruction, self.arch, operands)
+        return backend_named(backend).multiply(self.instruction, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:
         """Return a result as it is: codes of D."""

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.warp import mma
 from ..api.warpgroup import wgmma
 from ..errors import FileError, MetadataError
@@ -123,7 +124,7 @@ class RegisterFile:
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
 
-    def run(self, backend: str = "golden") -> Registers:
+    def run(self, backend: str | Backend = "golden") -> Registers:
         """Compute D on a back end.
 
         Raises
@@ -149,7 +150,7 @@ class RegisterFile:
             metadata=self.metadata,
         )
 
-    def _run_wgmma(self, backend: str) -> Registers:
+    def _run_wgmma(self, backend: str | Backend) -> Registers:
         """Compute the cases of each pair of descriptors together."""
         assert self.b_descriptor is not None
         pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)

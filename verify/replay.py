@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import backend as backend_named
+from ..api.recorder import Recorder
 from ..isa.evidence import Evidence, evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
 from . import dot_products, register_file
 from .archive import Recorded, load
-from .flags import watching_flags
+from .flags import flags_and_rules
 
 __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
@@ -144,8 +146,8 @@ def replay(
 
 
 def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
-    with watching_flags() as watch:
-        result = file.run(backend)
+    recorder = Recorder(backend_named(backend))
+    result = file.run(recorder)
     references = {} if file.d is None else {"recorded": file.d}
     if backend != "golden":
         references["golden model"] = file.run("golden")
@@ -155,8 +157,8 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
     changed, first_beside = _compare(
         file.beside(result), ((name, file.beside(reference)) for name, reference in references_beside.items())
     )
-    raised, wanted = watch.of(file.cases)
-    flagged, first_flag = _compare(raised, [("metadata rule", wanted)])
+    raised, demanded = flags_and_rules(recorder.products, file.cases)
+    flagged, first_flag = _compare(raised, [("metadata rule", demanded)])
     if first_flag:
         first_flag = replace(first_flag, is_flag=True)
     return Outcome(

@@ -12,6 +12,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import backend
+from ..api.recorder import Recorder
 from ..errors import InstructionError
 from ..golden.registers import unpack
 from ..isa.fragments import accumulator_fragment
@@ -23,7 +25,7 @@ from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
 from .directed import directed_matrices
 from .directed_steps import directed_steps
-from .flags import watching_flags
+from .flags import flags_and_rules
 from .least import least_matrices
 from .register_file import RegisterFile
 from .stimulus import matrices_file, random_register_file
@@ -287,11 +289,13 @@ def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tu
     """
     fragment = accumulator_fragment(file.instruction)
     d = unpack(file.run("golden"), fragment)
-    for backend in backends:
-        with _ENGINE, watching_flags() as watch:
-            hardware = unpack(file.run(backend), fragment)
-        raised, wanted = (flags.reshape(*d.shape[:2], -1).astype(d.dtype) for flags in watch.of(file.cases))
-        hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, wanted], axis=2)
+    for name in backends:
+        recorder = Recorder(backend(name))
+        with _ENGINE:
+            hardware = unpack(file.run(recorder), fragment)
+        flags = flags_and_rules(recorder.products, file.cases)
+        raised, demanded = (each.reshape(*d.shape[:2], -1).astype(d.dtype) for each in flags)
+        hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, demanded], axis=2)
         if (hardware != golden).any():
             break
     return hardware, golden

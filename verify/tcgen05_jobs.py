@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..golden.registers import gather_shared
 from ..golden.tensor_memory import Placement, gather_tensor
@@ -60,9 +61,11 @@ class Told:
         scales = {name: self.arguments.get(name) for name in _SCALES}
         return placement_of(self.opcode, self.descriptor, operands, scales, None)
 
-    def run(self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8]) -> NDArray[np.uint32]:
-        """Return tensor memory behind it, by the golden model; memories as :func:`sptc.tcgen05_mma` takes them."""
-        return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, metadata="silicon")
+    def run(
+        self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8], backend: str | Backend = "golden"
+    ) -> NDArray[np.uint32]:
+        """Return tensor memory after the instruction; memories as :func:`sptc.tcgen05_mma` takes them."""
+        return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
 def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import Backend
 from ..api.tcgen05 import tcgen05_mma
 from ..golden.tensor_memory import gather_tensor, shift_rows
 from ..isa.architectures import require_target, same_numerics
@@ -120,7 +121,7 @@ class TensorMemoryFile:
         d = None if self.d is None else self.d[cases]
         return replace(self, tmem=self.tmem[cases], smem=self.smem[cases], d=d)
 
-    def run(self, backend: str = "golden") -> NDArray[np.uint32]:
+    def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end.
 
         Raises

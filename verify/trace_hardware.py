@@ -17,7 +17,7 @@ from ..rtl.slots import kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 from ..sim.engine.emulation import taken, widen_fp8
-from ..sim.engine.engine import Engine, multiply_with
+from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
 from .trace import OutputTrace, Product, Step, Term
 
@@ -50,11 +50,11 @@ def hardware_traces(
     parts: list[Instruction] = []
 
     def compute(unit: Engine) -> NDArray:
-        def execute(part: Instruction, given: MatrixOperands) -> NDArray:
+        def execute(part: Instruction, given: MatrixOperands) -> Execution:
             parts.append(part)
-            return unit.multiply(part, given).d
+            return unit.multiply(part, given)
 
-        return multiply_with(execute, unit.config, instruction, arch, operands)
+        return multiply_with(execute, unit.config, instruction, arch, operands).d
 
     codes, signals = (row or WatchedRow(config)).run(compute)
     emulated = parts[0] is not instruction

@@ -1,14 +1,12 @@
 """The trace of an output of a register file, from the golden model and from the hardware beside it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from numpy.typing import NDArray
-
-from ..api.backends import answered_by
+from ..api.backends import backend
+from ..api.recorder import Recorder
 from ..errors import Error, OperandError
-from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from . import register_file
 from .archive import Recorded, load
@@ -131,29 +129,13 @@ def trace(
     return TracedOutput(name=held.name, case=case, row=row, column=column, golden=golden, hardware=found)
 
 
-@dataclass
-class _Recorder:
-    """A back end that keeps what it is given."""
-
-    given: list[MatrixOperands] = field(default_factory=list)
-
-    def make_ready(self, arch: str) -> None:
-        """Do nothing."""
-
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-        """Keep the operands; return C."""
-        self.given.append(operands)
-        return operands.c
-
-
 def _given(file: Recorded) -> MatrixOperands:
     """Return the matrices that a register file of one case gives a back end."""
-    recorder = _Recorder()
-    with answered_by(recorder):
-        file.run()
-    if len(recorder.given) != 1:
-        raise Error(f"{file.name} is computed in {len(recorder.given)} parts, and none can be traced")
-    return recorder.given[0]
+    recorder = Recorder(backend("golden"))
+    file.run(recorder)
+    if len(recorder.operands) != 1:
+        raise Error(f"{file.name} is computed in {len(recorder.operands)} parts, and none can be traced")
+    return recorder.operands[0]
 
 
 def _output(operands: MatrixOperands, row: int, column: int) -> MatrixOperands:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...infra.cache import built
 from ...infra.compiler import compile_shared, compiler_stamp
 from ...isa.instructions import Instruction
-from ...isa.operands import MatrixOperands
+from ...isa.operands import MatrixOperands, Product
 from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode
 from ...rtl.step import control_layout
@@ -138,7 +138,7 @@ class EchoBackend:
     def make_ready(self, arch: str) -> None:
         """Nothing is built."""
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Return the hashes of one instruction."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
@@ -151,4 +151,4 @@ class EchoBackend:
         self.flags.append(flags.astype(np.bool_))
         control = step[:, :1, :1, words.control][..., 0]
         hashes = _fold(_fold(met, control), operands.c.astype(np.uint32))
-        return hashes if instruction.d.bits == 32 else (hashes ^ hashes >> np.uint32(16)).astype(np.uint16)
+        return Product(hashes if instruction.d.bits == 32 else (hashes ^ hashes >> np.uint32(16)).astype(np.uint16))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import BackendError
 from ...isa.instructions import Instruction
 from ...isa.numerics import Method, numerics
-from ...isa.operands import MatrixOperands
+from ...isa.operands import MatrixOperands, Product, StepFlags
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from . import emulation
 from .row_interface import row_interface
@@ -23,15 +22,11 @@ from .steps import step_words, steps_of
 __all__ = [
     "Engine",
     "Execution",
-    "FlaggedStep",
     "HardwareBackend",
     "Simulator",
     "engine",
     "engine_for",
-    "flags_are_watched",
-    "flags_watched",
     "multiply_with",
-    "tell_flags",
 ]
 
 #: Compiled and fast, or without a compiler and slow.
@@ -64,50 +59,6 @@ class Execution:
     d: NDArray
     illegal: NDArray[np.bool_]
     steps: int
-
-
-@dataclass(frozen=True, eq=False)
-class FlaggedStep:
-    """What a datapath was given to select by, and what it said of it.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        What ran: of an emulation, an instruction of it.
-    nibbles : ndarray of uint8, shape (tiles, m, chunks), or None
-        Metadata; None of a dense instruction.
-    illegal : ndarray of bool, shape (tiles, m, chunks)
-        As in :class:`Execution`.
-    """
-
-    instruction: Instruction
-    nibbles: NDArray[np.uint8] | None
-    illegal: NDArray[np.bool_]
-
-
-_Watcher = Callable[[Sequence[FlaggedStep]], None]
-_WATCHER: ContextVar[_Watcher | None] = ContextVar("watcher of flags", default=None)
-
-
-@contextmanager
-def flags_watched(watcher: _Watcher) -> Iterator[None]:
-    """Call `watcher` with all steps of each multiplication that hardware executes, while the context lasts."""
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
-
-
-def flags_are_watched() -> bool:
-    """Return whether anybody watches: what nobody does need not be kept."""
-    return _WATCHER.get() is not None
-
-
-def tell_flags(steps: Sequence[FlaggedStep]) -> None:
-    """Tell whoever watches what the same tiles went through."""
-    if watcher := _WATCHER.get():
-        watcher(steps)
 
 
 class Engine:
@@ -253,7 +204,7 @@ class HardwareBackend:
         """
         engine_for(arch, self.simulator)
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D, one instruction along K after the other.
 
         Parameters
@@ -267,26 +218,16 @@ class HardwareBackend:
             The simulator, a compiler or a format is missing.
         """
         unit = engine_for(arch, self.simulator)
-        flagged, watched = [], flags_are_watched()
-
-        def execute(instruction: Instruction, operands: MatrixOperands) -> NDArray:
-            execution = unit.multiply(instruction, operands)
-            if watched:
-                flagged.append(FlaggedStep(instruction, operands.nibbles, execution.illegal))
-            return execution.d
-
-        d = multiply_with(execute, unit.config, instruction, arch, operands)
-        tell_flags(flagged)
-        return d
+        return multiply_with(unit.multiply, unit.config, instruction, arch, operands)
 
 
 def multiply_with(
-    execute: Callable[[Instruction, MatrixOperands], NDArray],
+    execute: Callable[[Instruction, MatrixOperands], Execution],
     config: CoreConfig,
     instruction: Instruction,
     arch: str,
     operands: MatrixOperands,
-) -> NDArray:
+) -> Product:
     """Compute D from instructions that a datapath holds, one along K after the other.
 
     Parameters
@@ -304,8 +245,15 @@ def multiply_with(
         The datapath lacks a format.
     """
     emulated = not config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
+    flags: list[StepFlags] = []
+
+    def execute_step(instruction: Instruction, operands: MatrixOperands) -> NDArray:
+        execution = execute(instruction, operands)
+        flags.append(StepFlags(instruction, operands.nibbles, execution.illegal))
+        return execution.d
+
     d = operands.c
     for step in operands.steps(instruction):
         given = replace(step, c=d)
-        d = emulation.run(execute, instruction, given) if emulated else execute(instruction, given)
-    return d
+        d = emulation.run(execute_step, instruction, given) if emulated else execute_step(instruction, given)
+    return Product(d, tuple(flags))

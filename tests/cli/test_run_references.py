@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sptc.api.backends import backend as backend_named
+from sptc.api.recorder import Recorder
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.archive import Recorded
 from sptc.verify.register_file import RegisterFile, read, shipped, write
@@ -76,9 +78,10 @@ def stand_ins(kind: type[Recorded], sources: Sources) -> Iterator[set[str]]:
     """Let register files of a class run on stand-ins; yield the set of back ends that have run."""
     compute, backends = kind.run, set[str]()
 
-    def run(file: Recorded, backend: str = "golden") -> NDArray:
-        backends.add(backend)
-        return flipped(compute(file, "golden"), {"golden": sources.golden, "rtl": sources.rtl}[backend])
+    def run(file: Recorded, backend: str | Recorder) -> NDArray:
+        name = backend if isinstance(backend, str) else {backend_named("rtl"): "rtl"}[backend.computes]
+        backends.add(name)
+        return flipped(compute(file, "golden"), {"golden": sources.golden, "rtl": sources.rtl}[name])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "run", run)

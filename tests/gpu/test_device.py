@@ -86,7 +86,7 @@ def test_products(machine: Callable, rng: Random, text: str) -> None:
         nibbles,
     )
     wanted = multiply(i, "sm_90", operands)
-    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands), wanted)
+    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, wanted)
 
 
 def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,11 +248,16 @@ def _(engine: Any, change: Change) -> None:
     change(engine.Engine, "observed", observed)
 
 
-@fault("sim.engine.watched", "sim.engine.engine")
+@fault("sim.engine.last_flags", "sim.engine.engine")
 def _(engine: Any, change: Change) -> None:
-    """Who watches flags is shown the last step of a multiplication alone."""
-    right = engine.flags_watched
-    change(engine, "flags_watched", lambda watcher: right(lambda steps: watcher(steps[-1:])))
+    """A product has the flags of its last step alone."""
+    right = engine.multiply_with
+
+    def multiply_with(*arguments: Any) -> Any:
+        product = right(*arguments)
+        return replace(product, flags=product.flags[-1:])
+
+    change(engine, "multiply_with", multiply_with)
 
 
 @fault("sim.fingerprint.late", "sim.engine.fingerprint")

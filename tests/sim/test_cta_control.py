@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.api.backends import answered_by
 from sptc.isa.tcgen05 import Opcode, every_opcode
 from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.echo import EchoBackend
@@ -41,8 +40,7 @@ class Program:
     def add(self, instruction: Told) -> None:
         """Add an instruction, whose columns of D may lie anywhere among those of the ones before."""
         memories = (self.expected, self.smem) if len(self.tmem) == 2 else (self.expected[0], self.smem[0])
-        with answered_by(self.echo):
-            self.expected = instruction.run(*memories).reshape(self.tmem.shape)
+        self.expected = instruction.run(*memories, self.echo).reshape(self.tmem.shape)
         self.commands.append(instruction.command)
 
     def check(self, small_cta: SmallCta, pattern: NDArray[np.uint8] | None = None) -> None:

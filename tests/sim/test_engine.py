@@ -22,7 +22,7 @@ from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.sim.engine import compiled_row
-from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for, flags_watched
+from sptc.sim.engine.engine import Engine, HardwareBackend, engine, engine_for
 from sptc.sim.engine.fingerprint import fingerprint
 from sptc.sim.engine.libraries import Libraries
 
@@ -49,7 +49,7 @@ def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
         given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
         operands = gather_warp(i, given.held)
         wanted = multiply(i, arch, operands)
-        got = backend("rtl").multiply(i, arch, operands)
+        got = backend("rtl").multiply(i, arch, operands).d
         np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {kind}, {arch}")
 
 
@@ -71,7 +71,7 @@ def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
         if i.n == 8:
             for kind in distributions(i):
                 given = matrices(i, (2, i.m, i.n), kind, rng)
-                got = backend("rtl").multiply(i, "sm_90", given)
+                got = backend("rtl").multiply(i, "sm_90", given).d
                 np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
 
 
@@ -150,18 +150,15 @@ def test_flags_by_row_and_chunk(rng: Random) -> None:
 
 
 @pytest.mark.regression
-def test_who_watches_flags_is_shown_every_step(rng: Random) -> None:
-    """Of three instructions along K, in their order; outside of the context nobody is."""
-    i, seen = parse(F16), []
+def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
+    """Three instructions along K, in their order."""
+    i = parse(F16)
     parts = [matrices(i, (2, 4, 3), "mid", rng) for _ in range(3)]
     a, nibbles = (np.concatenate([getattr(part, name) for part in parts], axis=2) for name in ("a", "nibbles"))
     given = MatrixOperands(a, np.concatenate([part.b for part in parts], axis=1), parts[0].c, nibbles)
-    hardware = HardwareBackend("verilator")
-    with flags_watched(seen.append):
-        hardware.multiply(i, "sm_90", given)
-    hardware.multiply(i, "sm_90", given)
-    (steps,) = seen
-    for step, part in zip(steps, parts, strict=True):
+    product = HardwareBackend("verilator").multiply(i, "sm_90", given)
+    assert product.flags
+    for step, part in zip(product.flags, parts, strict=True):
         np.testing.assert_array_equal(step.illegal, undefined(i, part))
         np.testing.assert_array_equal(step.nibbles, part.nibbles)
 
@@ -184,9 +181,9 @@ def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
     i = parse(text)
     given = random_operands(i, distributions(i)[0], 1, rng, any_nibble=True)
     operands = gather_warp(i, given.held)
-    pysim = backend("pysim").multiply(i, "sm_90", operands)
+    pysim = backend("pysim").multiply(i, "sm_90", operands).d
     np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
-    np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands))
+    np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands).d)
 
 
 def test_an_engine_is_made_once() -> None:

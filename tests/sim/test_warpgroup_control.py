@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.api.backends import answered_by
 from sptc.golden.matrix import multiply
 from sptc.golden.registers import gather_warp, pack
 from sptc.isa.fragments import accumulator_fragment
@@ -53,8 +52,7 @@ class Work:
 
 def work(config: CoreConfig, instruction: Instruction, rng: Random) -> Work:
     file, echo = drawn(instruction, rng, 1), EchoBackend(config)
-    with answered_by(echo):
-        (d,) = file.run()
+    (d,) = file.run(echo)
     return Work(multiplication(config, instruction, held(file), 0), d, echo.flags[0][0], file)
 
 
@@ -103,8 +101,7 @@ def test_accumulators_go_on(echoing_warpgroup: CompiledWarpgroup, rng: Random) -
         results = [of.d for of in echoing_warpgroup.run([first.command, *[added] * 3], pattern)]
         for number, d in enumerate(results):
             np.testing.assert_array_equal(d, expected, err_msg=f"multiplication {number} of {first.file.instruction}")
-            with answered_by(echo):
-                (expected,) = replace(first.file, c=expected[None], d=None, scale_d=True).run()
+            (expected,) = replace(first.file, c=expected[None], d=None, scale_d=True).run(echo)
 
 
 def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
@@ -150,7 +147,7 @@ def instructions_of_a_warp(
         i = MMA[place]
         kind, selector = str(rng.choice(distributions(i))), int(rng.integers(i.sparsity_selectors))
         operands = random_operands(i, kind, 1, rng, sparsity_selector=selector, any_nibble=bool(i.rule))
-        d = EchoBackend(config).multiply(i, "sm_90", gather_warp(i, operands.held))
+        d = EchoBackend(config).multiply(i, "sm_90", gather_warp(i, operands.held)).d
         drawn_ones.append((warp_instruction(config, i, operands.held, 0), pack(d, accumulator_fragment(i))[0]))
     return drawn_ones
 
@@ -199,7 +196,7 @@ def test_the_echo_is_of_every_operand(rng: Random) -> None:
     operands = gather_warp(i, random_operands(i, distributions(i)[0], 1, rng).held)
 
     def echo(matrices: MatrixOperands) -> NDArray:
-        return EchoBackend(TENSOR_CORE).multiply(i, "sm_90", matrices)[0]
+        return EchoBackend(TENSOR_CORE).multiply(i, "sm_90", matrices).d[0]
 
     d = echo(operands)
     assert d.shape == multiply(i, "sm_90", operands)[0].shape

@@ -1,7 +1,8 @@
 """Random work for a compiled warpgroup: operands as an instruction is given them, and who waits for whom."""
 
 import numpy as np
-import sptc
+from sptc.api.backends import backend
+from sptc.api.recorder import Recorder
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import HeldOperands
 from sptc.sim.benches.random_operands import distributions
@@ -23,20 +24,11 @@ def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile
 
 def held(file: RegisterFile) -> HeldOperands:
     """The operands of a file as its back end gets them."""
-    seen: list[HeldOperands] = []
-
-    class Seeing:
-        def make_ready(self, arch: str) -> None:
-            pass
-
-        def multiply(self, instruction, arch, operands):
-            seen.append(operands.held)
-            return operands.c
-
-    with sptc.api.backends.answered_by(Seeing()):
-        file.run("warpgroup")
-    (one,) = seen
-    return one
+    recorder = Recorder(backend("golden"))
+    file.run(recorder)
+    (operands,) = recorder.operands
+    assert operands.held
+    return operands.held
 
 
 def stalls(rng: Random) -> np.ndarray:

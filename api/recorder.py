@@ -1,0 +1,40 @@
+"""A back end that keeps the operands and the products of another one."""
+
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands, Product
+from .backends import Backend
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """A back end that passes operands on to another one; see :class:`sptc.api.backends.Backend`.
+
+    Parameters
+    ----------
+    computes : Backend
+        Back end that computes the products.
+
+    Attributes
+    ----------
+    operands : list of MatrixOperands
+        Operands of each call, in order.
+    products : list of Product
+        Product of each call.
+    """
+
+    def __init__(self, computes: Backend) -> None:
+        self.computes = computes
+        self.operands: list[MatrixOperands] = []
+        self.products: list[Product] = []
+
+    def make_ready(self, arch: str) -> None:
+        """Make the other back end ready."""
+        self.computes.make_ready(arch)
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        """Return the product of the other back end."""
+        product = self.computes.multiply(instruction, arch, operands)
+        self.operands.append(operands)
+        self.products.append(product)
+        return product
