@@ -44,12 +44,13 @@ class Backend(Protocol):
         Returns
         -------
         Product
-            D, of the type and shape of `operands.c`, and beside it what the back end has: flags of undefined metadata.
+            D, of the type and shape of `operands.c`, and beside it what the back end has: flags of undefined metadata
+            and cycles.
 
         Raises
         ------
         BackendError
-            The back end lacks something on this machine, or does not have the instruction.
+            The back end lacks something on this machine, or does not execute the instruction.
         """
 
 
@@ -81,10 +82,22 @@ def _native() -> Backend:
     return NativeBackend()
 
 
+def _warp() -> Backend:
+    from .tops import WarpBackend
+
+    return WarpBackend()
+
+
 def _warpgroup() -> Backend:
-    from .warpgroup_hardware import WarpgroupBackend
+    from .tops import WarpgroupBackend
 
     return WarpgroupBackend()
+
+
+def _tcgen05() -> Backend:
+    from .tops import Tcgen05Backend
+
+    return Tcgen05Backend()
 
 
 def _cuda() -> Backend:
@@ -99,7 +112,9 @@ _MAKERS: dict[str, Callable[[], Backend]] = {
     "rtl": _rtl,
     "pysim": _pysim,
     "native": _native,
+    "warp": _warp,
     "warpgroup": _warpgroup,
+    "tcgen05": _tcgen05,
     "cuda": _cuda,
 }
 #: Names of the back ends, and of those that are models and so have every architecture.

@@ -21,7 +21,7 @@ class CudaBackend:
         """Compute D by as many instructions as the matrices take."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
-        return multiply_held("cuda", _execute, instruction, arch, operands)
+        return multiply_held(_execute, instruction, arch, operands)
 
 
 def _execute(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:

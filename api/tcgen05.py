@@ -13,6 +13,7 @@ from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
 from ..isa.memory import SharedMap, decode_descriptor, shared_map
+from ..isa.operands import TensorMemoryOperands
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import (
     COLUMNS,
@@ -102,9 +103,11 @@ def tcgen05_mma(
     arch : str
         ``"sm_100"``, or a target with its numerics: ``"sm_100a"``, ``"sm_103a"``, which lacks ``.kind::i8``, or
         ``"sm_110a"``.
-    backend : str
-        ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
-        Amaranth's simulator; ``"native"``: the model in C++.
+    backend : str or Backend
+        ``"golden"``: the numpy model; ``"rtl"``: the datapath of the hardware, compiled by Verilator; ``"pysim"``: the
+        same datapath in Amaranth's simulator; ``"tcgen05"``: the hardware that executes instructions of 128 rows in
+        each CTA, from both memories to tensor memory; ``"native"``: the model in C++. Or an object: see
+        :class:`sptc.api.backends.Backend`.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -125,7 +128,7 @@ def tcgen05_mma(
     MetadataError
         An undefined nibble; its row is that of A, its lane one of tensor memory.
     BackendError
-        The back end is unknown.
+        The back end is unknown, lacks something on this machine, or does not execute the instruction.
 
     Notes
     -----
@@ -150,7 +153,16 @@ def tcgen05_mma(
     placement = placement_of(opcode, descriptor, addresses, scales, zero_column_mask)
     tmem, image = _images(opcode, placement, tmem, smem)
     execution = _Execution(
-        opcode, descriptor, arch, placement, computes, metadata, bool(enable_input_d), int(scale_input_d), disabled
+        opcode=opcode,
+        descriptor=descriptor,
+        arch=arch,
+        addresses={name: int(at) for name, at in (addresses | scales).items() if at is not None},
+        placement=placement,
+        computes=computes,
+        metadata=metadata,
+        enable_input_d=bool(enable_input_d),
+        scale_input_d=int(scale_input_d),
+        disabled=disabled,
     )
     ctas = () if opcode.cta_group == 1 else (2,)
     tail, tails = (*ctas, LANES, COLUMNS), {"tmem": len(ctas) + 2, "smem": len(ctas) + 1}
@@ -174,13 +186,14 @@ def _images(
     return (np.moveaxis(tmem, 0, -3), np.moveaxis(image, 0, -2)) if ctas else (tmem, image)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Execution:
     """One instruction, checked, for any images."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor
     arch: str
+    addresses: dict[str, int]
     placement: Placement
     computes: Backend
     metadata: str
@@ -204,13 +217,29 @@ class _Execution:
                 self.placement.e.below_each_other(opcode.cta_group),
                 self.metadata,
             )
-        product = self.computes.multiply(instruction, self.arch, replace(operands, c=self._accumulator(operands.c)))
+        images = TensorMemoryOperands(
+            opcode, self.descriptor, self.addresses, tmem, smem, self.enable_input_d, self._options
+        )
+        matrices = replace(operands, c=self._accumulator(operands.c), held=images)
+        product = self.computes.multiply(instruction, self.arch, matrices)
+        if product.tmem is not None:
+            return product.tmem.reshape(block["tmem"].shape)
         # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
             shift_rows(result, self.placement.a)
         return result.reshape(block["tmem"].shape)
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """Names of the further arguments in use."""
+        in_use = {
+            "scale_input_d": self.scale_input_d != 0,
+            "disable_output_lane": self.disabled is not None,
+            "zero_column_mask": self.placement.zero_columns is not None,
+        }
+        return tuple(name for name, used in in_use.items() if used)
 
     def _accumulator(self, c: NDArray) -> NDArray:
         """Return what is added: the old D, scaled, or zero."""

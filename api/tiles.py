@@ -1,13 +1,13 @@
 """Matrices that never were in registers: cut into tiles of an instruction, and spread by the index maps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BackendError
-from ..golden.registers import CONTAINERS, pack, pack_nibbles
+from ..golden.registers import CONTAINERS, pack, pack_nibbles, pack_scales
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.memory import decode_descriptor, encode_descriptor, operand_map
@@ -17,60 +17,54 @@ __all__ = ["multiply_held"]
 
 #: Executes an instruction once for each of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
+_Value = TypeVar("_Value")
 _CORE_MATRIX_BYTES = 128
 _CORE_MATRIX_ROWS = 8
 
 
-def multiply_held(
-    name: str, execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands
-) -> Product:
+def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
     """Compute D by something that executes instructions, as many as the matrices take.
 
     What came from registers and shared memory goes there as it was.
 
     Parameters
     ----------
-    name : str
-        The back end's.
     execute : callable
         Executes a batch.
     instruction, arch, operands
         As for :meth:`~sptc.api.backends.Backend.multiply`.
-
-    Raises
-    ------
-    BackendError
-        Matrices without a place have block scales, or are dense.
     """
-    if operands.held is not None:
+    if isinstance(operands.held, HeldOperands):
         return execute(instruction, arch, operands.held)
-    if operands.scale_a is not None or operands.scale_b is not None or operands.nibbles is None:
-        raise BackendError(f"products on back end {name!r} are sparse and without block scales, unlike {instruction}")
-    d, flags = operands.c, list[StepFlags]()
+    d, flags, cycles = operands.c, list[StepFlags | None](), list[int | None]()
     for step in operands.steps(instruction):
         batch = [replace(step, c=d).take(slice(i, i + 1)) for i in range(len(d))]
-        product = _joined([_in_tiles(execute, instruction, arch, one) for one in batch])
-        d = product.d
-        flags += product.flags or ()
-    return Product(d, tuple(flags))
+        products = [_in_tiles(execute, instruction, arch, one) for one in batch]
+        d = np.concatenate([product.d for product in products])
+        flags += _joined([product.flags for product in products])
+        cycles += [product.cycles for product in products]
+    return Product(d, _all_of(flags), None if (counts := _all_of(cycles)) is None else sum(counts))
 
 
-def _joined(products: Sequence[Product]) -> Product:
-    """Return the products of one step of several batches as one."""
-    flags = tuple(
-        StepFlags(
-            of_step[0].instruction,
-            np.concatenate([one.nibbles for one in of_step if one.nibbles is not None]),
-            np.concatenate([one.illegal for one in of_step]),
-        )
-        for of_step in zip(*(product.flags or () for product in products), strict=True)
-    )
-    return Product(np.concatenate([product.d for product in products]), flags)
+def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
+    """Return all values, or None if one of them is None."""
+    present = tuple(value for value in values if value is not None)
+    return present if len(present) == len(values) else None
+
+
+def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
+    """Yield the flags of several matrices in the same steps as those of all their tiles."""
+    batch = _all_of(of_batch)
+    if batch is None:
+        yield None
+        return
+    for steps in zip(*batch, strict=True):
+        nibbles = np.concatenate([step.nibbles for step in steps if step.nibbles is not None])
+        yield StepFlags(steps[0].instruction, nibbles, np.concatenate([step.illegal for step in steps]))
 
 
 def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
     """Multiply matrices of one batch, filled with zeros to whole tiles."""
-    assert operands.nibbles is not None
     (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
     down, across = -(-rows // m), -(-columns // n)
     tiles, accumulators = (down, across), accumulator_fragment(instruction)
@@ -91,12 +85,22 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
     c = np.zeros((down * m, across * n), operands.c.dtype)
     c[:rows, :columns] = operands.c[0]
     c = c.reshape(down, m, across, n).swapaxes(1, 2).reshape(-1, m, n)
-    e = pack_nibbles(of_rows(operands.nibbles), instruction, 0, np.zeros((down, instruction.threads), np.uint32))
-    arrays = {
+    arrays: dict[str, NDArray] = {
         "a": each_tile(pack(of_rows(operands.a), a_fragment(instruction)), 1),
         "c": pack(c, accumulators),
-        "e": each_tile(e, 1),
     }
+    if operands.nibbles is not None:
+        others = np.zeros((down, instruction.threads), np.uint32)
+        arrays["e"] = each_tile(pack_nibbles(of_rows(operands.nibbles), instruction, 0, others), 1)
+    if operands.scale_a is not None and operands.scale_b is not None:
+        scales = np.zeros((across * n, operands.scale_b.shape[2]), np.uint8)
+        scales[:columns] = operands.scale_b[0]
+        placed = {
+            "a": (of_rows(operands.scale_a), np.zeros((down, instruction.threads, 4), np.uint8), 1),
+            "b": (scales.reshape(across, n, -1), np.zeros((across, instruction.threads, 4), np.uint8), 0),
+        }
+        for side, (codes, unused, axis) in placed.items():
+            arrays[f"scale_{side}"] = each_tile(pack_scales(codes, instruction, side, (0, 0), unused), axis)
     descriptors = (0, 0)
     if instruction.family == "mma":
         arrays["b"] = each_tile(pack(b, b_fragment(instruction)), 0)

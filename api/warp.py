@@ -91,10 +91,12 @@ def mma(
         Scale data, byte id and thread id of the block-scaled kinds.
     arch : str
         ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
-    backend : str
-        ``"golden"``: the numpy model; ``"rtl"``: the hardware, compiled by Verilator; ``"pysim"``: the same hardware in
-        Amaranth's simulator, which is slow and needs no compiler; ``"native"``: the model in C++; ``"cuda"``: an NVIDIA
-        GPU of that architecture, with whatever numerics it has.
+    backend : str or Backend
+        ``"golden"``: the numpy model; ``"rtl"``: the datapath of the hardware, compiled by Verilator; ``"pysim"``: the
+        same datapath in Amaranth's simulator, which is slow and needs no compiler; ``"warp"``: the hardware that
+        executes ``mma`` of 16 rows, from registers to registers; ``"warpgroup"``: that of sm_90, which executes
+        ``wgmma``, too; ``"native"``: the model in C++; ``"cuda"``: an NVIDIA GPU of that architecture, with whatever
+        numerics it has. Or an object: see :class:`sptc.api.backends.Backend`.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
@@ -113,7 +115,7 @@ def mma(
     MetadataError
         An undefined nibble.
     BackendError
-        The back end is unknown.
+        The back end is unknown, lacks something on this machine, or does not execute the instruction.
     """
     parsed = parse(instruction)
     if parsed.family != "mma":

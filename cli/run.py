@@ -36,7 +36,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Replay register files on the hardware and on the golden model, and compare them with each other "
         "and with the D that the files record. Without a file, replay what ships with the package: recordings of an "
         "NVIDIA H200 and, unless on a GPU or with --arch, dot products of seven GPUs that others recorded. Cycles are "
-        "interval/latency of one instruction, of wgmma with A in registers and then in shared memory.",
+        "interval/latency of one instruction, of wgmma with A in registers and then in shared memory. On back ends "
+        "warp, warpgroup and tcgen05, --json also counts the cycles of all tiles in the simulated hardware, from the "
+        "first instruction accepted to the last result (simulated_cycles).",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
     parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
@@ -117,10 +119,17 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
             "flags": sum(outcome.flags for outcome in group),
             "cycles": _by_place(group, arch, _hardware),
             "silicon_cycles": _by_place(group, arch, _silicon),
+            **_simulated_cycles(group),
             "evidence": weakest(outcome.evidence for outcome in group).value,
         }
         for (instruction, arch), group in groups.items()
     ]
+
+
+def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
+    """Return the cycles of all tiles on a simulated top, nothing from another back end."""
+    counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
+    return {"simulated_cycles": sum(counts)} if counts else {}
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:

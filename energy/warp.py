@@ -15,7 +15,7 @@ from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, MatrixOperands
 from ..rtl.config import CoreConfig
 from ..rtl.warp import warp_operands_layout
-from ..sim.engine.warpgroup_commands import warp_instruction
+from ..sim.engine.warp_operands import warp_words
 from .costs import Activity, Costs, costs_of, net_loads
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
@@ -208,8 +208,7 @@ def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperan
         for step in chains.steps(i):
             of_step = replace(step, c=c)
             c = multiply(i, arch, of_step)
-            held = _held(i, of_step)
-            words = np.stack([warp_instruction(config, i, held, case).words for case in range(STREAMS_OF_A_WORD)])
+            words = warp_words(config, i, _held(i, of_step))
             payload = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :bits]
             d = np.zeros((STREAMS_OF_A_WORD, _LANES, _REGISTERS), np.uint32)
             packed_d = pack(c, accumulator_fragment(i))

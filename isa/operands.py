@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .instruction_descriptor import InstructionDescriptor
 from .instructions import Instruction
+from .tcgen05 import Opcode
 
-__all__ = ["HeldOperands", "Immediates", "MatrixOperands", "Product", "StepFlags"]
+__all__ = ["HeldOperands", "Immediates", "MatrixOperands", "Product", "StepFlags", "TensorMemoryOperands"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,38 @@ class HeldOperands:
 
 
 @dataclass(frozen=True, eq=False)
+class TensorMemoryOperands:
+    """A batch of operands of ``tcgen05.mma`` in both memories, for a back end that executes the instruction itself.
+
+    Attributes
+    ----------
+    opcode : Opcode
+        Opcode with its qualifiers.
+    descriptor : InstructionDescriptor
+        Decoded instruction descriptor.
+    addresses : dict of str to int
+        Addresses in tensor memory and descriptors of shared memory: ``a``, ``b``, ``d``, and where the instruction has
+        them ``e``, ``scale_a`` and ``scale_b``.
+    tmem : ndarray of uint32, shape (cases, CTAs, 128, 512)
+        Tensor memory before the instruction.
+    smem : ndarray of uint8, shape (cases, CTAs, bytes)
+        Shared memory.
+    enable_input_d : bool
+        D is added.
+    options : tuple of str
+        Further options in use: names of arguments of :func:`sptc.tcgen05_mma` that change the result.
+    """
+
+    opcode: Opcode
+    descriptor: InstructionDescriptor
+    addresses: dict[str, int]
+    tmem: NDArray[np.uint32]
+    smem: NDArray[np.uint8]
+    enable_input_d: bool = True
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class MatrixOperands:
     """A batch of matrices of codes: what every back end multiplies.
 
@@ -75,8 +109,8 @@ class MatrixOperands:
         Metadata of a sparse instruction; any value.
     scale_a, scale_b : ndarray of uint8, shape (batch, m, K / span) and (batch, n, K / span), or None
         Block scales.
-    held : HeldOperands or None
-        Where the matrices were gathered from; None where they never were in registers.
+    held : HeldOperands, TensorMemoryOperands or None
+        Where the matrices were gathered from; None where they never were in registers or tensor memory.
     """
 
     a: NDArray
@@ -85,7 +119,7 @@ class MatrixOperands:
     nibbles: NDArray[np.uint8] | None = None
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    held: HeldOperands | None = None
+    held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice, rows: slice = slice(None)) -> "MatrixOperands":
         """Return some rows of some of the batch, as views."""
@@ -148,7 +182,14 @@ class Product:
         Result codes, of the type of the accumulators.
     flags : tuple of StepFlags, or None
         Flags of each step, in the order of execution; None from a back end that raises no flags.
+    cycles : int or None
+        Clock cycles from the first instruction that a top accepts to its last result. Where a top starts from reset
+        several times, their sum. None from a back end that does not simulate a top.
+    tmem : ndarray of uint32, shape (cases, CTAs, 128, 512), or None
+        Tensor memory after the instruction, from a back end that executes :class:`TensorMemoryOperands`.
     """
 
     d: NDArray
     flags: tuple[StepFlags, ...] | None = None
+    cycles: int | None = None
+    tmem: NDArray[np.uint32] | None = None

@@ -73,6 +73,9 @@ class Outcome:
         Flags of undefined metadata that hardware raised or not and that were compared with the rule, one a chunk.
     first : Mismatch or None
         The first difference; its case counts the tiles that ran.
+    cycles : int or None
+        Clock cycles of all tiles on a simulated top, as :class:`~sptc.isa.operands.Product` counts them; None from
+        another back end.
     """
 
     path: Path
@@ -86,6 +89,7 @@ class Outcome:
     mismatches: int
     flags: int
     first: Mismatch | None
+    cycles: int | None = None
 
 
 def as_number(code: int, fmt: Format) -> float | int:
@@ -173,7 +177,14 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         differing + changed + flagged,
         raised.size,
         first or first_beside or first_flag,
+        _sum_of_counts(product.cycles for product in recorder.products),
     )
+
+
+def _sum_of_counts(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts, None where there are none."""
+    present = [count for count in counts if count is not None]
+    return sum(present) if present else None
 
 
 def _compare(found: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:

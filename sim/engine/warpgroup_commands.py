@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...isa.instructions import Instruction
+from ...isa.memory import ADDRESS_SPACE, UNIT_BYTES
 from ...isa.operands import HeldOperands, Immediates
 from ...isa.timing import ARCHITECTURE, is_sequence, timing
 from ...rtl.config import WARP_COLUMNS, CoreConfig
@@ -14,8 +15,9 @@ from ...rtl.fetch import descriptor_layout
 from ...rtl.life_cycle import Operation
 from ...rtl.step import control_layout
 from ...rtl.tensor_cores import mma_layout
-from ...rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout
+from ...rtl.warp import REGISTERS, ROWS
 from .steps import control_word
+from .warp_operands import warp_words
 
 __all__ = [
     "COMMIT",
@@ -147,7 +149,10 @@ def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOpera
     fields |= wgmma_fields(config, instruction, held.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
-    return Command(fields, a, e, arrays["b"][case], arrays["c"][case], instruction.n, registers)
+    # The memory is written in units of 16 bytes, and no descriptor reaches beyond the address space.
+    image = arrays["b"][case, :ADDRESS_SPACE]
+    image = np.pad(image, (0, -len(image) % UNIT_BYTES))
+    return Command(fields, a, e, image, arrays["c"][case], instruction.n, registers)
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
@@ -182,23 +187,10 @@ def warp_instruction(
     after : int, optional
         As in :class:`WarpInstruction`.
     """
-    layout = warp_operands_layout()
+    (of_warp,) = warp_words(config, instruction, held, slice(case, case + 1))
     words = np.zeros(-(-mma_layout().size // 32), np.uint32)
-    for name in ("a", "b", "c"):
-        registers = held.arrays[name][case]
-        whole = words[layout[name].offset // 32 :][: LANES * REGISTERS].reshape(LANES, REGISTERS)
-        whole[:, : registers.shape[1]] = registers
-    if "e" in held.arrays:
-        words[layout["e"].offset // 32 :][:LANES] = held.arrays["e"][case]
+    words[: len(of_warp)] = of_warp
     control = control_word(config, instruction, last=True)
-    fields = {
-        "control": control_layout().from_bits(control),
-        "long": held.arrays["a"].shape[2] == REGISTERS,
-        "sparsity_selector": held.immediates.sparsity_selector,
-    }
-    first = layout["control"].offset // 32
-    rest = int(layout.const(fields).as_value().value) >> 32 * first
-    words[first:] = np.frombuffer(rest.to_bytes(4 * (len(words) - first), "little"), np.uint32)
     measured = timing(instruction, ARCHITECTURE)
     assert measured
     surroundings = int(measured.latency) - config.warp_latency(1)

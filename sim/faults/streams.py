@@ -17,9 +17,9 @@ from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from ..benches.items import TAG, Item, tiles, warp_items
 from ..benches.scoreboard import Pattern
 from ..benches.settings import Settings
-from ..engine.driver import driver
-from ..engine.pattern import CycleBits, pattern_constants
+from ..engine.pattern import CycleBits
 from ..engine.ports import clocked_ports
+from ..engine.stream_model import StreamModel, stream_driver
 from .assumptions import AssumedStream, assumed_control
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -120,29 +120,17 @@ class StreamRegression:
         ports = clocked_ports(design)
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(settings.config), unit_of(TOP))}"
         self.netlist = mutated(text, TOP, top.components, faults, seed, folder, whole=unit_of(TOP))
-        sources = driver("stream.cpp", pattern_constants(), top=TOP, ports=ports, more=SELECTING)
-        compile_faulty(self.netlist, sources, folder)
-        self._library = ctypes.CDLL(str(folder / LIBRARY))
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._library.stream_create.restype = pointer
-        self._library.stream_destroy.argtypes = [pointer]
-        self._library.stream_run.restype = ctypes.c_char_p
-        self._library.stream_run.argtypes = [pointer, pointer, pointer, number, pointer, number, number, pointer]
-        self._model = self._library.stream_create()
-
-    def __del__(self) -> None:
-        if model := getattr(self, "_model", None):
-            self._library.stream_destroy(model)
+        compile_faulty(self.netlist, stream_driver(ports, TOP, SELECTING), folder)
+        self._model = StreamModel(ctypes.CDLL(str(folder / LIBRARY)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return how many had been taken when a rule was broken."""
-        self._library.select_fault(ctypes.c_void_p(self._model), fault.number if fault else 0)
-        top, taken = self._top, ctypes.c_int64()
-        broken = self._library.stream_run(
-            self._model, self._items, self._expected, len(top.items), self._pattern.ctypes.data, top.cycles,
-            top.longest_wait, ctypes.byref(taken),
-        )  # fmt: skip
-        return taken.value if broken else None
+        self._model.select_fault(fault.number if fault else 0)
+        top = self._top
+        broken, taken = self._model.check(
+            self._items, self._expected, len(top.items), self._pattern, top.longest_wait
+        )
+        return taken if broken else None
 
 
 def joined(payloads: Iterable[int], bits: int) -> bytes:

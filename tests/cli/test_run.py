@@ -6,12 +6,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sptc
 from numpy.typing import NDArray
+from sptc.api.backends import backend
+from sptc.api.tops import WarpBackend
+from sptc.isa.instructions import Instruction
+from sptc.isa.operands import MatrixOperands, Product
 from sptc.sim.engine.engine import Engine
 from sptc.tests.cli.command_line import CommandLine, on_a_terminal
 from sptc.verify.register_file import shipped
@@ -82,6 +87,19 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert sparse[5:7] == ["8/14", "8/24"]
     for column, name in ((2, "tiles"), (3, "outputs")):
         assert sum(int(row[column]) for row in cells) == int(found[name])
+
+
+def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tiles of an instruction, of whatever file; no back end but those of the tops has any."""
+    multiply = backend("golden").multiply
+
+    def with_cycles(self: object, i: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        return replace(multiply(i, arch, operands), cycles=len(operands.c))
+
+    monkeypatch.setattr(WarpBackend, "multiply", with_cycles)
+    found = cli.json(F32, F32, F16, "--limit", "3", "--backend", "warp")
+    assert [row["simulated_cycles"] for row in found["instructions"]] == [6, 3]
+    assert "simulated_cycles" not in cli.json(F32, "--limit", "3", "--backend", "golden")["instructions"][0]
 
 
 def test_files_of_one_instruction_are_one_line(cli: CommandLine) -> None:

@@ -159,5 +159,5 @@ def test_what_it_does_not_execute() -> None:
     ):
         i = parse(text)
         operands = random_operands(i, distributions(i)[0], 1, np.random.default_rng(0))
-        with pytest.raises(BackendError, match="mma of 16 rows that nothing emulates"):
+        with pytest.raises(BackendError, match="no top does, and back end 'rtl' computes it on a row"):
             sptc.mma(text, operands.a, operands.b, operands.c, operands.e, 0, arch="sm_90", backend="warpgroup")

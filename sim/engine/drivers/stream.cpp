@@ -1,22 +1,40 @@
 // A component that answers each item with one result: items with gaps, stalls of results, and resets.
 #include "checks.h"
 #include "model.h"
+#include "units.h"
 
-extern "C" void *stream_create() { return new Driven; }
-extern "C" void stream_destroy(void *driven) { delete static_cast<Driven *>(driven); }
+namespace {
 
-// Run so many cycles from reset on; return the rule that is broken, null for none, and how many items were taken.
-extern "C" const char *stream_run(void *driven, const char *items, const char *expected, int64_t count,
-                                  const uint16_t *pattern, int64_t cycles, int64_t longest_wait, int64_t *taken) {
-    auto &[model, ports] = *static_cast<Driven *>(driven);
+struct Stream : Driven {
+    UnitsOfModel units;
+    explicit Stream(const Library &library) : units(library, 1) {}
+};
+
+}  // namespace
+
+extern "C" void *stream_create(void *(*create)(int), void (*destroy)(void *), void *(*add)(void *),
+                               void (*clock)(void *, void *, const uint32_t *, uint32_t *)) {
+    return new Stream(Library{create, destroy, add, clock});
+}
+extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stream); }
+
+// Run so many cycles from reset on, or until every item has its result; return the rule that is broken, null for none, and
+// how many items were taken. What is null is neither compared nor recorded; after a reset nothing more is recorded.
+extern "C" const char *stream_run(void *handle, const char *items, const char *expected, char *recorded,
+                                  int64_t *accepted, int64_t *done, int64_t count, const uint16_t *pattern,
+                                  int64_t pattern_cycles, int64_t cycles, int64_t longest_wait, int64_t *taken) {
+    Stream &stream = *static_cast<Stream *>(handle);
+    evaluated = &stream.units;
+    auto &[model, ports] = static_cast<Driven &>(stream);
     constexpr size_t in_bytes = sizeof ports.i_payload, out_bytes = sizeof ports.o_payload;
+    reset(model);
     Results<out_bytes> results;
     Waiting closed;
-    int64_t next = 0;
+    int64_t next = 0, completed = 0;
     bool offers = false, stalled = false, moved = false;
     *taken = 0;
     for (int64_t cycle = 0; cycle < cycles && (next < count || offers || results.are_due()); ++cycle) {
-        uint16_t now = pattern[cycle];
+        uint16_t now = pattern[cycle % pattern_cycles];
         if (stalled && now & pattern_meet) now = pattern_offer | pattern_take;
         if (moved && now & pattern_meet_reset) now = pattern_reset;
         const bool in_reset = now & pattern_reset;
@@ -29,15 +47,20 @@ extern "C" const char *stream_run(void *driven, const char *items, const char *e
         ports.rst = in_reset;
         ports.clk = 0;
         model.eval();
-        const bool takes = ports.i_valid && ports.i_ready;
+        const bool takes = ports.i_valid && ports.i_ready, gives = ports.o_valid && ports.o_ready;
         if (in_reset) {
             results.forget();
             closed = Waiting();
         } else {
-            if (takes) results.expect(expected + (next - 1) * out_bytes);
+            if (takes) results.expect(expected ? expected + (next - 1) * out_bytes : nullptr);
             const char *broken = results.follow(ports.o_valid, ports.o_ready, &ports.o_payload, longest_wait);
             if (broken) return broken;
             if (closed.exceeds(longest_wait, offers && !takes, ports.o_ready)) return "takes no item for too long";
+            if (takes && accepted) accepted[next - 1] = cycle;
+            if (gives && recorded) {
+                std::memcpy(recorded + completed * out_bytes, &ports.o_payload, out_bytes);
+                done[completed++] = cycle;
+            }
         }
         stalled = ports.o_valid && !ports.o_ready;
         moved = takes || ports.o_valid;

@@ -1,0 +1,133 @@
+"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: instructions on the compiled tops of the hardware, with cycles."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError
+from ..golden.registers import unpack, unpack_nibbles
+from ..golden.tensor_memory import gather_tensor
+from ..isa.fragments import accumulator_fragment
+from ..isa.instructions import Instruction
+from ..isa.memory import ADDRESS_SPACE
+from ..isa.operands import HeldOperands, MatrixOperands, Product, StepFlags, TensorMemoryOperands
+from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
+from ..sim.engine.tops import command_of, refusal, tcgen05, tops_of, undefined_names, warp_for, warpgroup
+from ..sim.engine.warpgroup_commands import multiplication, warp_instruction
+from .tiles import multiply_held
+
+__all__ = ["Tcgen05Backend", "WarpBackend", "WarpgroupBackend"]
+
+
+class WarpBackend:
+    """The warp of an architecture, which executes ``mma``; see :class:`sptc.api.backends.Backend`."""
+
+    def make_ready(self, arch: str) -> None:
+        """Build the warp.
+
+        Raises
+        ------
+        BackendError
+            The simulator or a compiler is missing.
+        """
+        warp_for(arch)
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        """Compute D by as many instructions as the matrices take, one after the other without a gap."""
+        if "warp" not in tops_of(instruction, arch):
+            raise refusal("warp", instruction, arch)
+        return multiply_held(_on_warp, instruction, arch, operands)
+
+
+def _on_warp(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
+    run = warp_for(arch).run(instruction, operands)
+    flags = _flags(instruction, operands, run.illegal[:, None])
+    return Product(unpack(run.d, accumulator_fragment(instruction)), flags, int(run.done.max() - run.accepted.min()))
+
+
+class WarpgroupBackend:
+    """The four tensor cores of an SM of sm_90, which execute ``wgmma`` and ``mma``."""
+
+    def make_ready(self, arch: str) -> None:
+        """Build the warpgroup.
+
+        Raises
+        ------
+        BackendError
+            The simulator or a compiler is missing.
+        """
+        warpgroup()
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        """Compute D by as many instructions as the matrices take, one after the other without a gap."""
+        if "warpgroup" not in tops_of(instruction, arch):
+            raise refusal("warpgroup", instruction, arch)
+        return multiply_held(_on_warpgroup, instruction, arch, operands)
+
+
+def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
+    hardware, cases = warpgroup(), range(len(operands.arrays["c"]))
+    if instruction.family == "mma":
+        completions = hardware.run_on_all(
+            [warp_instruction(hardware.config, instruction, operands, case) for case in cases]
+        )
+    else:
+        completions = hardware.run([multiplication(hardware.config, instruction, operands, case) for case in cases])
+    d = unpack(np.stack([one.d for one in completions]), accumulator_fragment(instruction))
+    flags = _flags(instruction, operands, np.stack([one.illegal for one in completions]))
+    cycles = max(one.done for one in completions) - min(one.taken for one in completions)
+    return Product(d, flags, cycles)
+
+
+def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
+    """Return flags of shape (cases, panels of columns, m, 16) as those of a step for each panel, which has its own."""
+    if not instruction.rule:
+        return ()
+    nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
+    return _panels(instruction, nibbles, illegal)
+
+
+def _panels(instruction: Instruction, nibbles: NDArray[np.uint8], illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
+    chunks = slice(instruction.chunks)
+    return tuple(StepFlags(instruction, nibbles, illegal[:, panel, :, chunks]) for panel in range(illegal.shape[1]))
+
+
+class Tcgen05Backend:
+    """The tensor cores of a CTA of sm_100, or of a pair, which execute ``tcgen05.mma``."""
+
+    def make_ready(self, arch: str) -> None:
+        """Build the tensor cores.
+
+        Raises
+        ------
+        BackendError
+            The simulator or a compiler is missing.
+        """
+        tcgen05()
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        """Execute the instruction on the tensor memory of each case, each from reset on."""
+        if "tcgen05" not in tops_of(instruction, arch):
+            raise refusal("tcgen05", instruction, arch)
+        images = operands.held
+        if not isinstance(images, TensorMemoryOperands):
+            raise BackendError(
+                f"back end 'tcgen05' takes the operands of {instruction} from tensor memory and shared memory, as "
+                f"sptc.tcgen05_mma does, not as matrices"
+            )
+        command = command_of(images)
+        smem = images.smem[..., :ADDRESS_SPACE]
+        runs = [tcgen05().run([command], *case) for case in zip(images.tmem, smem, strict=True)]
+        for run in runs:
+            if run.undefined.any():
+                names = ", ".join(undefined_names(int(np.bitwise_or.reduce(run.undefined, axis=None))))
+                raise BackendError(f"back end 'tcgen05' flags the operands of {images.opcode} as misplaced: {names}")
+        tmem = np.stack([run.tmem for run in runs])
+        where = accumulator_map(
+            layout_for(images.opcode, instruction.m), instruction.n, instruction.d.bits, images.addresses["d"]
+        )
+        d = gather_tensor(tmem.reshape(-1, LANES, COLUMNS), where)
+        flags: tuple[StepFlags, ...] = ()
+        if instruction.rule:
+            assert operands.nibbles is not None
+            flags = _panels(instruction, operands.nibbles, np.concatenate([run.illegal[0] for run in runs]))
+        return Product(d, flags, sum(int(run.done.max() - run.taken.min()) for run in runs), tmem)

@@ -1,0 +1,101 @@
+"""The three tops that execute instructions: which of them executes one, and each of them compiled, once a process."""
+
+from functools import lru_cache
+
+from ...errors import BackendError
+from ...isa.instructions import Instruction
+from ...isa.numerics import Method, numerics
+from ...isa.operands import TensorMemoryOperands
+from ...isa.timing import ARCHITECTURE
+from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_ROWS, CoreConfig
+from ...rtl.placement import placement_layout
+from ...rtl.tcgen05 import TCGEN05_ARRAY
+from .compiled_tcgen05 import CompiledTcgen05, CtaCommand, cta_command
+from .compiled_warp import CompiledWarp
+from .compiled_warpgroup import CompiledWarpgroup
+from .warpgroup_commands import is_executed
+
+__all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "warp_for", "warpgroup"]
+
+
+def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
+    """Return the tops that execute an instruction, by the names of their back ends.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Whether an instruction of ``tcgen05.mma`` is executed depends on its operands, too: see :func:`command_of`.
+    arch : str
+        Architecture whose numerics apply.
+    """
+    if instruction.family == "tcgen05":
+        return ("tcgen05",)
+    names = []
+    if instruction.family == "mma" and instruction.m == WARP_ROWS and _config(arch).holds(instruction):
+        names += ["warp"] if numerics(instruction, arch).method is not Method.EMULATED else []
+    if arch == ARCHITECTURE and is_executed(instruction):
+        names.append("warpgroup")
+    return tuple(names)
+
+
+def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
+    """Return the error of a back end whose top does not execute an instruction; it names a back end that does."""
+    tops = tops_of(instruction, arch)
+    other = f"back end {tops[0]!r} does" if tops else "no top does, and back end 'rtl' computes it on a row"
+    return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
+
+
+def _config(arch: str) -> CoreConfig:
+    return PRESETS[PRESET_OF_ARCHITECTURE[arch]]
+
+
+@lru_cache(maxsize=8)
+def _warp(config: CoreConfig) -> CompiledWarp:
+    return CompiledWarp(config)
+
+
+def warp_for(arch: str) -> CompiledWarp:
+    """Return the warp with the datapath of an architecture."""
+    return _warp(_config(arch))
+
+
+@lru_cache(maxsize=1)
+def warpgroup() -> CompiledWarpgroup:
+    """Return the four tensor cores of an SM of sm_90."""
+    return CompiledWarpgroup()
+
+
+@lru_cache(maxsize=1)
+def tcgen05() -> CompiledTcgen05:
+    """Return the tensor cores of a CTA of sm_100, or of a pair."""
+    return CompiledTcgen05()
+
+
+def command_of(operands: TensorMemoryOperands) -> CtaCommand:
+    """Return an instruction of ``tcgen05.mma`` as the hardware takes it.
+
+    Raises
+    ------
+    BackendError
+        The hardware does not execute it.
+    """
+    command = cta_command(
+        TCGEN05_ARRAY,
+        operands.opcode,
+        operands.descriptor,
+        operands.addresses,
+        enable_input_d=operands.enable_input_d,
+    )
+    if command is None or operands.options:
+        options = "".join(f" with {name}" for name in operands.options)
+        raise BackendError(
+            f"back end 'tcgen05' does not execute {operands.opcode} "
+            f"({operands.descriptor.instruction.shape_and_types}){options} with operands in these places; no top does, "
+            f"and back end 'rtl' computes it on a row"
+        )
+    return command
+
+
+def undefined_names(word: int) -> list[str]:
+    """Return the names of the bits of :func:`~sptc.rtl.placement.placement_layout` that are set."""
+    return [name for name, field in placement_layout() if word >> field.offset & 1]

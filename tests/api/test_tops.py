@@ -1,0 +1,219 @@
+"""Back ends on the tops of the hardware: the golden model's bits, flags and cycles, and what a top does not execute."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.api.backends import backend
+from sptc.api.recorder import Recorder
+from sptc.api.tiles import multiply_held
+from sptc.golden.matrix import multiply
+from sptc.golden.registers import CONTAINERS, gather_warp
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.operands import HeldOperands, MatrixOperands, Product, StepFlags
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from sptc.sim.benches.items import warp_instructions
+from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
+from sptc.sim.engine.tops import tops_of
+from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, case
+from sptc.verify.register_file import RegisterFile, write
+from sptc.verify.replay import replay
+from sptc.verify.stimulus import random_register_file
+from sptc.verify.timing import modelled
+
+Random = np.random.Generator
+SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+FP8 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32"
+SHORT = "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32"
+SCALED = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X"
+SCALED += ".f32.e2m1.e2m1.f32.ue4m3"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
+
+
+def file_of(i: Instruction, arch: str, cases: int, rng: Random) -> RegisterFile:
+    kind, selector = str(rng.choice(distributions(i))), int(rng.integers(i.sparsity_selectors))
+    return random_register_file(i, arch, kind, cases, rng, sparsity_selector=selector, any_nibble=bool(i.rule))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
+    """D, flags and cycles of two tiles behind each other: a latency and an interval."""
+    config, computed = PRESETS[PRESET_OF_ARCHITECTURE[arch]], 0
+    for i in warp_instructions(config, arch):
+        file, recorder = file_of(i, arch, 2, rng), Recorder(backend("warp"))
+        np.testing.assert_array_equal(file.run(recorder), file.run(), err_msg=str(i))
+        ((operands,), (product,)) = recorder.operands, recorder.products
+        law = modelled(config, i, arch)
+        assert law
+        assert product.cycles == law.latency + law.interval, i
+        if i.rule:
+            (flags,) = product.flags or ()
+            np.testing.assert_array_equal(flags.illegal, ~np.isin(operands.nibbles, [*i.rule.legal]), err_msg=str(i))
+        computed += 1
+    assert computed > 30
+
+
+@pytest.mark.regression
+def test_wgmma_on_images_of_any_size(rng: Random) -> None:
+    """Of no whole number of units of memory, and of more than descriptors address; cycles of one and of two."""
+    i = parse(WGMMA)
+    file = file_of(i, "sm_90", 2, rng)
+    words = 1 << 16
+    for image in (file.b, np.pad(file.b, ((0, 0), (0, 1))), np.pad(file.b, ((0, 0), (0, words)))):
+        of_image = replace(file, b=image)
+        recorder = Recorder(backend("warpgroup"))
+        np.testing.assert_array_equal(of_image.run(recorder), file.run())
+        assert all(product.cycles for product in recorder.products)
+    recorder = Recorder(backend("warpgroup"))
+    file.take(slice(1)).run(recorder)
+    (product,) = recorder.products
+    law = modelled(PRESETS["hopper"], i, "sm_90", file.a_from or "")
+    assert law
+    assert product.cycles == law.latency
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("text", [F16, F16_2, NVF4, f"{DENSE}.kind::i8"])
+def test_tensor_memory(text: str, rng: Random) -> None:
+    """All of tensor memory, with D added and without, and the flags of every panel against the rule."""
+    for add in (True, False):
+        made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
+        options: dict[str, Any] = {"enable_input_d": add, "metadata": "silicon"}
+        np.testing.assert_array_equal(made.run(backend=recorder, **options), made.run(**options))
+        (product,) = recorder.products
+        assert product.cycles
+        assert product.flags is not None
+        assert len(product.flags) == (4 if made.instruction.rule else 0)
+        for flags in product.flags:
+            assert made.instruction.rule
+            np.testing.assert_array_equal(flags.illegal, ~np.isin(flags.nibbles, [*made.instruction.rule.legal]))
+
+
+@pytest.mark.regression
+def test_cycles_of_a_replay(rng: Random, tmp_path: Path) -> None:
+    file = file_of(parse(SPARSE), "sm_80", 3, rng)
+    path = tmp_path / "file.npz"
+    write(path, replace(file, d=file.run(), metadata="silicon"))
+    (outcome,) = replay(path, backend="warp")
+    assert (outcome.mismatches, outcome.flags) == (0, 3 * 16 * 8)
+    assert outcome.cycles == 22 + 2 * 16
+    assert replay(path)[0].cycles is None
+
+
+def test_which_top_executes_what() -> None:
+    expected = {
+        (SPARSE, "sm_80"): ("warp",),
+        (SPARSE, "sm_90"): ("warp", "warpgroup"),
+        (FP8, "sm_89"): ("warp",),
+        (FP8, "sm_90"): (),
+        (SHORT, "sm_90"): (),
+        (SCALED, "sm_120"): ("warp",),
+        (WGMMA, "sm_90"): ("warpgroup",),
+    }
+    assert {key: tops_of(parse(key[0]), key[1]) for key in expected} == expected
+    executed = {i for i in every_instruction("wgmma") if tops_of(i, "sm_90") == ("warpgroup",)}
+    assert executed == {*every_instruction("wgmma")}
+
+
+ON_A_ROW = r"no top does, and back end 'rtl' computes it on a row$"
+
+
+@pytest.mark.parametrize(
+    ("text", "arch", "name", "message"),
+    [
+        (SPARSE, "sm_80", "warpgroup", r"^back end 'warpgroup' does not execute mma.* of sm_80; back end 'warp' does$"),
+        (SPARSE, "sm_90", "tcgen05", r"^back end 'tcgen05' does not execute mma.* of sm_90; back end 'warp' does$"),
+        (FP8, "sm_90", "warp", ON_A_ROW),
+        (SHORT, "sm_90", "warpgroup", ON_A_ROW),
+        (WGMMA, "sm_90", "warp", r"^back end 'warp' does not execute wgmma.*; back end 'warpgroup' does$"),
+    ],
+)
+def test_an_instruction_of_another_top(text: str, arch: str, name: str, message: str, rng: Random) -> None:
+    """One sentence, before anything is built."""
+    with pytest.raises(sptc.BackendError, match=message):
+        file_of(parse(text), arch, 1, rng).run(name)
+
+
+def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
+    for text, wanted, options, message in (
+        (
+            F16,
+            {"d": "f32"},
+            {"scale_input_d": 1},
+            r"\(.*\) with scale_input_d with operands in these places; no top does",
+        ),
+        (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with operands"),
+        (F16, {"m": 64}, {}, ON_A_ROW),
+        (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),
+        (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; back end 'tcgen05' does$"),
+    ):
+        made = case(text, rng, **wanted)
+        with pytest.raises(sptc.BackendError, match=message):
+            made.run(**{"backend": "tcgen05"} | options)
+    i = case(F16, rng).instruction
+    with pytest.raises(sptc.BackendError, match=r"from tensor memory and shared memory, .* not as matrices$"):
+        backend("tcgen05").multiply(i, "sm_100", matrices(i, (1, i.m, i.n), rng))
+
+
+def matrices(i: Instruction, shape: tuple[int, int, int], rng: Random, steps: int = 1) -> MatrixOperands:
+    """Random matrices of so many tiles, rows and columns, and so many instructions along K."""
+    (batch, m, n), container = shape, CONTAINERS[i.container_bits]
+    a = random_codes(i.a, "mid", (batch, m, steps * i.stored_k), rng) << i.low_bit(i.a)
+    b = random_codes(i.b, "mid", (batch, steps * i.k, n), rng) << i.low_bit(i.b)
+    c = random_codes(i.c, "mid", shape, rng).astype(CONTAINERS[i.c.bits])
+    nibbles = rng.integers(0, 16, (batch, m, steps * i.chunks), dtype=np.uint8) if i.rule else None
+    scales = [
+        random_codes(i.scale_format, "mid", (batch, lines, steps * i.scale_size), rng).astype(np.uint8)
+        if i.scale_format and i.scale_size
+        else None
+        for lines in (m, n)
+    ]
+    return MatrixOperands(a.astype(container), b.astype(container), c, nibbles, *scales)
+
+
+def on_registers(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
+    """Execute by the golden model, a cycle a tile, and flag every chunk of odd metadata."""
+    gathered = gather_warp(instruction, operands)
+    flags: tuple[StepFlags, ...] = ()
+    if gathered.nibbles is not None:
+        flags = (StepFlags(instruction, gathered.nibbles, gathered.nibbles % 2 == 1),)
+    return Product(multiply(instruction, arch, gathered), flags, len(operands.arrays["c"]))
+
+
+@pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_90"), (SHORT, "sm_90"), (SCALED, "sm_120")])
+def test_matrices_in_tiles(text: str, arch: str, rng: Random) -> None:
+    """Several matrices, partial tiles and instructions along K: sparse, dense and block-scaled."""
+    i = parse(text)
+    operands = matrices(i, (2, 2 * i.m - 3, i.n + 5), rng, steps=2)
+    product = multiply_held(on_registers, i, arch, operands)
+    np.testing.assert_array_equal(product.d, multiply(i, arch, operands))
+    assert product.cycles == 2 * 2 * (2 * 2)
+    assert product.flags is not None
+    assert [flags.illegal.shape for flags in product.flags] == [(2 * 2 * 2, i.m, i.chunks)] * (2 if i.rule else 0)
+    for flags in product.flags:
+        np.testing.assert_array_equal(flags.illegal, flags.nibbles % 2 == 1)
+
+
+def test_matrices_on_what_raises_no_flags(rng: Random) -> None:
+    i = parse(SPARSE)
+
+    def execute(*arguments: Any) -> Product:
+        return Product(on_registers(*arguments).d)
+
+    product = multiply_held(execute, i, "sm_90", matrices(i, (1, 16, 8), rng))
+    assert (product.flags, product.cycles) == (None, None)
+
+
+def test_a_back_end_as_an_object(rng: Random) -> None:
+    """A recorder keeps the operands of each call, whose matrices come from registers, and the products."""
+    i, recorder = parse(SPARSE), Recorder(backend("golden"))
+    drawn = random_operands(i, "mid", 3, rng)
+    d = sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0, backend=recorder)
+    np.testing.assert_array_equal(d, sptc.mma(SPARSE, drawn.a, drawn.b, drawn.c, drawn.e, 0))
+    ((operands,), (product,)) = recorder.operands, recorder.products
+    np.testing.assert_array_equal(operands.a, gather_warp(i, drawn.held).a)
+    assert (product.flags, product.cycles) == (None, None)
