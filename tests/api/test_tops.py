@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from numpy.typing import NDArray
+from sptc.api import tops
 from sptc.api.backends import backend
 from sptc.api.recorder import Recorder
 from sptc.api.tiles import multiply_held
@@ -17,8 +19,10 @@ from sptc.isa.operands import HeldOperands, MatrixOperands, Product, StepFlags
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.items import warp_instructions
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
+from sptc.sim.engine.compiled_tcgen05 import CtaCommand, CtaRun
 from sptc.sim.engine.tops import tops_of
-from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, case
+from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, Case, case
+from sptc.verify.flags import flags_and_rules
 from sptc.verify.register_file import RegisterFile, write
 from sptc.verify.replay import replay
 from sptc.verify.stimulus import random_register_file
@@ -91,6 +95,50 @@ def test_tensor_memory(text: str, rng: Random) -> None:
         for flags in product.flags:
             assert made.instruction.rule
             np.testing.assert_array_equal(flags.illegal, ~np.isin(flags.nibbles, [*made.instruction.rule.legal]))
+
+
+class GoldenCores:
+    """Stands for the compiled tensor cores of a CTA: the golden model, and 50 cycles for each CTA."""
+
+    def __init__(self, made: Case) -> None:
+        self.made = made
+
+    def run(self, commands: list[CtaCommand], tmem: NDArray[np.uint32], smem: NDArray[np.uint8]) -> CtaRun:
+        (command,), made, ctas = commands, self.made, len(tmem)
+        memories = {"tmem": tmem, "smem": smem} if ctas == 2 else {"tmem": tmem[0], "smem": smem[0]}
+        after = made.run(**memories, enable_input_d=bool(command.fields["add"]), metadata="silicon")
+        illegal = np.zeros((ctas, command.n // 8, 128, 16), np.bool_)
+        if made.nibbles is not None:
+            assert made.instruction.rule
+            flags = ~np.isin(made.nibbles, [*made.instruction.rule.legal]).reshape(ctas, 1, 128, -1)
+            illegal[..., : made.instruction.chunks] = flags
+        done = np.array([[110, 110 + 50 * ctas]])[:, -ctas:]
+        zero = np.zeros((1, ctas), np.int64)
+        return CtaRun(after.reshape(tmem.shape), zero + 110, done, [illegal], zero[0].astype(np.int32), zero)
+
+
+@pytest.mark.parametrize("text", [F16, F16_2, f"{DENSE}.kind::i8"])
+def test_a_batch_of_tensor_memories(text: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cases whose A, B and accumulators differ, with D added and without: tensor memory, D, flags and cycles."""
+    made, recorder = case(text, rng, n=32, any_nibble=True), Recorder(backend("tcgen05"))
+    monkeypatch.setattr(tops, "tcgen05", lambda: GoldenCores(made))
+    pair = made.ctas == 2
+    tmem, smem = (np.stack([made.arguments[name]] * 2, axis=int(pair)) for name in ("tmem", "smem"))
+    tmem[..., 256:288] ^= rng.integers(0, 1 << 16, (*tmem.shape[:-1], 32), np.uint32)
+    smem[..., 1, :] ^= np.uint8(1)
+    for add in (True, False):
+        options: dict[str, Any] = {"tmem": tmem, "smem": smem, "enable_input_d": add, "metadata": "silicon"}
+        expected = made.run(**options)
+        np.testing.assert_array_equal(made.run(backend=recorder, **options), expected)
+        product = recorder.products[-1]
+        np.testing.assert_array_equal(
+            product.d, backend("golden").multiply(made.instruction, "sm_100", recorder.operands[-1]).d
+        )
+        assert product.cycles == 2 * 50 * made.ctas
+        raised, demanded = flags_and_rules([product], 2)
+        i = made.instruction
+        assert raised.shape == ((2, i.m, 4 * i.chunks) if i.rule else (2, 0, 0))
+        np.testing.assert_array_equal(raised, demanded)
 
 
 @pytest.mark.regression
