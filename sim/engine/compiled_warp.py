@@ -17,7 +17,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.emit import emit
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, Warp
 from .array_units import UNIT, unit_drivers, unit_module
-from .fingerprint import fingerprint
+from .fingerprint import Sources, fingerprint
 from .libraries import Libraries
 from .pattern import CycleBits
 from .ports import ports_only

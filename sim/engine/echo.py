@@ -8,7 +8,7 @@ The same hash of the operands that the golden model gathers is what D must be.
 import hashlib
 
 import numpy as np
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal
 from numpy.typing import NDArray
 
 from ...infra.cache import built
@@ -95,7 +95,7 @@ def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",))
         "wide_codes": sum(element.wide << code for code, element in enumerate(config.elements)),
         "control_bits": control.size,
         "result_code_bits": control["result"].width,
-        "f16": ResultCode.F16.value,
+        "f16": Const.cast(ResultCode.F16).value,
         "scale_bits": control["scale"].width,
     }
     sources = driver("echo.cpp", constants)

@@ -10,9 +10,10 @@ from ...isa.timing import ARCHITECTURE
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_ROWS, CoreConfig
 from ...rtl.placement import placement_layout
 from ...rtl.tcgen05 import TCGEN05_ARRAY
-from .compiled_tcgen05 import CompiledTcgen05, CtaCommand, cta_command
+from .compiled_tcgen05 import CompiledTcgen05
 from .compiled_warp import CompiledWarp
 from .compiled_warpgroup import CompiledWarpgroup
+from .tcgen05_commands import CtaCommand, cta_command
 from .warpgroup_commands import is_executed
 
 __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "warp_for", "warpgroup"]

@@ -127,9 +127,7 @@ class StreamRegression:
         """Run the items; return how many had been taken when a rule was broken."""
         self._model.select_fault(fault.number if fault else 0)
         top = self._top
-        broken, taken = self._model.check(
-            self._items, self._expected, len(top.items), self._pattern, top.longest_wait
-        )
+        broken, taken = self._model.check(self._items, self._expected, len(top.items), self._pattern, top.longest_wait)
         return taken if broken else None
 
 
