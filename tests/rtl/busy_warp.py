@@ -1,13 +1,14 @@
 """What stands for a warp where only the hand-over of operands and results is looked at."""
 
 from amaranth.hdl import Module, Signal
+from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warp import Warp
 
 
 class BusyWarp(Warp):
-    """Takes an operand every so many cycles and answers none."""
+    """Takes eight columns as an array of 32 units does and answers none."""
 
-    cycles = 1
+    cycles = TENSOR_CORE.warp_blocks
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import ArrayLike, NDArray
@@ -52,9 +53,9 @@ def matrices(answers: Results) -> Results:
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Results]:
-    """Evaluate a combinational component in Amaranth's simulator; inputs not named are zero."""
+    """Evaluate a combinational component, for no platform or one, in Amaranth's simulator; other inputs are zero."""
 
-    def run(component: wiring.Component, **values: ArrayLike) -> Results:
+    def run(component: wiring.Component, platform: object = None, **values: ArrayLike) -> Results:
         given = columns(component, values)
         ports = ports_of(component)
         driven = [port for port in ports if port.name in given]
@@ -69,7 +70,7 @@ def simulate() -> Callable[..., Results]:
                 await context.delay(1e-9)
                 seen.append([context.get(port.value) for port in watched])
 
-        simulator = Simulator(component)
+        simulator = Simulator(Fragment.get(component, platform))
         simulator.add_testbench(bench)
         simulator.run()
         seen_of = zip(watched, zip(*seen, strict=True), strict=True)

@@ -9,7 +9,7 @@ import pytest
 from sptc.rtl.config import CUTS, PRESETS, CoreConfig
 from sptc.rtl.core import Core
 from sptc.sim.benches.items import TAG, Item, tiles
-from sptc.tests.rtl.handshakes import Cycle, accepted, check_stalls, run, survivors
+from sptc.tests.rtl.handshakes import Cycle, accepted, run, survivors
 
 TINY = PRESETS["tiny"]
 ONE = replace(TINY, rows=1, columns=1)
@@ -31,15 +31,6 @@ def check_results(expected: Sequence[Item], log: Sequence[Cycle]) -> None:
     assert len(results) == len(expected)
     for number, (item, result) in enumerate(zip(expected, results, strict=True)):
         assert result == item.expected, f"tile {number}: {item.name}"
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("cuts", [(), TINY.cuts, CUTS], ids=len)
-def test_random_stalls(cuts: tuple[str, ...], rng: np.random.Generator) -> None:
-    core, expected = draw(replace(TINY, cuts=cuts), 48, rng)
-    log = run(core, payloads(expected), rng, gaps=(0.5, 0, 0.7, 0), stalls=(0.5, 0.7, 0, 0.2))
-    check_results(expected, log)
-    check_stalls(log, is_pipeline=True)
 
 
 def test_rows_and_columns_meet(rng: np.random.Generator) -> None:

@@ -18,9 +18,8 @@ from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
-from sptc.rtl.warp import ScaleSizeCode
+from sptc.rtl.warp import ScaleSizeCode, Warp
 from sptc.sim.engine.steps import control_word
-from sptc.tests.rtl.busy_warp import BusyWarp
 from sptc.tests.rtl.operand_words import (
     ALL_COLUMNS,
     COLUMNS,
@@ -124,7 +123,7 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
     return Work(i, fields, descriptors, np.ascontiguousarray(a), b, nibbles, scales)
 
 
-class Inverting(BusyWarp):
+class Inverting(Warp):
     """Gives for every operand its accumulators inverted, two cycles later."""
 
     made: list["Inverting"]

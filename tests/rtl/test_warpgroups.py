@@ -17,12 +17,6 @@ from sptc.tests.rtl.simulation import simulate_clocked
 INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 
 
-class Tensor(BusyWarp):
-    """Takes eight columns as an array of 32 units does."""
-
-    cycles = TENSOR_CORE.warp_blocks
-
-
 class Showing(Warp):
     """Shows of every item A beside the accumulator, a cycle later."""
 
@@ -46,7 +40,7 @@ COUNTS = [2, pytest.param(3, marks=pytest.mark.regression)]
 @pytest.mark.parametrize("count", COUNTS)
 def test_they_are_as_fast_as_one(count: int) -> None:
     """They take turns, in which each is multiplied whole, at the interval of one: as measured on an H200."""
-    dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=Tensor), Signal()
+    dut, reset = Warpgroup(TENSOR_CORE, count=count, warp_class=BusyWarp), Signal()
 
     async def bench(ctx) -> None:
         for n, a_shared in ((16, True), (64, False), (64, True)):
