@@ -8,11 +8,12 @@ see which faults.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOMS", "Change", "Fault", "fault", "faults"]
+__all__ = ["ROOMS", "Change", "Fault", "fault", "faults", "instead"]
 
 sys.path.insert(0, str(Path(__file__).parent / "start"))
 from planting import ROOMS, room_of
@@ -61,6 +62,25 @@ def fault(name: str, module: str, preset: str = "tiny") -> Callable[[Callable[[A
     def enter(plant: Callable[[Any, Change], None]) -> None:
         assert name not in _FAULTS
         _FAULTS[name] = Fault(name, f"sptc.{module}", (plant.__doc__ or "").strip(), plant, preset)
+
+    return enter
+
+
+def instead(name: str, module: str, function: str, preset: str = "tiny") -> Callable[[Callable[..., Any]], None]:
+    """Enter what runs in place of a function or method of a module, as a fault.
+
+    It is given the module and the right function before the arguments. Parameters as of :class:`Fault`.
+    """
+
+    def enter(wrong: Callable[..., Any]) -> None:
+        def plant(changed: Any, change: Change) -> None:
+            *path, last = function.split(".")
+            owner = reduce(getattr, path, changed)
+            right = getattr(owner, last)
+            change(owner, last, lambda *arguments, **named: wrong(changed, right, *arguments, **named))
+
+        plant.__doc__ = wrong.__doc__
+        fault(name, module, preset)(plant)
 
     return enter
 

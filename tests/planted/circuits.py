@@ -7,33 +7,31 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data
 
-from . import Change
+from . import Change, instead
 
-__all__ = ["amend", "exchanged", "named", "read_otherwise"]
+__all__ = ["amended", "exchanged", "named", "read_otherwise"]
 
 
-def amend(change: Change, component: type, assignments: Callable[[Any, Module], Iterable[Any]]) -> None:
-    """Assign signals once more behind what a component builds; the last assignment is the one that counts.
+def amended(
+    name: str, module: str, component: str, preset: str = "tiny"
+) -> Callable[[Callable[[Any, Any, Module], Iterable[Any]]], None]:
+    """Enter assignments as a fault: they stand behind what a component builds, and the last one counts.
 
-    Parameters
-    ----------
-    change : Change
-        Sets attributes.
-    component : type
-        The class under test.
-    assignments : callable
-        Given a component and the module it has built, yields assignments, each where it is to stand: inside an
-        ``m.If`` if it is a condition that makes it wrong.
+    They are given the module of the component, the component and what it has built, and yield assignments, each where
+    it is to stand: inside an ``m.If`` if it is a condition that makes it wrong. Parameters as of :class:`Fault`.
     """
-    right = component.elaborate
 
-    def elaborate(self: Any, platform: object) -> Module:
-        m = right(self, platform)
-        for assignment in assignments(self, m):
-            m.d.comb += assignment
-        return m
+    def enter(assignments: Callable[[Any, Any, Module], Iterable[Any]]) -> None:
+        def elaborate(changed: Any, right: Any, self: Any, platform: object) -> Module:
+            m: Module = right(self, platform)
+            for assignment in assignments(changed, self, m):
+                m.d.comb += assignment
+            return m
 
-    change(component, "elaborate", elaborate)
+        elaborate.__doc__ = assignments.__doc__
+        instead(name, module, f"{component}.elaborate", preset)(elaborate)
+
+    return enter
 
 
 def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
@@ -41,8 +39,10 @@ def read_otherwise(change: Change, component: type, values: Callable[[Any], dict
 
     Parameters
     ----------
-    change, component
-        As for :func:`amend`.
+    change : Change
+        Sets attributes.
+    component : type
+        The class under test.
     values : callable
         Given a component, returns what stands in place of which ports.
     """

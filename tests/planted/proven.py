@@ -5,57 +5,42 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, fault
-from .circuits import amend, named, read_otherwise
+from . import Change, fault, instead
+from .circuits import amended, named, read_otherwise
 
 
-@fault("metadata.legal", "rtl.metadata")
-def _(metadata: Any, change: Change) -> None:
+@amended("metadata.legal", "rtl.metadata", "NibbleDecoder")
+def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
     """Two equal indices, 0b1010, count as legal."""
-
-    def legal(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(self.nibble == 0b1010):
-            yield self.legal.eq(1)
-
-    amend(change, metadata.NibbleDecoder, legal)
+    with m.If(self.nibble == 0b1010):
+        yield self.legal.eq(1)
 
 
-@fault("metadata.selects", "rtl.metadata")
-def _(metadata: Any, change: Change) -> None:
+@amended("metadata.selects", "rtl.metadata", "NibbleDecoder")
+def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
     """Slot 1 selects by the index of slot 0."""
-    amend(change, metadata.NibbleDecoder, lambda self, m: [self.select1.eq(metadata._one_hot(self.index0))])
+    yield self.select1.eq(metadata._one_hot(self.index0))
 
 
-@fault("metadata.exchange", "rtl.metadata", preset="blackwell")
-def _(metadata: Any, change: Change) -> None:
+@amended("metadata.exchange", "rtl.metadata", "NibbleDecoder", preset="blackwell")
+def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
     """Of the two nibbles' bits that ask for an exchange, only one pair is looked at."""
-
-    def exchange(self: Any, m: Module) -> Iterator[Any]:
-        n = self.nibble
-        if self.mux == "mux3":
-            yield self.swap.eq((self.rule == metadata.RuleCode.PLAIN) & n[0] & ~n[3])
-
-    amend(change, metadata.NibbleDecoder, exchange)
+    n = self.nibble
+    if self.mux == "mux3":
+        yield self.swap.eq((self.rule == metadata.RuleCode.PLAIN) & n[0] & ~n[3])
 
 
-@fault("metadata.chunk", "rtl.metadata")
-def _(metadata: Any, change: Change) -> None:
+@amended("metadata.chunk", "rtl.metadata", "MetadataStage")
+def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
     """The first chunk is decoded from the nibble of the second."""
-    amend(
-        change,
-        metadata.MetadataStage,
-        lambda self, m: [m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))],
-    )
+    yield m.submodules["metadata0"].nibble.eq(self.nibbles.word_select(1, 4))
 
 
-@fault("selection.units", "rtl.cells.operand_mux")
-def _(operand_mux: Any, change: Change) -> None:
+@amended("selection.units", "rtl.cells.operand_mux", "OperandMux")
+def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
     """Units 1 and 3 never come out."""
-    amend(
-        change,
-        operand_mux.OperandMux,
-        lambda self, m: [named(m, f"half_{unit // 2}").eq(~_gated(self, unit)) for unit in (0, 2)],
-    )
+    for unit in (0, 2):
+        yield named(m, f"half_{unit // 2}").eq(~_gated(self, unit))
 
 
 def _gated(mux: Any, unit: int) -> Value:
@@ -63,98 +48,62 @@ def _gated(mux: Any, unit: int) -> Value:
     return mux.units[unit] & Cat(bit.replicate(width) for bit in mux.select[unit])
 
 
-@fault("selection.isolation", "rtl.cells.operand_mux")
-def _(operand_mux: Any, change: Change) -> None:
+@amended("selection.isolation", "rtl.cells.operand_mux", "OperandMux")
+def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
     """The lowest bit of unit 1 comes out whether it is selected or not."""
-    amend(
-        change,
-        operand_mux.OperandMux,
-        lambda self, m: [
-            named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0])),
-        ],
-    )
+    yield named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))
 
 
-@fault("selection.tf32", "rtl.metadata")
-def _(metadata: Any, change: Change) -> None:
+@amended("selection.tf32", "rtl.metadata", "NibbleDecoder")
+def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
     """The low bit of slot 1's index is lost: half-slots 1 and 3 are never its operand."""
-    amend(
-        change,
-        metadata.NibbleDecoder,
-        lambda self, m: [self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))],
-    )
+    yield self.index1.eq(Mux(self.swap, self.nibble[:2], self.nibble[2:] & 2))
 
 
-@fault("selection.step", "rtl.select")
-def _(select: Any, change: Change) -> None:
+@amended("selection.step", "rtl.select", "SelectStage")
+def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
     """The first chunk is offered the units of the second."""
-
-    def second(self: Any, m: Module) -> Iterator[Any]:
-        for slot in range(select.KEPT_UNITS):
-            first, following = (m.submodules[f"select{slot}_{group}"] for group in (0, 1))
-            yield from (unit.eq(other) for unit, other in zip(first.units, following.units, strict=True))
-
-    amend(change, select.SelectStage, second)
+    for slot in range(select.KEPT_UNITS):
+        first, following = (m.submodules[f"select{slot}_{group}"] for group in (0, 1))
+        yield from (unit.eq(other) for unit, other in zip(first.units, following.units, strict=True))
 
 
-@fault("operands.unpack", "rtl.unpack")
-def _(unpack: Any, change: Change) -> None:
+@amended("operands.unpack", "rtl.unpack", "Unpack")
+def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
     """Subnormals get the exponent 0, not that of the smallest normal number."""
-
-    def zero_exponent(self: Any, m: Module) -> Iterator[Any]:
-        if self.slot.floats:
-            fields = named(m, "fields")
-            yield self.raw.exponent.eq(fields[len(self.raw.significand) : -1])
-
-    amend(change, unpack.Unpack, zero_exponent)
+    if self.slot.floats:
+        fields = named(m, "fields")
+        yield self.raw.exponent.eq(fields[len(self.raw.significand) : -1])
 
 
-@fault("operands.accumulator", "rtl.unpack")
-def _(unpack: Any, change: Change) -> None:
+@amended("operands.accumulator", "rtl.unpack", "UnpackAccumulator")
+def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
     """A NaN in the accumulator is an infinity too."""
-
-    def also_infinite(self: Any, m: Module) -> Iterator[Any]:
-        single, half = (
-            self.word[unpack.FORMATS[name].fraction_bits : unpack.FORMATS[name].bits - 1] for name in ("f32", "f16")
-        )
-        yield self.inf.eq(Mux(self.half, half.all(), single.all()))
-
-    amend(change, unpack.UnpackAccumulator, also_infinite)
+    single, half = (
+        self.word[unpack.FORMATS[name].fraction_bits : unpack.FORMATS[name].bits - 1] for name in ("f32", "f16")
+    )
+    yield self.inf.eq(Mux(self.half, half.all(), single.all()))
 
 
-@fault("operands.multiply", "rtl.cells.slot_multiplier")
-def _(slot_multiplier: Any, change: Change) -> None:
+@amended("operands.multiply", "rtl.cells.slot_multiplier", "SlotMultiplier")
+def _(slot_multiplier: Any, self: Any, m: Module) -> Iterator[Any]:
     """An infinity in A times zero in B is no NaN."""
-
-    def no_nan(self: Any, m: Module) -> Iterator[Any]:
-        a, b = self.a, self.b
-        yield self.product.nan.eq((a.special & a.nan) | (b.special & (b.nan | a.zero)))
-
-    amend(change, slot_multiplier.SlotMultiplier, no_nan)
+    a, b = self.a, self.b
+    yield self.product.nan.eq((a.special & a.nan) | (b.special & (b.nan | a.zero)))
 
 
-@fault("operands.exact", "rtl.cells.multiplier")
-def _(multiplier: Any, change: Change) -> None:
+@instead("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row")
+def _(multiplier: Any, right: Any, self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
     """The one of a negative row is added even where the row's lowest bit has absorbed it."""
-    right = multiplier.Multiplier._recoded_row
-
-    def row(self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
-        return right(self, m, digit)[0], digit[2]
-
-    change(multiplier.Multiplier, "_recoded_row", row)
+    return right(self, m, digit)[0], digit[2]
 
 
-@fault("operands.products", "rtl.unpack", preset="ampere")
-def _(unpack: Any, change: Change) -> None:
+@instead("operands.products", "rtl.unpack", "Unpack._fields", preset="ampere")
+def _(unpack: Any, right: Any, self: Any, element: Any, bits: Value) -> Value:
     """Signed integers are extended with zeros."""
-    right = unpack.Unpack._fields
-
-    def fields(self: Any, element: Any, bits: Value) -> Value:
-        if not element.format.is_integer:
-            return right(self, element, bits)
-        return Cat(bits, Const(0, self.slot.significand_bits + 1 - len(bits) + unpack.EXPONENT_BITS + 1))
-
-    change(unpack.Unpack, "_fields", fields)
+    if not element.format.is_integer:
+        return right(self, element, bits)
+    return Cat(bits, Const(0, self.slot.significand_bits + 1 - len(bits) + unpack.EXPONENT_BITS + 1))
 
 
 @fault("scaling.offset", "rtl.scale")
@@ -163,24 +112,16 @@ def _(scale: Any, change: Change) -> None:
     read_otherwise(change, scale.ExponentOffset, lambda self: {"b": self.a})
 
 
-@fault("scaling.group", "rtl.scale", preset="blackwell")
-def _(scale: Any, change: Change) -> None:
+@amended("scaling.group", "rtl.scale", "GroupScale", preset="blackwell")
+def _(scale: Any, self: Any, m: Module) -> Iterator[Any]:
     """The sign bit of a ue4m3 scale, which is ignored, must be set for a NaN."""
-    amend(
-        change,
-        scale.GroupScale,
-        lambda self, m: [self.nan.eq((self.scale_a.all() | self.scale_b.all()) & (self.scale != scale.ScaleCode.NONE))],
-    )
+    yield self.nan.eq((self.scale_a.all() | self.scale_b.all()) & (self.scale != scale.ScaleCode.NONE))
 
 
-@fault("alignment.maximum", "rtl.cells.max_exponent")
-def _(max_exponent: Any, change: Change) -> None:
+@instead("alignment.maximum", "rtl.cells.max_exponent", "Mux")
+def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value) -> Value:
     """Exponents are compared without their sign bit."""
-
-    def larger(condition: Value, right: Value, left: Value) -> Value:
-        return Mux(right[:10] > left[:10], right, left)
-
-    change(max_exponent, "Mux", larger)
+    return Mux(one[:10] > other[:10], one, other)
 
 
 @fault("alignment.shift", "rtl.cells.shifter")
@@ -194,64 +135,44 @@ def _(shifter: Any, change: Change) -> None:
     read_otherwise(change, shifter.AlignmentShifter, without_bit)
 
 
-@fault("alignment.e_max", "rtl.multiply")
-def _(multiply: Any, change: Change) -> None:
+@amended("alignment.e_max", "rtl.multiply", "MultiplyStage")
+def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
     """The exponent of a product that is zero counts in the maximum."""
-
-    def all_exponents(self: Any, m: Module) -> Iterator[Any]:
-        if self.widths.floating:
-            packed = multiply.is_one_of(self.config, self.control.a, self.widths.packed)
-            for index, port in enumerate(self.o.exponents):
-                yield port.eq(Mux(packed, 0, m.submodules[f"multiply{index}"].product.exponent))
-
-    amend(change, multiply.MultiplyStage, all_exponents)
+    if self.widths.floating:
+        packed = multiply.is_one_of(self.config, self.control.a, self.widths.packed)
+        for index, port in enumerate(self.o.exponents):
+            yield port.eq(Mux(packed, 0, m.submodules[f"multiply{index}"].product.exponent))
 
 
-@fault("alignment.terms", "rtl.align")
-def _(align: Any, change: Change) -> None:
+@instead("alignment.terms", "rtl.align", "AlignStage._align_product")
+def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value, e_max: Value) -> Value:
     """The largest exponent is cut to a slot's width, and does not saturate there."""
-    right = align.AlignStage._align_product
-
-    def cut(self: Any, m: Module, slot: Any, magnitude: Value, e_max: Value) -> Value:
-        integers = [element for element in self.config.elements if element.format.is_integer]
-        integer = align.is_one_of(self.config, self.control.a, integers)
-        return right(self, m, slot, magnitude, Mux(integer, e_max, self.i.e_max[: len(e_max)])[: len(e_max)])
-
-    change(align.AlignStage, "_align_product", cut)
+    integers = [element for element in self.config.elements if element.format.is_integer]
+    integer = align.is_one_of(self.config, self.control.a, integers)
+    return right(self, m, slot, magnitude, Mux(integer, e_max, self.i.e_max[: len(e_max)])[: len(e_max)])
 
 
-@fault("reduction.tree", "rtl.cells.carry_save_tree")
-def _(carry_save_tree: Any, change: Change) -> None:
+@instead("reduction.tree", "rtl.cells.carry_save_tree", "CarrySaveTree._row")
+def _(
+    carry_save_tree: Any, right: Any, self: Any, m: Module, first: Value, second: Value, third: Value, lowest: Value
+) -> tuple[Value, Value]:
     """A full adder has no carry from its second and third bit."""
-    right = carry_save_tree.CarrySaveTree._row
-
-    def row(self: Any, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        total, carry = right(self, m, first, second, third, lowest)
-        m.d.comb += carry.eq(Cat(lowest, (first & second) | (third & first)))
-        return total, carry
-
-    change(carry_save_tree.CarrySaveTree, "_row", row)
+    total, carry = right(self, m, first, second, third, lowest)
+    m.d.comb += carry.eq(Cat(lowest, (first & second) | (third & first)))
+    return total, carry
 
 
-@fault("reduction.adder", "rtl.cells.adder")
-def _(adder: Any, change: Change) -> None:
+@amended("reduction.adder", "rtl.cells.adder", "Adder")
+def _(adder: Any, self: Any, m: Module) -> Iterator[Any]:
     """A group of bits that passes a carry on makes one."""
-
-    def carries(self: Any, m: Module) -> Iterator[Any]:
-        for start in range(0, self.bits, adder._GROUP):
-            yield named(m, f"carry_{start}").eq(named(m, f"makes_{start}") | named(m, f"passes_{start}"))
-
-    amend(change, adder.Adder, carries)
+    for start in range(0, self.bits, adder._GROUP):
+        yield named(m, f"carry_{start}").eq(named(m, f"makes_{start}") | named(m, f"passes_{start}"))
 
 
-@fault("reduction.group", "rtl.product_group", preset="ampere")
-def _(product_group: Any, change: Change) -> None:
+@amended("reduction.group", "rtl.product_group", "ProductGroup", preset="ampere")
+def _(product_group: Any, self: Any, m: Module) -> Iterator[Any]:
     """The one of the last product of a group is not added."""
-    amend(
-        change,
-        product_group.ProductGroup,
-        lambda self, m: [m.submodules["tree"].increments.eq(self.signs[:-1])],
-    )
+    yield m.submodules["tree"].increments.eq(self.signs[:-1])
 
 
 @fault("reduction.width", "rtl.widths")
@@ -261,67 +182,55 @@ def _(widths: Any, change: Change) -> None:
     change(widths.Widths, "total_bits", property(lambda self: right(self) - 2))
 
 
-@fault("rounding.truncation", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@amended("rounding.truncation", "rtl.round", "RoundStage")
+def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
     """Exponents are one too small."""
-
-    def one_less(self: Any, m: Module) -> Iterator[Any]:
-        if self.results - {rounding.ResultCode.S32}:
-            shift_amount = m.submodules["leading"].count
-            yield named(m, "field").eq(Mux(named(m, "magnitude")[-1], self.headroom - shift_amount, 0))
-
-    amend(change, rounding.RoundStage, one_less)
+    if self.results - {rounding.ResultCode.S32}:
+        shift_amount = m.submodules["leading"].count
+        yield named(m, "field").eq(Mux(named(m, "magnitude")[-1], self.headroom - shift_amount, 0))
 
 
-@fault("rounding.nearest", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@amended("rounding.nearest", "rtl.round", "RoundStage")
+def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
     """Ties are rounded away from zero."""
-
-    def always_odd(self: Any, m: Module) -> Iterator[Any]:
-        if rounding.ResultCode.F16 in self.results:
-            yield named(m, "odd").eq(1)
-
-    amend(change, rounding.RoundStage, always_odd)
+    if rounding.ResultCode.F16 in self.results:
+        yield named(m, "odd").eq(1)
 
 
-@fault("rounding.specials", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@instead("rounding.specials", "rtl.round", "RoundStage._special")
+def _(
+    rounding: Any,
+    right: Any,
+    self: Any,
+    m: Module,
+    i: Any,
+    negative: Value,
+    body: Value,
+    overflow: Value,
+    nan: Value,
+    *others: Any,
+) -> Value:
     """Two infinities of opposite signs are an infinity."""
-    right = rounding.RoundStage._special
-
-    def special(
-        self: Any, m: Module, i: Any, negative: Value, body: Value, overflow: Value, nan: Value, *others: Any
-    ) -> Value:
-        return right(self, m, i, negative, body, overflow, i.nan, *others)
-
-    change(rounding.RoundStage, "_special", special)
+    return right(self, m, i, negative, body, overflow, i.nan, *others)
 
 
-@fault("rounding.integers", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@amended("rounding.integers", "rtl.round", "RoundStage")
+def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
     """Sums from 2**31 up to 2**32 wrap where they must clamp."""
-
-    def wrapped(self: Any, m: Module) -> Iterator[Any]:
-        value = self.total[self.integer_bits :]
-        if rounding.ResultCode.S32 in self.results:
-            with m.If((self.result == rounding.ResultCode.S32) & ~value[32:].any()):
-                yield self.output.eq(value[:32])
-
-    amend(change, rounding.RoundStage, wrapped)
+    value = self.total[self.integer_bits :]
+    if rounding.ResultCode.S32 in self.results:
+        with m.If((self.result == rounding.ResultCode.S32) & ~value[32:].any()):
+            yield self.output.eq(value[:32])
 
 
-@fault("unit.floats", "rtl.align")
-def _(align: Any, change: Change) -> None:
+@amended("unit.floats", "rtl.align", "AlignStage")
+def _(align: Any, self: Any, m: Module) -> Iterator[Any]:
     """The sign of a float accumulator is lost."""
-
-    def positive(self: Any, m: Module) -> Iterator[Any]:
-        if self.widths.floating:
-            integers = [element for element in self.config.elements if element.format.is_integer]
-            with m.If(~align.is_one_of(self.config, self.control.a, integers)):
-                yield self.o.addends.c_increment.eq(0)
-                yield self.o.addends.c_term.eq(m.submodules["align_c"].output)
-
-    amend(change, align.AlignStage, positive)
+    if self.widths.floating:
+        integers = [element for element in self.config.elements if element.format.is_integer]
+        with m.If(~align.is_one_of(self.config, self.control.a, integers)):
+            yield self.o.addends.c_increment.eq(0)
+            yield self.o.addends.c_term.eq(m.submodules["align_c"].output)
 
 
 @fault("unit.integers", "rtl.align")
@@ -330,12 +239,7 @@ def _(align: Any, change: Change) -> None:
     read_otherwise(change, align.AlignStage, lambda self: {"c": self.c[:32].as_signed()})
 
 
-@fault("unit.stages", "rtl.unit")
-def _(unit: Any, change: Change) -> None:
+@instead("unit.stages", "rtl.unit", "Unit._cut")
+def _(unit: Any, right: Any, self: Any, m: Module, name: str, value: Any) -> Any:
     """Single bits pass by the registers behind the multiply stage."""
-    right = unit.Unit._cut
-
-    def cut(self: Any, m: Module, name: str, value: Any) -> Any:
-        return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)
-
-    change(unit.Unit, "_cut", cut)
+    return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)

@@ -5,155 +5,111 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Value
 
-from . import Change, fault
-from .circuits import amend, exchanged, named, read_otherwise
+from . import Change, fault, instead
+from .circuits import amended, exchanged, named, read_otherwise
 
 
-@fault("core.operands", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@amended("core.operands", "rtl.core", "Core")
+def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """Every unit gets column 0 of B."""
-
-    def first(self: Any, m: Module) -> Iterator[Any]:
-        for row in range(self.config.rows):
-            for column in range(self.config.columns):
-                yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
-
-    amend(change, core.Core, first)
+    for row in range(self.config.rows):
+        for column in range(self.config.columns):
+            yield m.submodules[f"unit_{row}_{column}"].step.b.eq(m.submodules["order_column_0"].ordered)
 
 
-@fault("core.dense", "rtl.order")
-def _(order: Any, change: Change) -> None:
+@instead("core.dense", "rtl.order", "byte_order")
+def _(order: Any, right: Any, config: Any, *, wide: bool, sparse: bool) -> Any:
     """A dense step takes the upper half of B."""
-    right = order.byte_order
-
-    def upper(config: Any, *, wide: bool, sparse: bool) -> Any:
-        found = right(config, wide=wide, sparse=sparse)
-        return found if sparse else [None if byte is None else byte + config.step_bytes for byte in found]
-
-    change(order, "byte_order", upper)
+    found = right(config, wide=wide, sparse=sparse)
+    return found if sparse else [None if byte is None else byte + config.step_bytes for byte in found]
 
 
-@fault("core.validity", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@amended("core.validity", "rtl.core", "Core")
+def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """The flags of the first two chunks of a row change places."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        illegal, decoded = self.o.payload.illegal[0], m.submodules["decode_row_0"].illegal
-        yield illegal.eq(Cat(decoded[1], decoded[0], decoded[2:]))
-
-    amend(change, core.Core, exchanged)
+    illegal, decoded = self.o.payload.illegal[0], m.submodules["decode_row_0"].illegal
+    yield illegal.eq(Cat(decoded[1], decoded[0], decoded[2:]))
 
 
-@fault("core.order", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@amended("core.order", "rtl.core", "Core")
+def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """The pipeline advances while the output waits, if something comes in."""
-
-    def advancing(self: Any, m: Module) -> Iterator[Any]:
-        if self.config.latency:
-            yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
-
-    amend(change, core.Core, advancing)
+    if self.config.latency:
+        yield named(m, "advance").eq(self.o.ready | ~self.o.valid | self.i.valid)
 
 
-@fault("core.reset", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@amended("core.reset", "rtl.core", "Core")
+def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """A reset leaves what is in the pipeline."""
-    _keep_at_reset(change, core.Core, "occupied")
+    named(m, "occupied")._reset_less = True
+    yield from ()
 
 
-def _keep_at_reset(change: Change, component: type, name: str) -> None:
-    def kept(self: Any, m: Module) -> tuple[()]:
-        named(m, name)._reset_less = True
-        return ()
-
-    amend(change, component, kept)
-
-
-@fault("warp.operands", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@instead("warp.operands", "rtl.warp", "Warp._metadata_row")
+def _(warp: Any, right: Any, self: Any, held: Any, row: int, step: Value) -> Value:
     """A warp ignores its sparsity selector."""
-    right = warp.Warp._metadata_row
-
-    def metadata_row(self: Any, held: Any, row: int, step: Value) -> Value:
-        return right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)
-
-    change(warp.Warp, "_metadata_row", metadata_row)
+    return right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)
 
 
-@fault("warp.order", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@amended("warp.order", "rtl.warp", "Warp")
+def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
     """Results of the core are taken whether the registers are free or not."""
-    amend(change, warp.Warp, lambda self, m: [m.submodules["core"].o.ready.eq(1)])
+    yield m.submodules["core"].o.ready.eq(1)
 
 
-@fault("warp.reset", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@amended("warp.reset", "rtl.warp", "Warp")
+def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
     """A reset leaves the instruction that is under way."""
-    _keep_at_reset(change, warp.Warp, "busy")
+    named(m, "busy")._reset_less = True
+    yield from ()
 
 
-@fault("fetch.address", "rtl.fetch")
-def _(fetch: Any, change: Change) -> None:
+@amended("fetch.address", "rtl.fetch", "CoreMatrixAddress")
+def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
     """The base offset is added, not subtracted."""
-
-    def addresses(self: Any, m: Module) -> Iterator[Any]:
-        for row, address in enumerate(self.address):
-            linear = named(m, f"linear_{row}")
-            pattern = (linear[3:6] + self.request.descriptor.base_offset)[:3]
-            yield address.eq(linear ^ (pattern & named(m, "mask")))
-
-    amend(change, fetch.CoreMatrixAddress, addresses)
+    for row, address in enumerate(self.address):
+        linear = named(m, f"linear_{row}")
+        pattern = (linear[3:6] + self.request.descriptor.base_offset)[:3]
+        yield address.eq(linear ^ (pattern & named(m, "mask")))
 
 
-@fault("tensor_core.order", "rtl.tensor_core")
-def _(tensor_core: Any, change: Change) -> None:
+@amended("tensor_core.order", "rtl.tensor_core", "TensorCore")
+def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
     """A result goes to the stream whose operands are at the input, not to the one that its own came from."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        there, of_panels = m.submodules["warp"].o.valid, self.panel.valid
-        yield self.panel_result.valid.eq(there & of_panels)
-        yield self.o.valid.eq(there & ~of_panels)
-
-    amend(change, tensor_core.TensorCore, exchanged)
+    there, of_panels = m.submodules["warp"].o.valid, self.panel.valid
+    yield self.panel_result.valid.eq(there & of_panels)
+    yield self.o.valid.eq(there & ~of_panels)
 
 
-@fault("validity.warp", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@amended("validity.warp", "rtl.warp", "Warp")
+def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
     """Flags of 16-bit elements are put where those of smaller ones belong."""
-    amend(change, warp.Warp, lambda self, m: [m.submodules["core"].i.payload.tag.wide.eq(0)])
+    yield m.submodules["core"].i.payload.tag.wide.eq(0)
 
 
-@fault("fetch.both", "rtl.operand_fetch")
-def _(operand_fetch: Any, change: Change) -> None:
+@amended("fetch.both", "rtl.operand_fetch", "OperandFetch")
+def _(operand_fetch: Any, self: Any, m: Module) -> Iterator[Any]:
     """Core matrices of A are handed on as they lie, MN-major ones too."""
-    amend(
-        change,
-        operand_fetch.OperandFetch,
-        lambda self, m: [self.core_matrix.rows.eq(Cat(self.memory.data))],
-    )
+    yield self.core_matrix.rows.eq(Cat(self.memory.data))
 
 
-@fault("tensor_operands.columns", "rtl.tensor_operands")
-def _(tensor_operands: Any, change: Change) -> None:
+@amended("tensor_operands.columns", "rtl.tensor_operands", "TensorOperands")
+def _(tensor_operands: Any, self: Any, m: Module) -> Iterator[Any]:
     """Block scales of B are read where those of A are."""
-
-    def elsewhere(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(named(m, "operand") == tensor_operands.Operand.SCALE_B):
-            yield self.memory.column.eq(self.i.payload.scale_a_column + named(m, "number"))
-
-    amend(change, tensor_operands.TensorOperands, elsewhere)
+    with m.If(named(m, "operand") == tensor_operands.Operand.SCALE_B):
+        yield self.memory.column.eq(self.i.payload.scale_a_column + named(m, "number"))
 
 
-@fault("accumulators.order", "rtl.accumulators")
-def _(accumulators: Any, change: Change) -> None:
+@instead("accumulators.order", "rtl.accumulators", "_overlap")
+def _(accumulators: Any, right: Any, a: Any, b: Any) -> Any:
     """Only the very columns that are due are waited for, not those that overlap them."""
-    change(accumulators, "_overlap", lambda a, b: a == b)
+    return a == b
 
 
-@fault("accumulators.contents", "rtl.accumulators")
-def _(accumulators: Any, change: Change) -> None:
+@amended("accumulators.contents", "rtl.accumulators", "Accumulators")
+def _(accumulators: Any, self: Any, m: Module) -> Iterator[Any]:
     """Contents are offered once they are asked for, not once they are there."""
-    amend(change, accumulators.Accumulators, lambda self, m: [self.c.valid.eq(named(m, "kept") != 0)])
+    yield self.c.valid.eq(named(m, "kept") != 0)
 
 
 @fault("commits.order", "rtl.commits")
@@ -162,91 +118,66 @@ def _(commits: Any, change: Change) -> None:
     read_otherwise(change, commits.Commits, lambda self: {"delivered": self.multiplied})
 
 
-@fault("wgmma.order", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@amended("wgmma.order", "rtl.tensor_cores", "TensorCores")
+def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """The descriptor of A is handed on as that of B."""
-
-    def handed_on(self: Any, m: Module) -> Iterator[Any]:
-        yield m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)
-
-    amend(change, tensor_cores.TensorCores, handed_on)
+    yield m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)
 
 
-@fault("wgmma.order:columns", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@amended("wgmma.order:columns", "rtl.tensor_cores", "TensorCores")
+def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """An array gets two columns of a panel in each other's place."""
-
-    def swapped(self: Any, m: Module) -> Iterator[Any]:
-        panel = m.submodules["fetch"].panels.payload
-        yield m.submodules["operands_2"].panel.eq(Cat(panel[1], panel[0], *(panel[column] for column in range(2, 8))))
-
-    amend(change, tensor_cores.TensorCores, swapped)
+    panel = m.submodules["fetch"].panels.payload
+    yield m.submodules["operands_2"].panel.eq(Cat(panel[1], panel[0], *(panel[column] for column in range(2, 8))))
 
 
-@fault("wgmma.order:metadata", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@amended("wgmma.order:metadata", "rtl.tensor_cores", "TensorCores")
+def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """The metadata of an instruction's second panel is dropped."""
-
-    def dropped(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(m.submodules["slots"].panel == 1):
-            yield m.submodules["operands_3"].e.eq(0)
-
-    amend(change, tensor_cores.TensorCores, dropped)
+    with m.If(m.submodules["slots"].panel == 1):
+        yield m.submodules["operands_3"].e.eq(0)
 
 
-@fault("wgmma.operands", "rtl.panel_operands")
-def _(panel_operands: Any, change: Change) -> None:
+@instead("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs")
+def _(panel_operands: Any, right: Any, self: Any) -> Any:
     """Of two elements in a register only the upper one is negated."""
-    right = panel_operands.PanelOperands._signs
-    change(panel_operands.PanelOperands, "_signs", lambda self: Cat(Const(0, 16), right(self)[16:]))
+    return Cat(Const(0, 16), right(self)[16:])
 
 
-@fault("wgmma.progress", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@amended("wgmma.progress", "rtl.tensor_cores", "TensorCores")
+def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """A that has arrived goes on to be awaited."""
-    amend(change, tensor_cores.TensorCores, lambda self, m: [m.submodules["slots"].a.arrived.eq(0)])
+    yield m.submodules["slots"].a.arrived.eq(0)
 
 
-@fault("wgmma.shared", "rtl.warpgroup")
-def _(warpgroup: Any, change: Change) -> None:
+@amended("wgmma.shared", "rtl.warpgroup", "Owners")
+def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is."""
-    amend(change, warpgroup.Owners, lambda self, m: [m.submodules["panels"].entry.eq(self.owner)])
+    yield m.submodules["panels"].entry.eq(self.owner)
 
 
-@fault("tcgen05.order", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("tcgen05.order", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """The second column of the block scales of A is taken for the first."""
-
-    def second(self: Any, m: Module) -> Iterator[Any]:
-        column = m.submodules["tensor_operands"].column
-        with m.If(column.operand == tcgen05.Operand.SCALE_A):
-            yield m.submodules["words"].column.number.eq(column.number ^ 1)
-
-    amend(change, tcgen05.Tcgen05, second)
+    column = m.submodules["tensor_operands"].column
+    with m.If(column.operand == tcgen05.Operand.SCALE_A):
+        yield m.submodules["words"].column.number.eq(column.number ^ 1)
 
 
-@fault("tcgen05.order:accumulators", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("tcgen05.order:accumulators", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """Accumulators are read and written one column early."""
-
-    def early(self: Any, m: Module) -> Iterator[Any]:
-        first = m.submodules["slots"].d.instruction.d_column
-        yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
-
-    amend(change, tcgen05.Tcgen05, early)
+    first = m.submodules["slots"].d.instruction.d_column
+    yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-@fault("tcgen05.results", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("tcgen05.results", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """The results of the second array are written for the first one, too."""
-
-    def twice(self: Any, m: Module) -> Iterator[Any]:
-        yield m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)
-
-    amend(change, tcgen05.Tcgen05, twice)
+    yield m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)
 
 
-@fault("tcgen05.progress", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("tcgen05.progress", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """Of B only the first panel is read."""
-    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["requests_b"].last.eq(0)])
+    yield m.submodules["requests_b"].last.eq(0)

@@ -7,22 +7,18 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, fault
-from .circuits import amend, exchanged, named, read_otherwise
+from . import Change, fault, instead
+from .circuits import amended, exchanged, named, read_otherwise
 
 
-@fault("rtl.select.parts", "rtl.select")
-def _(select: Any, change: Change) -> None:
+@amended("rtl.select.parts", "rtl.select", "SelectStage")
+def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
     """Two chunks that take turns byte by byte select by each other's metadata."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        lanes = list(self.selects)
-        for group in range(len(lanes) // 2 if self.config.interleaved else 0):
-            for slot in range(select.KEPT_UNITS):
-                for unit, port in enumerate(m.submodules[f"select{slot}_{group}"].select):
-                    yield port.eq(Cat(lanes[2 * group + 1][slot][unit], lanes[2 * group][slot][unit]))
-
-    amend(change, select.SelectStage, exchanged)
+    lanes = list(self.selects)
+    for group in range(len(lanes) // 2 if self.config.interleaved else 0):
+        for slot in range(select.KEPT_UNITS):
+            for unit, port in enumerate(m.submodules[f"select{slot}_{group}"].select):
+                yield port.eq(Cat(lanes[2 * group + 1][slot][unit], lanes[2 * group][slot][unit]))
 
 
 @fault("rtl.order.column", "rtl.order")
@@ -37,102 +33,70 @@ def _(order: Any, change: Change) -> None:
     read_otherwise(change, order.RowOrder, lambda self: {"sparse": Const(1)})
 
 
-@fault("rtl.core.scales", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@amended("rtl.core.scales", "rtl.core", "Core")
+def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     """Every column gets the block scales of the first."""
-
-    def first(self: Any, m: Module) -> Iterator[Any]:
-        for row in range(self.config.rows):
-            for column in range(self.config.columns):
-                yield m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
-
-    amend(change, core.Core, first)
+    for row in range(self.config.rows):
+        for column in range(self.config.columns):
+            yield m.submodules[f"unit_{row}_{column}"].step.scale_b.eq(self.i.payload.scale_b[0])
 
 
-@fault("rtl.core.flags", "rtl.core")
-def _(core: Any, change: Change) -> None:
+@instead("rtl.core.flags", "rtl.core", "delayed")
+def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
     """The flags of undefined metadata come out a cycle before their result."""
-    right = core.delayed
-
-    def delayed(m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
-        return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
-
-    change(core, "delayed", delayed)
+    return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
 
 
-@fault("rtl.warp.metadata", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@instead("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row")
+def _(warp: Any, right: Any, self: Any, held: Any, row: Any, step: Any) -> Any:
     """Rows 8 to 15 are given the metadata of rows 0 to 7."""
-    right = warp.Warp._metadata_row
-    change(warp.Warp, "_metadata_row", lambda self, held, row, step: right(self, held, row % 8, step))
+    return right(self, held, row % 8, step)
 
 
-@fault("rtl.warp.flags", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
+def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> None:
     """The flags of a second step take the place of the first one's, for elements of 16 bits."""
-    right = warp.Warp._collect
-
-    def collect(self: Any, m: Module, core: Any, *others: Any) -> None:
-        result = core.o.payload
-        tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
-        other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
-        right(self, m, SimpleNamespace(o=other), *others)
-
-    change(warp.Warp, "_collect", collect)
+    result = core.o.payload
+    tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
+    other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
+    right(self, m, SimpleNamespace(o=other), *others)
 
 
-@fault("rtl.warp.scales", "rtl.warp")
-def _(warp: Any, change: Change) -> None:
+@instead("rtl.warp.scales", "rtl.warp", "Warp._scales")
+def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> Value:
     """Of two block scales a row, groups of products get the first and the second in turns."""
-    right = warp.Warp._scales
-
-    def scales(self: Any, held: Any, operand: str, index: int) -> Value:
-        value = right(self, held, operand, index)
-        turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
-        return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
-
-    change(warp.Warp, "_scales", scales)
+    value = right(self, held, operand, index)
+    turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
+    return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
 
 
-@fault("rtl.fetch.strides", "rtl.fetch")
-def _(fetch: Any, change: Change) -> None:
+@amended("rtl.fetch.strides", "rtl.fetch", "CoreMatrixAddress")
+def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
     """The two offsets of an MN-major operand are exchanged whatever its swizzle, not only without one."""
-
-    def exchanged(self: Any, m: Module) -> Iterator[Any]:
-        descriptor, exponent = self.request.descriptor, named(m, "exponent")
-        units = self.request.panel
-        with m.If(self.request.mn_major):
-            yield named(m, "base").eq(
-                descriptor.start
-                + self.segment * descriptor.leading
-                + (units >> exponent) * descriptor.stride
-                + (units & named(m, "mask"))
-            )
-
-    amend(change, fetch.CoreMatrixAddress, exchanged)
+    descriptor, exponent = self.request.descriptor, named(m, "exponent")
+    units = self.request.panel
+    with m.If(self.request.mn_major):
+        yield named(m, "base").eq(
+            descriptor.start
+            + self.segment * descriptor.leading
+            + (units >> exponent) * descriptor.stride
+            + (units & named(m, "mask"))
+        )
 
 
-@fault("rtl.round.sticky", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@amended("rtl.round.sticky", "rtl.round", "RoundStage")
+def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
     """The sticky bit of an f16 knows only as many bits as an f32 has."""
-
-    def shortened(self: Any, m: Module) -> Iterator[Any]:
-        if rounding.ResultCode.F16 in self.results:
-            low = -1 - rounding._F32.fraction_bits
-            yield named(m, "sticky").eq(named(m, "shifted")[low : -2 - rounding._F16.fraction_bits].any())
-
-    amend(change, rounding.RoundStage, shortened)
+    if rounding.ResultCode.F16 in self.results:
+        low = -1 - rounding._F32.fraction_bits
+        yield named(m, "sticky").eq(named(m, "shifted")[low : -2 - rounding._F16.fraction_bits].any())
 
 
-@fault("rtl.multiply.grid", "rtl.multiply")
-def _(multiply: Any, change: Change) -> None:
+@amended("rtl.multiply.grid", "rtl.multiply", "MultiplyStage")
+def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
     """The accumulator is cut where the format that keeps most cuts, not where the running one does."""
-
-    def whole(self: Any, m: Module) -> Iterator[Any]:
-        if self.widths.floating:
-            yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
-
-    amend(change, multiply.MultiplyStage, whole)
+    if self.widths.floating:
+        yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
 
 @fault("rtl.reduce.groups", "rtl.reduce")
@@ -141,38 +105,23 @@ def _(reduce: Any, change: Change) -> None:
     read_otherwise(change, reduce.ReduceStage, lambda self: {"integer_groups": Const(1)})
 
 
-@fault("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree")
-def _(carry_save_tree: Any, change: Change) -> None:
+@instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._held")
+def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
     """Ones that are still to be added pass by the register of the words."""
-    right = carry_save_tree.CarrySaveTree._held
-
-    def held(self: Any, m: Module, values: list[Value]) -> list[Value]:
-        return values if all(len(value) == 1 for value in values) else right(self, m, values)
-
-    change(carry_save_tree.CarrySaveTree, "_held", held)
+    return values if all(len(value) == 1 for value in values) else right(self, m, values)
 
 
-@fault("rtl.multiply.register", "rtl.multiply")
-def _(multiply: Any, change: Change) -> None:
+@instead("rtl.multiply.register", "rtl.multiply", "MultiplyStage._held")
+def _(multiply: Any, right: Any, self: Any, m: Module, value: Value) -> Value:
     """The floor of e_max passes by the register behind the products."""
-    right = multiply.MultiplyStage._held
-
-    def held(self: Any, m: Module, value: Value) -> Value:
-        return value if value.shape() == multiply._EXPONENT else right(self, m, value)
-
-    change(multiply.MultiplyStage, "_held", held)
+    return value if value.shape() == multiply._EXPONENT else right(self, m, value)
 
 
-@fault("rtl.round.register", "rtl.round")
-def _(rounding: Any, change: Change) -> None:
+@instead("rtl.round.register", "rtl.round", "RoundStage._behind")
+def _(rounding: Any, right: Any, self: Any, m: Module, cut: str, values: Any) -> Any:
     """The sum passes by the register behind the shift."""
-    right = rounding.RoundStage._behind
-
-    def behind(self: Any, m: Module, cut: str, values: Any) -> Any:
-        held = right(self, m, cut, values)
-        return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
-
-    change(rounding.RoundStage, "_behind", behind)
+    held = right(self, m, cut, values)
+    return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
 
 
 @fault("rtl.slots.factor", "rtl.slots")
@@ -187,17 +136,13 @@ def _(slots: Any, change: Change) -> None:
     change(slots.Slot, "factor", property(factor))
 
 
-@fault("rtl.unpack.specials", "rtl.unpack")
-def _(unpack: Any, change: Change) -> None:
+@amended("rtl.unpack.specials", "rtl.unpack", "FormatDecoder")
+def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
     """Of e4m3 all codes with the top exponent are NaN, not the last alone."""
-
-    def whole_exponent(self: Any, m: Module) -> Iterator[Any]:
-        for code, element in enumerate(self.config.elements):
-            if element.format.specials is unpack.Specials.NAN:
-                with m.If(self.element == code):
-                    yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
-
-    amend(change, unpack.FormatDecoder, whole_exponent)
+    for code, element in enumerate(self.config.elements):
+        if element.format.specials is unpack.Specials.NAN:
+            with m.If(self.element == code):
+                yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
 
 
 @fault("rtl.operand_fetch.slot", "rtl.operand_fetch")
@@ -212,30 +157,28 @@ def _(tensor_core: Any, change: Change) -> None:
     read_otherwise(change, tensor_core.TensorCore, lambda self: {"panel_waits": Const(0)})
 
 
-@fault("rtl.tensor_core.results", "rtl.tensor_core")
-def _(tensor_core: Any, change: Change) -> None:
+@amended("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore")
+def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
     """Results of instructions are offered where those of panels are, too."""
-    amend(change, tensor_core.TensorCore, lambda self, m: [self.panel_result.valid.eq(m.submodules["warp"].o.valid)])
+    yield self.panel_result.valid.eq(m.submodules["warp"].o.valid)
 
 
-@fault("rtl.tensor_core.pace", "rtl.tensor_core")
-def _(tensor_core: Any, change: Change) -> None:
+@instead("rtl.tensor_core.pace", "rtl.tensor_core", "RegisterCycles")
+def _(tensor_core: Any, right: Any) -> Any:
     """The register file delivers a dense instruction's operands as slowly as a sparse one's."""
-    right = tensor_core.RegisterCycles
-    change(tensor_core, "RegisterCycles", lambda: right(of_mma={**right().of_mma, (False, False): 6}))
+    return right(of_mma={**right().of_mma, (False, False): 6})
 
 
-@fault("rtl.tensor_cores.length", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@amended("rtl.tensor_cores.length", "rtl.tensor_cores", "TensorCores")
+def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """Panels of B of a dense instruction are read as long as those of a sparse one."""
-    amend(change, tensor_cores.TensorCores, lambda self, m: [m.submodules["requests_b"].short.eq(0)])
+    yield m.submodules["requests_b"].short.eq(0)
 
 
-@fault("rtl.tensor_cores.registers", "rtl.tensor_cores")
-def _(tensor_cores: Any, change: Change) -> None:
+@instead("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles")
+def _(tensor_cores: Any, right: Any) -> Any:
     """The register file is a cycle faster than it was measured."""
-    right = tensor_cores.RegisterCycles
-    change(tensor_cores, "RegisterCycles", lambda: right(wide=17))
+    return right(wide=17)
 
 
 @fault("rtl.stored_a.registers", "rtl.stored_a")
@@ -249,32 +192,24 @@ def _(stored_a: Any, change: Change) -> None:
     read_otherwise(change, stored_a.StoredA, other)
 
 
-@fault("rtl.warpgroup.wait", "rtl.warpgroup")
-def _(warpgroup: Any, change: Change) -> None:
+@amended("rtl.warpgroup.wait", "rtl.warpgroup", "Commands")
+def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """A wait is over at once."""
-
-    def at_once(self: Any, m: Module) -> Iterator[Any]:
-        with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
-            yield self.i.ready.eq(1)
-
-    amend(change, warpgroup.Commands, at_once)
+    with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
+        yield self.i.ready.eq(1)
 
 
-@fault("rtl.warpgroup.results", "rtl.warpgroup")
-def _(warpgroup: Any, change: Change) -> None:
+@amended("rtl.warpgroup.results", "rtl.warpgroup", "Owners")
+def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """Of several warpgroups all results go to the first."""
-    amend(change, warpgroup.Owners, lambda self, m: [m.submodules["panels"].entry.eq(0)])
+    yield m.submodules["panels"].entry.eq(0)
 
 
-@fault("rtl.warpgroup.groups", "rtl.warpgroup")
-def _(warpgroup: Any, change: Change) -> None:
+@amended("rtl.warpgroup.groups", "rtl.warpgroup", "Warpgroup")
+def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """A warpgroup's group is finished by results of another."""
-
-    def by_any(self: Any, m: Module) -> Iterator[Any]:
-        o = m.submodules["tensor_cores"].o
-        yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
-
-    amend(change, warpgroup.Warpgroup, by_any)
+    o = m.submodules["tensor_cores"].o
+    yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
 
 @fault("rtl.life_cycle.wait", "rtl.life_cycle")
@@ -295,13 +230,13 @@ def _(placement: Any, change: Change) -> None:
     change(placement, "COLUMNS", 7)
 
 
-@fault("rtl.tcgen05.port", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("rtl.tcgen05.port", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """Panels of B of a dense instruction are read as long as those of a sparse one."""
-    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)])
+    yield m.submodules["fetch"].b.payload.short.eq(0)
 
 
-@fault("rtl.tcgen05.tensor_memory", "rtl.tcgen05")
-def _(tcgen05: Any, change: Change) -> None:
+@amended("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05")
+def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     """A is read from tensor memory even where it is in shared memory, and kept for what it is not."""
-    amend(change, tcgen05.Tcgen05, lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)])
+    yield m.submodules["tensor_operands"].i.payload.a_shared.eq(0)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from . import Change, fault
+from . import Change, fault, instead
 
 
 @fault("sim.scoreboard.low", "sim.benches.scoreboard")
@@ -23,61 +23,41 @@ def _(scoreboard: Any, change: Change) -> None:
     change(scoreboard.Scoreboard, "under_way", property(lambda self: 0))
 
 
-@fault("sim.scoreboard.patient", "sim.benches.scoreboard")
-def _(scoreboard: Any, change: Change) -> None:
+@instead("sim.scoreboard.patient", "sim.benches.scoreboard", "Scoreboard.observe")
+def _(scoreboard: Any, right: Any, self: Any, cycle: Any, offered: Any) -> None:
     """What waits at the input is forgotten whenever a result is kept from leaving."""
-    right = scoreboard.Scoreboard.observe
-
-    def observe(self: Any, cycle: Any, offered: Any) -> None:
-        right(self, cycle, offered)
-        if not cycle.o_ready:
-            self._closed = 0
-
-    change(scoreboard.Scoreboard, "observe", observe)
+    right(self, cycle, offered)
+    if not cycle.o_ready:
+        self._closed = 0
 
 
-@fault("sim.streams.stalls", "sim.benches.streams")
-def _(streams: Any, change: Change) -> None:
+@instead("sim.streams.stalls", "sim.benches.streams", "StreamDriver.drive")
+def _(streams: Any, right: Any, self: Any, *, draining: bool = False) -> None:
     """A result is taken as soon as it is there, whatever the pattern says."""
-    right = streams.StreamDriver.drive
-
-    def drive(self: Any, *, draining: bool = False) -> None:
-        right(self, draining=draining)
-        self._top.o__ready.value = int(not int(self._top.rst.value))
-
-    change(streams.StreamDriver, "drive", drive)
+    right(self, draining=draining)
+    self._top.o__ready.value = int(not int(self._top.rst.value))
 
 
-@fault("sim.streams.reset", "sim.benches.streams")
-def _(streams: Any, change: Change) -> None:
+@instead("sim.streams.reset", "sim.benches.streams", "StreamDriver.update")
+def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
     """An item that a reset meets at the input is dropped."""
-    right = streams.StreamDriver.update
-
-    def update(self: Any, cycle: Any) -> None:
-        right(self, cycle)
-        if cycle.reset:
-            self.offered = None
-
-    change(streams.StreamDriver, "update", update)
+    right(self, cycle)
+    if cycle.reset:
+        self.offered = None
 
 
-@fault("sim.streams.rare", "sim.benches.streams")
-def _(streams: Any, change: Change) -> None:
+@instead("sim.streams.rare", "sim.benches.streams", "rare_meetings")
+def _(streams: Any, right: Any, rng: Any, **how: Any) -> Any:
     """Patterns are followed blindly: rare meetings are left to luck."""
-    change(streams, "rare_meetings", lambda rng, **how: lambda cycle: None)
+    return lambda cycle: None
 
 
-@fault("sim.streams.monitor", "sim.benches.streams")
-def _(streams: Any, change: Change) -> None:
+@instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.settle")
+async def _(streams: Any, right: Any, self: Any) -> Any:
     """A result that waits is not seen until it is taken."""
-    right = streams.StreamMonitor.settle
-
-    async def settle(self: Any) -> Any:
-        cycle = await right(self)
-        taken = cycle.o_valid and cycle.o_ready
-        return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
-
-    change(streams.StreamMonitor, "settle", settle)
+    cycle = await right(self)
+    taken = cycle.o_valid and cycle.o_ready
+    return streams.Cycle(cycle.reset, cycle.i_valid, cycle.i_ready, taken, cycle.o_ready, cycle.result)
 
 
 @fault("sim.components.masked", "sim.benches.components")
@@ -101,80 +81,53 @@ def _(components: Any, change: Change) -> None:
     change(components, "component_benches", benches)
 
 
-@fault("sim.items.noise", "sim.benches.items")
-def _(items: Any, change: Change) -> None:
+@instead("sim.items.noise", "sim.benches.items", "_filled")
+def _(items: Any, right: Any, registers: Any, rng: Any) -> list[list[int]]:
     """Registers that an instruction does not read hold zeros instead of noise."""
-
-    def filled(registers: Any, rng: Any) -> list[list[int]]:
-        held = items.np.zeros((items._LANES, items._REGISTERS), items.np.uint32)
-        held[:, : registers.shape[2]] = registers[0]
-        return list(held.tolist())
-
-    change(items, "_filled", filled)
+    held = items.np.zeros((items._LANES, items._REGISTERS), items.np.uint32)
+    held[:, : registers.shape[2]] = registers[0]
+    return list(held.tolist())
 
 
-@fault("sim.items.nibbles", "sim.benches.items")
-def _(items: Any, change: Change) -> None:
+@instead("sim.items.nibbles", "sim.benches.items", "_every_nibble")
+def _(items: Any, right: Any, instruction: Any, selector: int, rng: Any) -> Any:
     """Metadata of a warp's items is legal always."""
+    from ...sim.benches.random_operands import random_metadata
 
-    def legal(instruction: Any, selector: int, rng: Any) -> Any:
-        from ...sim.benches.random_operands import random_metadata
-
-        return random_metadata(instruction, selector, False, 1, rng)
-
-    change(items, "_every_nibble", legal)
+    return random_metadata(instruction, selector, False, 1, rng)
 
 
-@fault("sim.items.flags", "sim.benches.items")
-def _(items: Any, change: Change) -> None:
+@instead("sim.items.flags", "sim.benches.items", "_illegal_chunks")
+def _(items: Any, right: Any, instruction: Any, matrices: Any) -> Any:
     """No flag of an illegal nibble is expected of a warp."""
-    change(items, "_illegal_chunks", lambda instruction, matrices: [0] * items._ROWS)
+    return [0] * items._ROWS
 
 
-@fault("sim.random_operands.selector", "sim.benches.random_operands")
-def _(random_operands: Any, change: Change) -> None:
+@instead("sim.random_operands.selector", "sim.benches.random_operands", "random_metadata")
+def _(random_operands: Any, right: Any, instruction: Any, selector: Any, any_nibble: Any, cases: Any, rng: Any) -> Any:
     """Metadata is always laid out for sparsity selector 0."""
-    right = random_operands.random_metadata
-    change(
-        random_operands,
-        "random_metadata",
-        lambda instruction, selector, any_nibble, cases, rng: right(instruction, 0, any_nibble, cases, rng),
-    )
+    return right(instruction, 0, any_nibble, cases, rng)
 
 
-@fault("sim.settings.record", "sim.benches.settings")
-def _(settings: Any, change: Change) -> None:
+@instead("sim.settings.record", "sim.benches.settings", "Settings.record")
+def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
     """The coverage of a second test replaces that of the first."""
-
-    def record(self: Any, coverage: Any) -> None:
-        if self.coverage:
-            coverage.write(settings.Path(self.coverage))
-
-    change(settings.Settings, "record", record)
+    if self.coverage:
+        coverage.write(settings.Path(self.coverage))
 
 
-@fault("sim.stream_coverage.warp", "sim.benches.stream_coverage")
-def _(coverage: Any, change: Change) -> None:
+@instead("sim.stream_coverage.warp", "sim.benches.stream_coverage", "StreamCoverage._declare")
+def _(coverage: Any, right: Any, self: Any, most: int) -> None:
     """What a warp cannot reach is not declared."""
-    right = coverage.StreamCoverage._declare
-
-    def declare(self: Any, most: int) -> None:
-        if self._core:
-            right(self, most)
-
-    change(coverage.StreamCoverage, "_declare", declare)
+    if self._core:
+        right(self, most)
 
 
-@fault("sim.runner.errors", "sim.benches.runner")
-def _(runner: Any, change: Change) -> None:
+@instead("sim.runner.errors", "sim.benches.runner", "Bench.run")
+def _(runner: Any, right: Any, self: Any, seed: int, **options: Any) -> list[Any]:
     """A test of a bench that fails is not reported."""
-    right = runner.Bench.run
-
-    def run(self: Any, seed: int, **options: Any) -> list[Any]:
-        right(self, seed, **options)
-        return []
-
-    change(runner.Bench, "run", run)
+    right(self, seed, **options)
+    return []
 
 
 @fault("sim.coverage.groups.complete", "sim.coverage.groups")
@@ -183,57 +136,38 @@ def _(groups: Any, change: Change) -> None:
     change(groups.Coverage, "complete", property(lambda self: all(g.reached == g.reachable for g in self)))
 
 
-@fault("sim.coverage.groups.hit", "sim.coverage.groups")
-def _(groups: Any, change: Change) -> None:
+@instead("sim.coverage.groups.hit", "sim.coverage.groups", "Group.count")
+def _(groups: Any, right: Any, self: Any, *places: Any, where: Any = None) -> None:
     """What does not count is counted in the first bin."""
-    right = groups.Group.count
-
-    def count(self: Any, *places: Any, where: Any = None) -> None:
-        if where is None:
-            right(self, *places)
-        else:
-            right(self, *(groups.np.where(where, place, 0) for place in places))
-
-    change(groups.Group, "count", count)
+    if where is None:
+        right(self, *places)
+    else:
+        right(self, *(groups.np.where(where, place, 0) for place in places))
 
 
-@fault("sim.coverage.code.merge", "sim.coverage.code")
-def _(code: Any, change: Change) -> None:
+@instead("sim.coverage.code.merge", "sim.coverage.code", "CodeCoverage.merge")
+def _(code: Any, right: Any, self: Any, other: Any) -> Any:
     """Points that only one of two files has are lost where they merge."""
-
-    def merge(self: Any, other: Any) -> Any:
-        both = self.hits.keys() & other.hits.keys()
-        return code.CodeCoverage({point: self.hits[point] + other.hits[point] for point in both})
-
-    change(code.CodeCoverage, "merge", merge)
+    both = self.hits.keys() & other.hits.keys()
+    return code.CodeCoverage({point: self.hits[point] + other.hits[point] for point in both})
 
 
-@fault("sim.engine.batch", "sim.engine.engine")
-def _(engine: Any, change: Change) -> None:
+@instead("sim.engine.batch", "sim.engine.engine", "Engine.multiply")
+def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> Any:
     """Of a batch that is computed in parts every part has the flags of the first."""
-    right = engine.Engine.multiply
-
-    def multiply(self: Any, instruction: Any, operands: Any) -> Any:
-        done = right(self, instruction, operands)
-        tiles, m, n = done.d.shape
-        of_first = engine.np.arange(tiles) % max(1, engine._BLOCK_OUTPUTS // (m * n))
-        return engine.replace(done, illegal=done.illegal[of_first])
-
-    change(engine.Engine, "multiply", multiply)
+    done = right(self, instruction, operands)
+    tiles, m, n = done.d.shape
+    of_first = engine.np.arange(tiles) % max(1, engine._BLOCK_OUTPUTS // (m * n))
+    return engine.replace(done, illegal=done.illegal[of_first])
 
 
-@fault("sim.engine.flags", "sim.engine.engine")
-def _(engine: Any, change: Change) -> None:
+@instead("sim.engine.flags", "sim.engine.engine", "Engine._block")
+def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tuple[Any, Any, int]:
     """The flags of an instruction are those of its last step, over and over."""
-    right = engine.Engine._block
-
-    def block(self: Any, instruction: Any, operands: Any) -> tuple[Any, Any, int]:
-        d, flags, steps = right(self, instruction, operands)
-        of_last = self.config.step_bytes // instruction.chunk_bytes if instruction.chunk_bytes else 1
-        repeated = engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))
-        return d, repeated[..., : flags.shape[-1]], steps
-
-    change(engine.Engine, "_block", block)
+    d, flags, steps = right(self, instruction, operands)
+    of_last = self.config.step_bytes // instruction.chunk_bytes if instruction.chunk_bytes else 1
+    repeated = engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))
+    return d, repeated[..., : flags.shape[-1]], steps
 
 
 @fault("sim.engine.observed", "sim.engine.engine")
@@ -248,78 +182,57 @@ def _(engine: Any, change: Change) -> None:
     change(engine.Engine, "observed", observed)
 
 
-@fault("sim.engine.last_flags", "sim.engine.engine")
-def _(engine: Any, change: Change) -> None:
+@instead("sim.engine.last_flags", "sim.engine.engine", "multiply_with")
+def _(engine: Any, right: Any, *arguments: Any) -> Any:
     """A product has the flags of its last step alone."""
-    right = engine.multiply_with
-
-    def multiply_with(*arguments: Any) -> Any:
-        product = right(*arguments)
-        return replace(product, flags=product.flags[-1:])
-
-    change(engine, "multiply_with", multiply_with)
+    product = right(*arguments)
+    return replace(product, flags=product.flags[-1:])
 
 
-@fault("sim.fingerprint.late", "sim.engine.fingerprint")
-def _(fingerprint: Any, change: Change) -> None:
+@instead("sim.fingerprint.late", "sim.engine.fingerprint", "_is_hashed")
+def _(fingerprint: Any, right: Any) -> Any:
     """Hardware that is imported late is kept under the name of sources that it is not of."""
-    change(fingerprint, "_is_hashed", lambda: True)
+    return True
 
 
-@fault("sim.row_interface.another", "sim.engine.row_interface")
-def _(row_interface: Any, change: Change) -> None:
+@instead("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint")
+def _(row_interface: Any, right: Any, config: Any, *others: Any) -> Any:
     """What was kept of one datapath is read for every other."""
-    change(row_interface, "hardware_fingerprint", lambda config, *others: "one")
+    return "one"
 
 
-@fault("sim.equivalence.undecided", "sim.faults.equivalence")
-def _(equivalence: Any, change: Change) -> None:
+@instead("sim.equivalence.undecided", "sim.faults.equivalence", "settled")
+def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A survivor whose search ends without an answer is taken to change nothing."""
-    right = equivalence.settled
-
-    def settled(*arguments: Any) -> Any:
-        found = right(*arguments)
-        return equivalence.Verdict.EQUIVALENT if found is equivalence.Verdict.UNDECIDED else found
-
-    change(equivalence, "settled", settled)
+    found = right(*arguments)
+    return equivalence.Verdict.EQUIVALENT if found is equivalence.Verdict.UNDECIDED else found
 
 
-@fault("sim.equivalence.cone", "sim.faults.equivalence")
-def _(equivalence: Any, change: Change) -> None:
+@instead("sim.equivalence.cone", "sim.faults.equivalence", "_both")
+def _(equivalence: Any, right: Any, ports: Any) -> Any:
     """The cone with the fault is one without it: nothing ever differs."""
-    right = equivalence._both
-    change(equivalence, "_both", lambda ports: (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports)))
+    return (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports))
 
 
-@fault("sim.equivalence.part", "sim.faults.equivalence")
-def _(equivalence: Any, change: Change) -> None:
+@instead("sim.equivalence.part", "sim.faults.equivalence", "_of_cone")
+def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """What differs where a cone is cut short is taken for a difference of the design."""
-    right = equivalence._of_cone
-
-    def of_cone(*arguments: Any) -> Any:
-        behind = arguments[-2]
-        found = right(*arguments)
-        return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
-
-    change(equivalence, "_of_cone", of_cone)
+    behind = arguments[-2]
+    found = right(*arguments)
+    return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
 
 
-@fault("sim.equivalence.cases", "sim.faults.equivalence")
-def _(equivalence: Any, change: Change) -> None:
+@instead("sim.equivalence.cases", "sim.faults.equivalence", "_by_cases")
+def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """Of a pipeline's cases the first alone is asked."""
-    right = equivalence._by_cases
-
-    def by_cases(*arguments: Any) -> Any:
-        *others, pipeline = arguments
-        return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
-
-    change(equivalence, "_by_cases", by_cases)
+    *others, pipeline = arguments
+    return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
 
 
-@fault("sim.equivalence.balanced", "sim.faults.equivalence")
-def _(equivalence: Any, change: Change) -> None:
+@instead("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced")
+def _(equivalence: Any, right: Any, *_: Any) -> Any:
     """Whatever is said to be a pipeline is taken for one."""
-    change(equivalence, "is_balanced", lambda *_: True)
+    return True
 
 
 @fault("sim.blocks.largest", "sim.benches.blocks")
@@ -342,15 +255,10 @@ def _(mutants: Any, change: Change) -> None:
     change(mutants, "faulty_verilog", lambda fault, folder: right(mutants.Fault(fault.number, "", none), folder))
 
 
-@fault("sim.mutants.numbers", "sim.faults.mutants")
-def _(mutants: Any, change: Change) -> None:
+@instead("sim.mutants.numbers", "sim.faults.mutants", "_drawn")
+def _(mutants: Any, right: Any, *arguments: Any) -> Any:
     """Faults are numbered from 0, so that the first is there when none is selected."""
-    right = mutants._drawn
-
-    def drawn(*arguments: Any) -> Any:
-        return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
-
-    change(mutants, "_drawn", drawn)
+    return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
 
 
 @fault("sim.regressions.row", "sim.faults.regressions")
@@ -365,37 +273,29 @@ def _(regressions: Any, change: Change) -> None:
     change(regressions._Row, "__init__", init)
 
 
-@fault("sim.streams.selected", "sim.faults.streams")
-def _(streams: Any, change: Change) -> None:
+@instead("sim.streams.selected", "sim.faults.streams", "StreamRegression.first_failure")
+def _(streams: Any, right: Any, self: Any, fault: Any) -> Any:
     """No fault is ever selected: what is run is the right hardware."""
-    right = streams.StreamRegression.first_failure
-    change(streams.StreamRegression, "first_failure", lambda self, fault: right(self, None))
+    return right(self, None)
 
 
-@fault("sim.regressions.components", "sim.faults.regressions")
-def _(regressions: Any, change: Change) -> None:
+@instead("sim.regressions.components", "sim.faults.regressions", "_octets")
+def _(regressions: Any, right: Any, vectors: Any) -> Any:
     """Of a component the first eight bits are compared."""
-    right = regressions._octets
-    change(regressions, "_octets", lambda vectors: right(vectors)[:, :1])
+    return right(vectors)[:, :1]
 
 
-@fault("sim.assumptions.control", "sim.faults.assumptions")
-def _(assumptions: Any, change: Change) -> None:
+@instead("sim.assumptions.control", "sim.faults.assumptions", "native")
+def _(assumptions: Any, right: Any, config: Any, arch: Any) -> Any:
     """Of all instructions the first alone is assumed to come: what matters to others alone changes nothing."""
-    right = assumptions.native
-    change(assumptions, "native", lambda config, arch: list(right(config, arch))[:1])
+    return list(right(config, arch))[:1]
 
 
-@fault("sim.assumptions.codes", "sim.faults.assumptions")
-def _(assumptions: Any, change: Change) -> None:
+@instead("sim.assumptions.codes", "sim.faults.assumptions", "AssumedComponents.__init__")
+def _(assumptions: Any, right: Any, self: Any, config: Any, benches: Any) -> None:
     """The last element of a configuration is assumed never to come."""
-    right = assumptions.AssumedComponents.__init__
-
-    def init(self: Any, config: Any, benches: Any) -> None:
-        right(self, config, benches)
-        self._elements -= 1
-
-    change(assumptions.AssumedComponents, "__init__", init)
+    right(self, config, benches)
+    self._elements -= 1
 
 
 @fault("sim.assumptions.waits", "sim.faults.assumptions")
@@ -408,26 +308,16 @@ def _(assumptions: Any, change: Change) -> None:
     change(assumptions.AssumedStream, "_stays", staticmethod(stays))
 
 
-@fault("sim.libraries.control", "sim.engine.libraries")
-def _(libraries: Any, change: Change) -> None:
+@instead("sim.libraries.control", "sim.engine.libraries", "Libraries.of")
+def _(libraries: Any, right: Any, self: Any, steps: Any) -> Any:
     """A library with one control word tied is used for another that differs from it in the lowest bit."""
-    right = libraries.Libraries.of
-
-    def of(self: Any, steps: Any) -> Any:
-        return right(self, {control & ~1: count for control, count in steps.items()})
-
-    change(libraries.Libraries, "of", of)
+    return right(self, {control & ~1: count for control, count in steps.items()})
 
 
-@fault("sim.simd.carry", "sim.engine.simd")
-def _(simd: Any, change: Change) -> None:
+@instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")
+def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
     """No carry leaves a limb."""
-    right = simd._Writer._sum
-
-    def _sum(self: Any, one: Any, other: Any, *, subtract: bool) -> Any:
-        return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
-
-    change(simd._Writer, "_sum", _sum)
+    return [right(self, [a], [b], subtract=subtract)[0] for a, b in zip(one, other, strict=True)]
 
 
 @fault("sim.warpgroup.computed", "sim.engine.array_units")

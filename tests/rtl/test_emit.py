@@ -61,20 +61,6 @@ def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[s
 
 
 @pytest.mark.regression
-def test_registers_are_where_the_cuts_are() -> None:
-    """A clock enters only where there is something to clock."""
-    ports = {
-        (config.latency, top): re.search(rf"^module {NAME} ?\((.*)\);$", text(config, top), re.MULTILINE)[1].split(", ")
-        for config in (TINY, COMBINATIONAL)
-        for top in ("unit", "core")
-    }
-    clocked = {key for key, names in ports.items() if "clk" in names}
-    assert clocked == {(TINY.latency, "unit"), (TINY.latency, "core")}
-    assert {"step", "result"} <= set(ports[0, "unit"])
-    assert set(ports[0, "core"]) == {f"{side}__{name}" for side in "io" for name in ("valid", "ready", "payload")}
-
-
-@pytest.mark.regression
 @pytest.mark.parametrize(("top", "hash_seed"), [("core", 1), ("warp", 2)])
 def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_path: Path) -> None:
     """Neither on the order of sets nor on what was emitted before."""
