@@ -62,42 +62,30 @@ def test_what_needs_no_fence() -> None:
     sequence.end()
 
 
-WRITTEN = "register '{}' was written in call 2, and no wgmma.fence came between"
+WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came between"
 ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between"
-IN_FLIGHT = "register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
+IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
-OTHERS = [f"e{index}" for index in range(4)]
+COMMIT, OTHERS = ("commit_group",), [f"e{index}" for index in range(4)]
 #: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
     "unfenced": (Sequence, [("mma_async", MMA, D)], "call 1: the first wgmma.mma_async needs a wgmma.fence before it"),
-    "written after the fence": (
-        Sequence, [("fence",), ("write", "d2"), ("mma_async", MMA, D)], f"call 3: {WRITTEN.format('d2')}"
-    ),
-    "a written": (
-        Sequence, [("fence",), ("write", "a3"), ("mma_async", MMA, D, A)], f"call 3: {WRITTEN.format('a3')}"
-    ),
+    "written": (Sequence, [("fence",), ("write", "d2"), ("mma_async", MMA, D)], WRITTEN.format("d2")),
+    "a written": (Sequence, [("fence",), ("write", "a3"), ("mma_async", MMA, D, A)], WRITTEN.format("a3")),
     "other shape": (begun, [("mma_async", WIDER, D)], ACCUMULATED),
     "accumulator as a": (begun, [("mma_async", MMA, OTHERS, D)], ACCUMULATED),
-    "read before commit": (begun, [("read", "d0")], f"call 4: {IN_FLIGHT.format('d0', 'read', 'commit_group')}"),
-    "read before wait": (
-        begun, [("commit_group",), ("read", "d1")], f"call 5: {IN_FLIGHT.format('d1', 'read', 'wait_group')}"
-    ),
+    "read before commit": (begun, [("read", "d0")], IN_FLIGHT.format(4, "d0", "read", "commit_group")),
+    "read before wait": (begun, [COMMIT, ("read", "d1")], IN_FLIGHT.format(5, "d1", "read", "wait_group")),
     "waited for too few": (
-        begun,
-        [("commit_group",), ("wait_group", 1), ("read", "d1")],
-        f"call 6: {IN_FLIGHT.format('d1', 'read', 'wait_group')}",
+        begun, [COMMIT, ("wait_group", 1), ("read", "d1")], IN_FLIGHT.format(6, "d1", "read", "wait_group")
     ),
-    "a overwritten": (
-        lambda: begun(A), [("commit_group",), ("write", "a0")],
-        f"call 5: {IN_FLIGHT.format('a0', 'written', 'wait_group')}",
-    ),
+    "a overwritten": (lambda: begun(A), [COMMIT, ("write", "a0")], IN_FLIGHT.format(5, "a0", "written", "wait_group")),
     "read without a fence": (
-        begun,
-        [("commit_group",), ("wait_group", 0), ("read", "d0"), ("mma_async", MMA, D)],
+        begun, [COMMIT, ("wait_group", 0), ("read", "d0"), ("mma_async", MMA, D)],
         "call 7: register 'd0' was read in call 6, and no wgmma.fence came between",
     ),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
-    "never waited for": (begun, [("commit_group",), ("end",)], UNFINISHED.format("wait_group")),
+    "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip
 
 

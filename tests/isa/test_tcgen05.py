@@ -78,15 +78,9 @@ MALFORMED: list[tuple[object, str]] = [
     (f"{WS}.kind::f16.ashift", r"^'\.ashift' in .* is not accepted; '\.ws' does not shift A\.$"),
     (f"{SP}.kind::mxf4.block_scale.ashift", r"^'\.ashift' in .* belongs to '\.kind::tf32', .* or '\.kind::i8'\.$"),
     (f"{SP}.kind::f16.ashift.collector::a::use", r"^'\.collector::a::use' in .* it is '\.collector::a::lastuse' or"),
-    (
-        f"{SP}.kind::f16.block_scale",
-        r"^'\.block_scale' in .* it belongs to '\.kind::mxf8f6f4', .* or '\.kind::mxf4nvf4'\.$",
-    ),
+    (f"{SP}.kind::f16.block_scale", r"^'\.block_scale' in .* to '\.kind::mxf8f6f4', .* or '\.kind::mxf4nvf4'\.$"),
     (f"{SP}.kind::mxf4", r"^'\.block_scale' is missing .*'\.kind::mxf4' requires it\.$"),
-    (
-        f"{SP}.kind::mxf4.block_scale.scale_vec::4X",
-        r"^'\.scale_vec::4X' in .* takes '\.scale_vec::2X' or '\.block32'\.$",
-    ),
+    (f"{SP}.kind::mxf4.block_scale.scale_vec::4X", r"^'\.scale_vec::4X' .* '\.scale_vec::2X' or '\.block32'\.$"),
     (f"{SP}.kind::mxf4nvf4.block_scale", r"^'\.scale_vec' is missing .* takes '\.scale_vec::2X', .* or '\.block16'\.$"),
     (f"{WS}.kind::f16.collector::a::use", r"^'\.collector::a::use' in .* with '\.ws' it is '\.collector::b0' to"),
     (f"{SP}.kind::f16.collector::a::keep", r"^'\.collector::a::keep' in .* is no part of"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sptc.golden.registers import unpack_nibbles, unpack_scales
 from sptc.golden.tensor_memory import gather_tensor
 from sptc.isa.instructions import Instruction, every_instruction
-from sptc.isa.memory import encode_descriptor
+from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
 from sptc.rtl.fetch import descriptor_layout
@@ -20,27 +20,10 @@ from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from sptc.rtl.warp import ScaleSizeCode, Warp
 from sptc.sim.engine.steps import control_word
-from sptc.tests.rtl.operand_words import (
-    ALL_COLUMNS,
-    COLUMNS,
-    LANES,
-    MEMORY_BYTES,
-    REGISTERS,
-    ROWS,
-    UNIT_BYTES,
-    a_registers,
-    accumulator_registers,
-    accumulator_words,
-    b_registers,
-    columns_from,
-    serve_accumulators,
-    serve_shared_memory,
-    shared_octets,
-    words_of,
-    write_columns,
-)
 from sptc.tests.rtl.simulation import simulate_clocked
 
+ALL_COLUMNS, COLUMNS, ROWS, LANES, REGISTERS = 512, 8, 16, 32, 4
+UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
 TENSOR_LANES = 128
 #: Of the little CTA: two groups of 32 lanes, so that block scales of A have a second column.
 ARRAYS = 4
@@ -54,6 +37,99 @@ KINDS = [
 ]
 INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
+_LANE, _REGISTER = np.indices((LANES, REGISTERS))
+
+
+def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
+    """Return the registers of each array that hold eight columns of its rows.
+
+    Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16 bits, register h has both columns.
+    """
+    g, t = _LANE // 4, _LANE % 4
+    of_array = words.reshape(-1, ROWS, COLUMNS)
+    if not half:
+        return of_array[:, 8 * (_REGISTER // 2) + g, 2 * t + _REGISTER % 2]
+    row = 8 * _REGISTER[:, :2] + g[:, :2]
+    low, high = (of_array[:, row, 2 * t[:, :2] + side] & 0xFFFF for side in range(2))
+    return np.pad(low | high << np.uint32(16), ((0, 0), (0, 0), (0, 2)))
+
+
+def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
+    """Return eight columns of all rows from registers, the way back."""
+    row, column = np.indices((ROWS, COLUMNS))
+    h, g, t, side = row // 8, row % 8, column // 2, column % 2
+    if not half:
+        return registers[:, 4 * g + t, 2 * h + side].reshape(-1, COLUMNS)
+    return (registers[:, 4 * g + t, h] >> (16 * side).astype(np.uint32) & 0xFFFF).reshape(-1, COLUMNS)
+
+
+def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return A of an array from 32 bytes of each row.
+
+    Register 2 h + u of lane 4 g + t is bytes 16 h + 4 t on of row 8 u + g.
+    """
+    return octets.view("<u4")[8 * (_REGISTER % 2) + _LANE // 4, 4 * (_REGISTER // 2) + _LANE % 4]
+
+
+def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return B from 64 bytes of each of eight columns, or 32 of a dense instruction, which has two registers.
+
+    Register r of lane 4 g + t is bytes 16 r + 4 t on of column g.
+    """
+    kept = octets.shape[1] // UNIT_BYTES
+    return octets.view("<u4")[_LANE[:, :kept] // 4, 4 * _REGISTER[:, :kept] + _LANE[:, :kept] % 4]
+
+
+def columns_from(first: int) -> NDArray[np.int64]:
+    """Return eight columns of tensor memory, which wrap."""
+    return (first + np.arange(COLUMNS)) % ALL_COLUMNS
+
+
+def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.uint32], half: bool) -> None:
+    """Write eight columns of all lanes, or the lower half of each word."""
+    mask, places = np.uint32(0xFFFF if half else 0xFFFFFFFF), columns_from(first)
+    memory[:, places] = memory[:, places] & ~mask | words & mask
+
+
+def bits_of(words: NDArray[np.uint32]) -> int:
+    """Return words as one number, the first one lowest."""
+    return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
+
+
+def words_of(number: int, count: int) -> NDArray[np.uint32]:
+    """Return a number as so many words, the way back."""
+    return np.frombuffer(number.to_bytes(4 * count, "little"), "<u4")
+
+
+def shared_octets(
+    memory: NDArray[np.uint8], element_bits: int, descriptor: int, lines: int, line_bytes: int, mn_major: int
+) -> NDArray[np.uint8]:
+    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
+    k, major = 8 * line_bytes // element_bits, "mn" if mn_major else "k"
+    addresses = shared_map(decode_descriptor(descriptor, "tcgen05"), lines, k, element_bits, major=major).addresses
+    if element_bits < 8:
+        addresses = addresses[:, :: 8 // element_bits]
+    addresses = addresses[..., None] + np.arange(max(1, element_bits // 8))
+    return np.ascontiguousarray(memory[addresses % MEMORY_BYTES].reshape(lines, line_bytes))
+
+
+async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
+    """Answer reads of units of shared memory in the next cycle, as a process beside a testbench."""
+    async for _, _, reads, *addresses in ctx.tick().sample(port.read, *port.address):
+        for row, address in enumerate(addresses):
+            unit = memory[UNIT_BYTES * address : UNIT_BYTES * (address + 1)]
+            ctx.set(port.data[row], int.from_bytes(unit.tobytes(), "little") if reads else -1)
+
+
+async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
+    """Read and write eight columns of accumulators in a cycle, as a process beside a testbench."""
+    names = ("read", "read_column", "write", "write_column", "write_half")
+    ports = (*(getattr(port, name) for name in names), port.write_data.as_value())
+    async for _, _, read, column, write, target, half, data in ctx.tick().sample(*ports):
+        if read:
+            ctx.set(port.read_data.as_value(), bits_of(memory[:, columns_from(column)]))
+        if write:
+            write_columns(memory, target, words_of(data, memory.shape[0] * COLUMNS).reshape(-1, COLUMNS), half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +179,7 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
         )
         for side, name in enumerate("ab")
     }  # fmt: skip
-    octets = partial(shared_octets, smem, element_bits=bits, family="tcgen05")
+    octets = partial(shared_octets, smem, bits)
     if fields["a_shared"]:
         a = octets(descriptors["a"], TENSOR_LANES, 32, mn_major=fields["a_transposed"])
     else:

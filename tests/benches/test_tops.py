@@ -1,0 +1,110 @@
+"""The two tops with memories behind their streams: random instructions behind each other, whatever waits for whom."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from sptc.isa.tcgen05 import every_opcode
+from sptc.rtl.convert import to_verilog
+from sptc.rtl.emit import unit_instance, unit_of
+from sptc.rtl.fetch import CoreMatrixAddress
+from sptc.rtl.operand_fetch import OperandFetch
+from sptc.rtl.tcgen05 import Tcgen05
+from sptc.rtl.unit import Unit
+from sptc.rtl.warpgroup import Warpgroup
+from sptc.sim.benches.jobs import write_jobs
+from sptc.sim.benches.runner import Failure, build
+from sptc.sim.benches.settings import Settings
+from sptc.sim.coverage.groups import Coverage
+from sptc.verify.tcgen05_jobs import random_work
+from sptc.verify.wgmma_jobs import random_warpgroup_jobs
+
+pytestmark = pytest.mark.regression
+#: Columns of an instruction of a CTA at most.
+WIDEST = 32
+OPCODES = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
+
+
+@dataclass(frozen=True)
+class Top:
+    """A top, with few units in its arrays, and the instructions that a run has."""
+
+    preset: str
+    name: str
+    array: tuple[int, int]
+    items: int
+    component: type[Warpgroup | Tcgen05]
+
+    def settings(self, path: Path, seed: int, items: int = 0) -> Settings:
+        """Write random instructions, and return what drives them."""
+        made = Settings(self.preset, self.name, self.items, jobs=str(path), array=self.array)
+        rng, count = np.random.default_rng(seed), items or self.items
+        if self.component is Tcgen05:
+            random_work(made.config, OPCODES, count, rng, WIDEST).write(path)
+        else:
+            write_jobs(path, islice(random_warpgroup_jobs(made.config, rng), count))
+        return made
+
+
+#: A panel every 32 cycles, of arrays of four units, and every 64, of arrays of two.
+WARPGROUP = Top("hopper", "warpgroup", (1, 4), 24, Warpgroup)
+CTA = Top("blackwell", "tcgen05", (1, 2), 4, Tcgen05)
+ITEMS_AT_LENGTH = 160
+
+
+def run(bench: Callable, top: Top, folder: Path, seed: int, coverage: str = "", items: int = 0) -> list[Failure]:
+    built = bench(top.preset, top.name, top.items, array=top.array)
+    settings = top.settings(folder / "jobs", seed, items)
+    failures: list[Failure] = built.run(seed, settings=replace(settings, coverage=coverage))
+    return failures
+
+
+def test_every_form_of_wgmma(bench: Callable, seed: int, tmp_path: Path) -> None:
+    assert run(bench, WARPGROUP, tmp_path, seed) == []
+
+
+def test_every_form_of_wgmma_at_length_meets_every_stall(bench: Callable, seed: int, tmp_path: Path) -> None:
+    """Some meetings happen once in hundreds of instructions: runs are added up until all did, eight at most."""
+    path = tmp_path / "coverage.json"
+    for further in range(8):
+        assert run(bench, WARPGROUP, tmp_path, seed + further, str(path), ITEMS_AT_LENGTH) == []
+        coverage = Coverage.read(path)
+        if coverage.complete:
+            break
+    assert [name for group in coverage for name in (*group.missing(), *group.contradicted())] == []
+
+
+def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path) -> None:
+    """A cycle takes 30 ms: all stalls are met in hours, not in this test, but nothing that is declared impossible."""
+    path = tmp_path / "coverage.json"
+    assert run(bench, CTA, tmp_path, seed, str(path)) == []
+    coverage = Coverage.read(path)
+    assert [name for group in coverage for name in group.contradicted()] == []
+    assert {group.name.split()[0] for group in coverage if group.hits.any()} == {"cta"}
+
+
+class WithoutBaseOffset(CoreMatrixAddress):
+    """Addresses of core matrices that know no base offset of their descriptor."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = CoreMatrixAddress()
+        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
+        m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
+        return m
+
+
+@pytest.mark.parametrize("top", [WARPGROUP, CTA], ids=lambda top: top.name)
+def test_a_bench_sees_a_planted_fault(top: Top, seed: int, tmp_path: Path) -> None:
+    settings = top.settings(tmp_path / "jobs", seed)
+    fetch = partial(OperandFetch, address_class=WithoutBaseOffset)
+    wrong = top.component(settings.config, unit_class=unit_instance("bench"), fetch_class=fetch)
+    text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
+    failures = build(settings, tmp_path, verilog_text=text).run(seed)
+    assert failures
+    assert all("differ from the golden model" in failure.message for failure in failures)
