@@ -21,7 +21,7 @@ TESTS = ROOT / "tests"
         # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
         ("hostile/test_api.py", "api gemm golden gpu infra isa native rtl rtl/cells sim/engine tensors"),
         ("gemm/test_identify.py", "api gemm golden gpu infra isa native rtl rtl/cells sim/engine tensors"),
-        ("rtl/test_select.py", "infra isa rtl rtl/cells sim/engine"),
+        ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
         ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
     ],
 )

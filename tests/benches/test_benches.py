@@ -15,17 +15,7 @@ ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
 TINY_COMPONENTS = {
     *("metadata", "mux8", "mux16", "select"),
     *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
-    *(
-        "e_max",
-        "largest_of_products",
-        "align0",
-        "align_c",
-        "sum_tree",
-        "adder",
-        "accumulate",
-        "leading_zeros",
-        "round",
-    ),
+    *("e_max", "largest_of_products", "align0", "align_c", "sum_tree", "adder", "accumulate", "leading_zeros", "round"),
 }
 #: How much longer the regression is; and its presets, one for each datapath.
 LONGER = 2

@@ -1,18 +1,24 @@
-"""The golden model against ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs a row."""
+"""The golden model against ``mmasim``: every modelled float row of ``mma`` and ``mma.sp``, 100,000 outputs a row.
+
+And ``tcgen05.mma``, dense and sparse, and dense ``wgmma``: 10,240 outputs a row, or ten times that. Ways through
+registers and memory have tests of their own. ``mmasim`` has no integers; those of :mod:`sptc.golden.integer` are exact
+sums.
+"""
 
 from collections import defaultdict
 
 import numpy as np
 import pytest
-from mmasim.nv_ptx import MMA, MMABlockScale
+from mmasim.nv_ptx import MMA, WGMMA, MMABlockScale, TCGen05MMA, TCGen05MMABlockScale
 from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Method, numerics
+from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS
 
 from .oracle import compare
 
-#: sm_86 has the numerics of sm_80; sm_90 is measured and needs no oracle.
+#: sm_86 has the numerics of sm_80; ``mma`` of sm_90 is measured and needs no oracle.
 ORACLE_ARCHITECTURES = {
     "sm_80": "Ampere",
     "sm_86": "Ampere",
@@ -21,6 +27,12 @@ ORACLE_ARCHITECTURES = {
     "sm_120": "RTX Blackwell",
 }
 OUTPUTS = 100_000
+KINDS = [
+    *("tf32", "f16", "f8f6f4"),
+    *(f"{kind}.block_scale" for kind in ("mxf8f6f4", "mxf4")),
+    *(f"mxf4nvf4.block_scale.{word}" for word in ("block32", "block16")),
+]
+TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for kind in KINDS]
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
@@ -34,18 +46,25 @@ def _rows() -> dict[tuple[str, str], list[Instruction]]:
     return dict(rows)
 
 
-def _oracle_name(instruction: Instruction) -> str:
-    shape = f"m{instruction.m}n{instruction.n}k{instruction.stored_k}"
-    types = f"{instruction.d.name}.{instruction.a.name}.{instruction.b.name}.{instruction.c.name}"
-    if instruction.scale_format and instruction.scale_size:
-        block = instruction.stored_k // instruction.scale_size
-        return f"{shape}.kind::{instruction.kind}.block{block}.{types}.{instruction.scale_format.name}"
-    return f"{shape}.kind::{instruction.kind}.{types}" if instruction.kind else f"{shape}.{types}"
+def _name(i: Instruction) -> str:
+    """Return how the oracle calls an instruction: shape, kind and types, of which C stands for ``mma`` alone."""
+    of_mma = i.family == "mma"
+    words = [f"m{i.m}n{i.n}k{i.stored_k}", f"kind::{i.kind}" if i.kind else ""]
+    words += [f"block{i.stored_k // i.scale_size}"] if i.scale_format and i.scale_size else []
+    words += [i.d.name, i.a.name, i.b.name, i.c.name if of_mma else "", i.scale_format.name if i.scale_format else ""]
+    return ".".join(filter(None, words))
 
 
-def _is_known(arch: str, instruction: Instruction) -> bool:
-    table = mma_block_scale_shape_and_type if instruction.scale_format else mma_shape_and_type
-    return _oracle_name(instruction) in table.get(ORACLE_ARCHITECTURES[arch], ())
+def _oracle(i: Instruction, arch: str) -> MMA | MMABlockScale | TCGen05MMA | TCGen05MMABlockScale | WGMMA:
+    if i.family == "wgmma":
+        return WGMMA("Hopper", _name(i))
+    plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
+    return (scaled if i.scale_format else plain)(ORACLE_ARCHITECTURES[arch], _name(i))
+
+
+def _is_known(arch: str, i: Instruction) -> bool:
+    table = mma_block_scale_shape_and_type if i.scale_format else mma_shape_and_type
+    return _name(i) in table.get(ORACLE_ARCHITECTURES[arch], ())
 
 
 ROWS = _rows()
@@ -53,16 +72,12 @@ ROWS = _rows()
 KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if _is_known(row[0], instructions[0])}
 
 
-def _oracle(arch: str, i: Instruction) -> MMA | MMABlockScale:
-    return (MMABlockScale if i.scale_format else MMA)(ORACLE_ARCHITECTURES[arch], _oracle_name(i))
-
-
 @pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("row", KNOWN_ROWS, ids=" ".join)
 def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
     """Every distribution and spelling; one spelling also with all sixteen nibbles."""
     arch, spellings = row[0], KNOWN_ROWS[row]
-    oracle = _oracle(arch, spellings[0])
+    oracle = _oracle(spellings[0], arch)
     forms = [*((i, False) for i in spellings), *([(spellings[0], True)] if spellings[0].sparse else [])]
     tiles = -(-OUTPUTS // (len(FLOAT_DISTRIBUTIONS) * spellings[0].m * spellings[0].n))
     outputs = 0
@@ -80,9 +95,50 @@ def test_every_modelled_row_is_known_but_the_emulated_ones() -> None:
     assert {arch for arch, _ in KNOWN_ROWS} == set(ORACLE_ARCHITECTURES)
 
 
+def _matrices(n: int) -> list[Instruction]:
+    """Return one of each type: tcgen05 of 128 rows and n columns, wgmma of half the rows and twice the columns."""
+    wgmma = [i for i in every_instruction("wgmma") if i.n == 2 * n and not i.sparse and not i.a.is_integer]
+    return [i for text in TEXTS for i in instructions_of(parse_opcode(text)) if (i.m, i.n) == (128, n)] + wgmma
+
+
+def _outputs(i: Instruction, rng: np.random.Generator) -> int:
+    """Compare a tile of every distribution, in turns with legal nibbles and with all sixteen."""
+    (arch,) = i.architectures
+    oracle = _oracle(i, arch)
+    forms = enumerate(FLOAT_DISTRIBUTIONS)
+    return sum(compare(i, arch, oracle, name, rng, any_nibble=number % 2 == 1) for number, name in forms)
+
+
+@pytest.mark.quick_cases(32)
+@pytest.mark.parametrize("i", _matrices(8), ids=str)
+def test_matrices(i: Instruction, rng: np.random.Generator) -> None:
+    assert _outputs(i, rng) >= 10_000
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("i", _matrices(80), ids=str)
+def test_matrices_at_length(i: Instruction, rng: np.random.Generator) -> None:
+    assert _outputs(i, rng) >= 100_000
+
+
+def test_every_float_instruction_is_compared() -> None:
+    """By types: one tf32, three of 16 bits, 25 pairs with two accumulators, 25 scaled pairs, four of packed e2m1."""
+    for sparse in ("sp", ""):
+        rows = [[i for i in _matrices(n) if i.sparse == sparse] for n in (8, 80)]
+        assert [sum(i.kind == kind for i in rows[0]) for kind in ("tf32", "f16", "f8f6f4")] == [1, 3, 50]
+        assert [sum(i.kind == kind for i in rows[1]) for kind in ("mxf8f6f4", "mxf4", "mxf4nvf4")] == [25, 1, 3]
+    assert [sum(i.family == "wgmma" for i in _matrices(n)) for n in (8, 80)] == [1 + 2 + 1 + 4 * 2] * 2
+    assert {i.d.name for i in _matrices(8)} == {"f16", "f32"}
+
+
 def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
-    """The comparison itself: another architecture's alignment must show in it."""
-    (i,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
-    compare(i, "sm_80", _oracle("sm_80", i), "mid", rng, tiles=80)
-    with pytest.raises(AssertionError, match="outputs differ"):
-        compare(i, "sm_90", _oracle("sm_80", i), "mid", rng, tiles=80)
+    """The comparison itself: an oracle that keeps one bit less must differ."""
+    (of_mma,) = KNOWN_ROWS["sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]
+    others = [i for i in _matrices(8) if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
+    for i in (of_mma, *others):
+        arch, tiles = i.architectures[0], 80 if i is of_mma else 1
+        oracle = _oracle(i, arch)
+        compare(i, arch, oracle, "mid", rng, tiles=tiles)
+        oracle.arithmetic_op.F -= 1
+        with pytest.raises(AssertionError, match="outputs differ"):
+            compare(i, arch, oracle, "mid", rng, tiles=tiles)

@@ -90,13 +90,8 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
         pytest itself fails.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
-    command += [
-        "-m",
-        "not regression and not bench",
-        f"--seed={seed}",
-        *(f"--deselect={test}" for test in sorted(broken)),
-        *tests,
-    ]
+    command += ["-m", "not regression and not bench", f"--seed={seed}"]
+    command += [*(f"--deselect={test}" for test in sorted(broken)), *tests]
     environment = {**os.environ, "SPTC_PLANT": fault}
     try:
         done = subprocess.run(

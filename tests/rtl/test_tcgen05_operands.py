@@ -148,6 +148,19 @@ class Work:
     def panels(self) -> int:
         return self.instruction.n // COLUMNS
 
+    @property
+    def reads(self) -> int:
+        """Core matrices that are read: four of a panel of B, two of a dense one, and two of eight rows of A."""
+        of_b = self.panels // (1 + self.fields["pair"]) * (4 if self.instruction.sparse else 2)
+        return of_b + 2 * self.fields["a_shared"] * ARRAYS * ROWS // 8
+
+    @property
+    def columns(self) -> int:
+        """Columns of tensor memory that are read: of metadata, block scales and A."""
+        scales = 4 + -(-self.instruction.n // 32) if self.instruction.scale_size else 0
+        metadata = (1 if self.instruction.wide else 2) if self.instruction.sparse else 0
+        return metadata + scales + (0 if self.fields["a_shared"] else 8)
+
     def panel(self, place: int) -> tuple[int, int | None]:
         """Return which eight columns of D are in some place, and which of this CTA's panels of B that takes, if any."""
         if not self.fields["pair"]:
@@ -292,7 +305,7 @@ def test_every_array_gets_what_the_maps_say(
                 ctx.set(dut.tensor.data[lane], word)
 
     async def bench(ctx) -> None:
-        accepted = waited = 0
+        accepted = waited = reads = columns = 0
         other = rng.integers(0, 256, (COLUMNS, 64), dtype=np.uint8)
         offer(ctx, dut.i.payload, work[0])
         for _ in range(200 * INSTRUCTIONS):
@@ -326,12 +339,14 @@ def test_every_array_gets_what_the_maps_say(
                 write_columns(model, first, accumulator_words(~c, half), half)
                 other = rng.integers(0, 256, (COLUMNS, 64), dtype=np.uint8)
             taken = ctx.get(dut.i.valid) and ctx.get(dut.i.ready)
+            reads, columns = reads + ctx.get(dut.memory.read), columns + ctx.get(dut.tensor.read)
             await ctx.tick()
             accepted += taken
             if taken and accepted < INSTRUCTIONS:
                 offer(ctx, dut.i.payload, work[accepted])
         assert not panels, "nothing is multiplied any more"
         assert waited, "no CTA of a pair has waited"
+        assert (reads, columns) == (sum(one.reads for one in work), sum(one.columns for one in work))
         await ctx.tick().repeat(10)
 
     memories = (
