@@ -1,7 +1,6 @@
-"""Components under test: in Amaranth's simulator, or compiled by Verilator where every operand is tried."""
+"""Combinational components under test, in Amaranth's simulator."""
 
 from collections.abc import Callable, Mapping
-from itertools import count
 
 import numpy as np
 import pytest
@@ -9,11 +8,9 @@ from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import ArrayLike, NDArray
-from sptc.sim.engine.compiled_component import CompiledComponent
-from sptc.sim.engine.ports import integers, ports_of, split
+from sptc.sim.engine.ports import ports_of
 
 Results = dict[str, NDArray]
-Evaluate = Callable[..., Results]
 
 
 def short(name: str) -> str:
@@ -77,24 +74,3 @@ def simulate() -> Callable[..., Results]:
         return matrices({p.name: np.array(c, np.int64 if p.bits < 64 else object) for p, c in seen_of})
 
     return run
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Evaluate]:
-    """Compile combinational components with Verilator, to be called with arrays as `simulate` is.
-
-    They are elaborated for no platform, as emitted Verilog is, or for the one named.
-    """
-    folder = tmp_path_factory.mktemp("components")
-    numbers = count()
-
-    def build(component: wiring.Component, platform: object = None) -> Evaluate:
-        made = CompiledComponent(component, folder / f"{next(numbers)}.so", platform=platform)
-
-        def run(**values: ArrayLike) -> Results:
-            answers = made.run(split(columns(component, values), made.inputs))
-            return matrices(integers(answers, made.outputs))
-
-        return run
-
-    return build

@@ -26,6 +26,9 @@ from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.cells.shifter import AlignmentShifter
 from sptc.rtl.convert import to_rtlil
+from sptc.sim.engine.compiled_component import CompiledComponent
+from sptc.sim.engine.ports import integers, split
+from sptc.tests.rtl.conftest import Results, columns, matrices
 
 Random = np.random.Generator
 PLATFORMS = {"structure": None, "simulation": OPERATORS}
@@ -69,14 +72,20 @@ class SideBySide(wiring.Component):
         for name, platform in PLATFORMS.items()
     ],
 )
-def cells(request: pytest.FixtureRequest, compiled: Callable) -> Callable:
-    """Adders, counters of zeros and multipliers of all widths."""
+def cells(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """Adders, counters of zeros and multipliers of all widths, compiled by Verilator since so much is tried."""
     adders = {f"adder{bits}": Adder(bits) for bits in WIDTHS}
     counters = {f"zeros{bits}": LeadingZeros(bits) for bits in WIDTHS}
     multipliers = {
         f"{kind}{bits}": Multiplier(bits, signed=sign) for kind, sign in KINDS.items() for bits in (*SMALL, *LARGE)
     }
-    return compiled(SideBySide(adders | counters | multipliers), request.param)
+    top = SideBySide(adders | counters | multipliers)
+    made = CompiledComponent(top, tmp_path_factory.mktemp("cells") / "cells.so", platform=request.param)
+
+    def run(**values: np.ndarray) -> Results:
+        return matrices(integers(made.run(split(columns(top, values), made.inputs)), made.outputs))
+
+    return run
 
 
 def check_sums(cells: Callable, word0: np.ndarray, word1: np.ndarray, carry: np.ndarray) -> None:
