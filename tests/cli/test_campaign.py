@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from sptc.sim.coverage.groups import Coverage
 from sptc.sim.engine.engine import Engine
-from sptc.sim.engine.steps import step_words
 from sptc.tests.cli.command_line import CommandLine, on_a_terminal
 from sptc.verify import campaign
 from sptc.verify.register_file import read
@@ -31,20 +31,12 @@ FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
 WIDE_WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
 
 
-@pytest.fixture
-def _faulty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hardware that flips a bit where the first element of A is negative and the accumulator ends in 101."""
-    push = Engine.push
-
-    def pushed(engine: Engine, steps: NDArray) -> NDArray:
-        words = step_words(engine.config)
-        hit = (steps[:, words.a.start] & 0x8000 != 0) & (steps[:, words.c.start] & 7 == 5)
-        return push(engine, steps) ^ hit.astype(np.uint64) << np.uint64(4)
-
-    monkeypatch.setattr(Engine, "push", pushed)
-
-
 SHARDS = 12
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch, faulty_push: Callable[..., NDArray[np.uint64]]) -> None:
+    monkeypatch.setattr(Engine, "push", faulty_push)
 
 
 def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
@@ -104,7 +96,7 @@ def test_time(cli: CommandLine) -> None:
     assert cli.json(*SMALL, "--seconds", "0.2")["total"]["shards"] > 0
 
 
-@pytest.mark.usefixtures("_faulty")
+@pytest.mark.usefixtures("faulty")
 def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """The command ends with 1 and prints two commands; both show the mismatch as long as the fault is there."""
     *_, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
@@ -138,7 +130,7 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
         assert whole.status(*each[1:]) == 0
 
 
-@pytest.mark.usefixtures("_faulty")
+@pytest.mark.usefixtures("faulty")
 def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """It is final: the same command says it again and runs nothing more, also when the shard agrees by now."""
     first = cli.json(*SMALL, "--state", tmp_path, status=1)
@@ -154,7 +146,7 @@ def test_a_mismatch_in_a_state_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "the shard agrees now" in cli.text(*SMALL, "--state", tmp_path, status=1)
 
 
-@pytest.mark.usefixtures("_faulty")
+@pytest.mark.usefixtures("faulty")
 def test_a_reproducer_that_cannot_be_written(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/proc")
     assert cli.status(*SMALL, "--shards", 400) == 1
@@ -203,6 +195,7 @@ def test_coverage(tmp_path: Path, cli: CommandLine) -> None:
 
 def test_bad_words(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setattr("sptc.infra.pools._PATIENCE", 1)
+    Path("file").write_text("")
     for words, message in (
         (["--arch", "sm_70"], "'sm_70'"),
         (["--instruction", "mma.sync.aligned"], "the layouts must be"),
@@ -220,6 +213,7 @@ def test_bad_words(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
         (["--only", "1", "--state", "x"], "keeps no state"),
+        (["--state", "file"], "file cannot hold the state of a campaign"),
         (["--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127.0.0.1:1"),
         (["--scheduler", "nowhere"], "no scheduler answers at nowhere"),
     ):

@@ -4,11 +4,9 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -111,35 +109,3 @@ def test_a_cluster(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     assert json.loads(output)["total"]["shards"] == 400
     assert len(records(state)) == 400
     assert records(state) == whole
-
-
-def planted(cli: CommandLine, kind: str) -> str:
-    """Make a state folder that will not do, and return its name."""
-    folder = Path(kind)
-    if kind == "a file":
-        folder.write_text("")
-    elif kind == "something else":
-        folder.mkdir()
-        (folder / "thesis.tex").write_text("")
-    elif kind == "damaged":
-        cli.text(*SMALL, "--shards", 2, "--state", folder)
-        with closing(sqlite3.connect(folder / "campaign.db")) as database, database:
-            database.execute("UPDATE entries SET content = 'nonsense' WHERE number = 1")
-    elif kind == "no database":
-        folder.mkdir()
-        (folder / "campaign.db").write_text("nonsense\n")
-    elif kind == "of other parameters":
-        cli.text(*SMALL[:-1], 12, "--shards", 2, "--state", folder)
-    return kind
-
-
-def test_a_state_that_will_not_do(cli: CommandLine) -> None:
-    for kind, message in (
-        ("a file", "a file cannot hold the state of a campaign"),
-        ("something else", "holds something else than a campaign"),
-        ("damaged", "entry 1 of ... is damaged"),
-        ("no database", "campaign.db is damaged"),
-        ("of other parameters", "holds a campaign of other parameters: seed 12, not 11"),
-        ("/proc/state", "/proc/state cannot hold the state of a campaign"),
-    ):
-        cli.refuses(*SMALL, "--shards", 2, "--state", planted(cli, kind), "--json", message=message)

@@ -1,11 +1,6 @@
 """``sptc gemm``: what it prints and writes, that it resumes, and one line for whatever is wrong."""
 
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,28 +9,6 @@ from sptc.tests.cli.command_line import CommandLine
 
 COMMAND = "gemm"
 RANDOM = ["--random", "150", "20", "64"]
-
-
-def blocks(folder: Path) -> int:
-    """Return how many blocks are done, also while the product is computed."""
-    try:
-        with closing(sqlite3.connect(f"file:{folder / 'product.db'}?mode=ro", uri=True)) as database:
-            return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
-    except sqlite3.OperationalError:  # it has not begun
-        return 0
-
-
-def stopped_at_a_block(words: list[str], partial: Path, sign: signal.Signals) -> tuple[int, str]:
-    """Start a command, and stop it when the first block is done; return its status and what it said."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 600
-    while not blocks(partial):
-        assert time.monotonic() < deadline, "this machine is too slow"
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(sign)
-    _, errors = process.communicate()
-    return process.returncode, errors
 
 
 def test_random_matrices(cli: CommandLine) -> None:
@@ -75,25 +48,6 @@ def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
     a[2, 17] = np.nan
     np.savez("both.npz", a=a, b=b)
     cli.refuses(*words, "--prune", message="a holds 1 NaN, the first in row 2, column 17")
-
-
-@pytest.mark.regression  # quick is test_a_way_resumes
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_product_resumes(sign: signal.Signals, tmp_path: Path) -> None:
-    """Killed at some block, it goes on, and the file is the one of a run that nothing disturbed."""
-    words = [sys.executable, "-m", "sptc", "gemm", "--random", "700", "600", "512", "--backend", "golden"]
-    words += ["--jobs", "1", "--output"]
-    whole, cut, partial = (tmp_path / name for name in ("whole.npy", "cut.npy", "cut.npy.partial"))
-    subprocess.run([*words, whole], check=True, stdout=subprocess.DEVNULL)
-    status, errors = stopped_at_a_block([*words, str(cut)], partial, sign)
-    if sign == signal.SIGINT:
-        assert (status, errors) == (130, f"sptc gemm: interrupted; what is done is kept in {partial}\n")
-    assert not cut.exists()
-    assert 0 < blocks(partial) < 12
-    resumed = subprocess.run([*words, cut], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert (resumed.returncode, resumed.stderr) == (0, b"")
-    assert cut.read_bytes() == whole.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.npy", "whole.npy"]
 
 
 def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:

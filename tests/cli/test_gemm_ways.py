@@ -1,7 +1,6 @@
 """``sptc gemm`` by ways to sum: its bits are those of the function, and of chains that are added by hand."""
 
 import json
-import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,18 +11,15 @@ import numpy as np
 import pytest
 import sptc
 from sptc.errors import FileError
+from sptc.gemm.folder import ProductFolder
 from sptc.gemm.options import read_way
+from sptc.gemm.product import Block
 from sptc.gemm.stream_k import RASTERS, StreamK
 from sptc.gemm.ways import Way
-from sptc.golden.matrix import multiply
-from sptc.isa.instructions import parse
-from sptc.isa.operands import MatrixOperands
 from sptc.tensors.checkpoints import read_compressed
 from sptc.tensors.files import write_tensors
-from sptc.tensors.sparsify import expand, sparsify
+from sptc.tensors.sparsify import expand
 from sptc.tests.cli.command_line import CommandLine
-
-from .test_gemm import blocks, stopped_at_a_block
 
 COMMAND = "gemm"
 Random = np.random.Generator
@@ -111,6 +107,8 @@ def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: Co
         last_bit = {"f32": 2.0**-16, "f16": 2.0**-9, "bf16": 2.0**-6, "e4m3": 2.0**-3, "e5m2": 2.0**-2}[said["result"]]
         errors = report["errors"]["arithmetic"]
         assert 0 < errors["total"] < last_bit * errors["total_reference"], words
+    a, b, c = (matrices[name] for name in ("a", "b", "c"))
+    check(cli, sptc.gemm(a, b, c, backend="native"), "--c", "c.npy")  # from which the first accumulator begins
 
 
 @pytest.mark.parametrize("names", [("c", "bias"), ("scale_a", "scale_b"), ("c", "bias", "scale_a", "scale_b")])
@@ -142,47 +140,6 @@ def test_epilogues_are_those_of_the_function(
     for errors in report["errors"].values():
         assert errors["total_reference"] == pytest.approx(exact.sum(), rel=1e-6)
         assert errors["total"] == pytest.approx(np.abs(found - exact).sum(), rel=1e-6)
-
-
-def chain(a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
-    """Return what one chain of instructions gives, by the golden model alone."""
-    i = parse(WGMMA)
-    compressed = sparsify(a, i.granularity)
-    codes = np.zeros((len(a), b.shape[1]), np.uint32) if c is None else c.view(np.uint32)
-    operands = MatrixOperands(
-        compressed.stored.view(np.uint16)[None], b.view(np.uint16)[None], codes[None], compressed.nibbles[None]
-    )
-    return multiply(i, "sm_90", operands)[0].view(np.float32)
-
-
-def test_sums_are_what_chains_add_up_to(rng: Random, cli: CommandLine) -> None:
-    """Against chains of the golden model and additions of numpy, of every word that changes the sums."""
-    a, b, c = sparse(rng, 9), rng.standard_normal((K, 6)).astype(np.float16), rng.standard_normal((9, 6))
-    saved(a=a, b=b, c=c.astype(np.float32))
-    parts = [chain(a[:, at : at + 32], b[at : at + 32]) for at in range(0, K, 32)]
-    halves = [chain(a[:, at : at + 128], b[at : at + 128]) for at in (0, 128)]
-    whole = chain(a, b)
-
-    def same(expected: np.ndarray, *words: object) -> None:
-        found, _ = gemm(cli, *words)
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
-
-    same(whole)
-    same(halves[0] + halves[1], "--split-k", 2)
-    same((halves[0].astype(np.float16) + halves[1].astype(np.float16).astype(np.float32)).astype(np.float16),
-         "--split-k", 2, "--workspace", "f16", "--result", "f16")  # fmt: skip
-    promoted = np.zeros((9, 6), np.float32)
-    for part in parts:
-        promoted += part
-    same(promoted, "--promote", 1)
-    tree = [one + other for one, other in zip(parts[::2], parts[1::2], strict=True)]
-    same((tree[0] + tree[1]) + (tree[2] + tree[3]), "--split-k", 8, "--order", "tree")
-    same(chain(a, b, c.astype(np.float32)), "--c", "c.npy")
-    exact = c.astype(np.float32).astype(float) * 0.5 + whole.astype(float)
-    same(exact.astype(np.float32), "--c", "c.npy", "--beta", 0.5)
-    saved(a=b.T, b=a.T)
-    same(whole.T, "--swapped")
 
 
 def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
@@ -221,24 +178,6 @@ def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rn
     path.write_text(json.dumps(asdict(replace(way, order="any"))), encoding="utf-8")
     message = "added in any order have many results; name an order"
     cli.refuses("--a", "a.npy", "--b", "b.npy", "--way", path, message=message)
-
-
-def test_what_is_no_way(tmp_path: Path) -> None:
-    path = tmp_path / "way.json"
-    for content, message in (
-        ("[1]", ": the record of a way must have words, not be [1]"),
-        ('{"way": null}', " holds no way: none gave every bit"),
-        ('{"split_k": 2}', ": the record of a way lacks the word 'instruction'"),
-        ('{"instruction": "x", "slices": 2}', ": the record of a way has no word 'slices'"),
-        ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
-        ('{"instruction": "x", "split_k": [1, [2]]}', ": split_k must be an integer of 1 or more, not (1"),
-        ('{"instruction": "x", "swapped": 1}', ": swapped must be True or False, not 1"),
-        ("{", " is not JSON"),
-    ):
-        path.write_text(content, encoding="utf-8")
-        with pytest.raises(FileError) as caught:
-            read_way(path)
-        assert str(caught.value).startswith(f"{path}{message}"), content
 
 
 def test_what_matrices_may_be(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
@@ -304,31 +243,52 @@ def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> 
     assert report["errors"]["arithmetic"]["largest"] == 0
 
 
-@pytest.mark.regression
-def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Killed at some block, it gives the bytes of a run that nothing disturbed; another way is refused meanwhile."""
-    a, b = np.tile(matrices["a"], (5, 8)), np.tile(matrices["b"], (8, 2))
-    scale_b = np.resize(matrices["scale_b"], b.shape[1])
-    saved(a=a, b=b, s=scale_b)
-    output, partial = Path("d.npy"), Path("d.npy.partial")
+def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted behind its first block, it gives the bytes of a whole run; another product is refused meanwhile."""
     words = ["--a", "a.npy", "--b", "b.npy", "--output", "d.npy", "--backend", "golden", "--jobs", "1"]
-    words += ["--split-k", "2,6", "--tile", "8", "--promote", "8", "--scale-b", "s.npy", "--relu", "--result", "bf16"]
-    stopped_at_a_block([sys.executable, "-m", "sptc", "gemm", *words], partial, signal.SIGKILL)
-    assert 0 < blocks(partial) < 18
-    assert not output.exists()
+    words += ["--split-k", "2,6", "--promote", "4", "--scale-b", "scale_b.npy", "--relu", "--result", "bf16"]
+    add = ProductFolder.add
+
+    def interrupted(folder: ProductFolder, block: Block) -> None:
+        add(folder, block)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProductFolder, "add", interrupted)
+        assert cli.status(*words) == 130
+    kept = Path("d.npy.partial").absolute()
+    assert cli.capsys.readouterr().err == f"sptc gemm: interrupted; what is done is kept in {kept}\n"
+    assert not Path("d.npy").exists()
     for other, message in (
         (["--split-k", "3,5"], "split_k [2, 6], not [3, 5]"),
-        (["--promote", "4"], "promote 8, not 4"),
+        (["--promote", "8"], "promote 4, not 8"),
         (["--result", "f16"], "result bf16, not f16"),
         (["--alpha", "2"], "alpha 1.0, not 2.0"),
-        (["--bias", "s.npy"], "bias None, not "),
+        (["--bias", "bias.npy"], "bias None, not "),
     ):
         cli.refuses(*words, *other, message=f"d.npy.partial holds another product: {message}")
+    computed: list[int] = []
+    monkeypatch.setattr(ProductFolder, "add", lambda folder, block: (computed.append(block.index), add(folder, block)))
     assert cli.status(*words) == 0
-    way: dict[str, Any] = {"split_k": (2, 6), "tile": 8, "promote": 8, "relu": True, "result": "bf16"}
-    expected = sptc.gemm(a, b, scale_b=scale_b, backend="native", **way)
-    np.testing.assert_array_equal(np.load(output), expected.view(np.uint16))
-    assert not partial.exists()
+    assert len(computed) == 3
+    way: dict[str, Any] = {"split_k": (2, 6), "promote": 4, "relu": True, "result": "bf16"}
+    expected = sptc.gemm(matrices["a"], matrices["b"], scale_b=matrices["scale_b"], backend="native", **way)
+    np.testing.assert_array_equal(np.load("d.npy"), expected.view(np.uint16))
+    assert not kept.exists()
+
+
+def test_what_is_no_way(tmp_path: Path) -> None:
+    path = tmp_path / "way.json"
+    for content, message in (
+        ("[1]", ": the record of a way must have words, not be [1]"),
+        ('{"way": null}', " holds no way: none gave every bit"),
+        ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
+        ("{", " is not JSON"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(FileError) as caught:
+            read_way(path)
+        assert str(caught.value).startswith(f"{path}{message}"), content
 
 
 @pytest.mark.usefixtures("matrices")
@@ -338,26 +298,18 @@ def test_bad_input(cli: CommandLine) -> None:
     write_tensors(Path("strange.npz"), {"x": np.ones((2, 2))}, {"software_format": "x"})
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     for words, message in (
-        (["--split-k", "9"], "K has 8 tiles of 1 instructions, too few for 9 slices"),
-        (["--split-k", "1,2"], "slices of (1, 2) K tiles do not make up K, which has 8"),
         (["--split-k", "2,x"], "argument --split-k: must be an integer of 1 or more, not 'x'"),
         (["--order", "any"], "argument --order: invalid choice: 'any'"),
-        (["--result", "s32"], f"the result of {WGMMA} must be f32 or f16 or bf16 or e4m3 or e5m2 or s8, not 's32'"),
         (["--way", "way.json", "--promote", "2"], "a way says how it is summed: give no other word for it"),
-        (["--way", "way.json", "--instruction", WGMMA], "a way says how it is summed: give no other word for it"),
         (["--way", "way.json", "--arch", "sm_80"], "the way is of sm_90, not sm_80"),
-        (["--way", "way.json", "--format", "e4m3"], f"{WGMMA} multiplies f16 with f16, not e4m3"),
         (["--beta", "2"], "--beta is a factor of C, which is missing"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
         (["--bias", "a.npy"], "bias of shape (150, 256) does not broadcast to the product's, (150, 530)"),
-        (["--c", "a.npy"], "c of shape (150, 256) does not broadcast to the product's, (150, 530)"),
         (["--c", "missing.npy", "--beta", "1"], "missing.npy cannot be read (No such file or directory)"),
         (["--swapped"], "not 2:4 sparse: "),
-        (["--accumulate", "s32"], "sm_90 has no sparse instruction for f16 that accumulates in s32"),
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
         (["--a", "bias.npy"], "a must be a matrix with at least one element, not of shape (530,)"),
         (["--a", "packed.npz", "--dense"], "a is compressed: there is no dense product to compare with"),
-        (["--b", "packed.npz"], "b is the dense factor and cannot be compressed"),
         (["--a", "strange.npz"], "strange.npz is in no known format, but 'x'"),
         (["--dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
     ):

@@ -1,19 +1,16 @@
 """Campaigns: when they stop, and what they leave."""
 
 import itertools
-import os
-import signal
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from numpy.typing import NDArray
-from sptc.infra.pools import WorkError, local_pool
+from sptc.infra.pools import local_pool
 from sptc.sim.engine.engine import Engine
 from sptc.verify import campaign
 from sptc.verify.campaign_state import Record
-from sptc.verify.shards import Plan, Shard, ShardResult, run_shard
+from sptc.verify.shards import Plan
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -49,18 +46,3 @@ def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
         campaign.run(record, pool, campaign.unfinished(record), 6, lambda: calls.append(record.total.shards))
     assert calls == sorted(calls)
     assert 0 < record.total.shards == calls[-1] == record._first <= 5
-
-
-def test_a_shard_that_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "run_shard", _kill_at_five)
-    record = Record(SMALL, None, sample=False)
-    with local_pool(2) as pool, pytest.raises(WorkError) as caught:
-        campaign.run(record, pool, campaign.unfinished(record, shards=50))
-    assert isinstance(caught.value.argument, Shard)
-    assert caught.value.argument.index == 5
-
-
-def _kill_at_five(shard: Shard, sample: bool) -> ShardResult:
-    if shard.index == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return run_shard(shard, sample)

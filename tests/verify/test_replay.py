@@ -114,7 +114,7 @@ DISAGREEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["registers", "tensor memory", "dot products"])
+@pytest.mark.parametrize("kind", ["registers", "tensor memory", "beside D", "dot products"])
 def test_recording_back_end_and_golden_model_are_compared(
     kind: str, tensor_memory_file: MakeTensorMemory, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,13 +122,14 @@ def test_recording_back_end_and_golden_model_are_compared(
     file: Any
     if kind == "registers":
         file = recording(F32, 3, rng)
-    elif kind == "tensor memory":
+    elif kind in ("tensor memory", "beside D"):
         file = tensor_memory_file(TCGEN05, rng)
     else:
         (path,) = shipped_dot_products()
         file = interpret(load(path))[0].take(slice(3))
     correct = file.run()
-    place = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "dot products": (2,)}[kind]
+    places = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "beside D": (2, 0, 17), "dot products": (2,)}
+    place = places[kind]
 
     def with_bits(bits: int) -> np.ndarray:
         changed = correct.copy()
