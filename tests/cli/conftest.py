@@ -20,6 +20,17 @@ def cli(
 
 
 @pytest.fixture(scope="session")
+def netlists(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all netlists that are synthesised."""
+    return tmp_path_factory.mktemp("netlists")
+
+
+@pytest.fixture
+def cache_of_netlists(netlists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(netlists))
+
+
+@pytest.fixture(scope="session")
 def compiled_engine() -> None:
     """The hardware of sm_80, compiled once, so that no test waits for it within a limit."""
     engine_for("sm_80")

@@ -17,20 +17,13 @@ from sptc.synth.recipe import FPGAS
 from sptc.tests.cli.command_line import CommandLine
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+    pytest.mark.usefixtures("cache_of_netlists"),
+]
 
 COMMAND = "area"
 LEAST = {"formats": ["s8"], "step_bytes": 4, "rows": 1, "columns": 3, "cuts": ["reduce"]}
-
-
-@pytest.fixture(scope="module")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPTC_CACHE", str(shared_cache))
 
 
 @pytest.fixture

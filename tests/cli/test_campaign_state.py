@@ -81,20 +81,6 @@ def test_an_interrupted_campaign_resumes(
 
 
 @pytest.mark.regression
-def test_killed_workers(whole: list[dict[str, Any]], tmp_path: Path) -> None:
-    words = command(*SMALL, "--shards", 400, "--state", tmp_path, "--jobs", 2, "--json")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for least in (20, 100):
-        until(lambda least=least: len(records(tmp_path)) >= least)
-        os.kill(children(process.pid)[0], signal.SIGKILL)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
-    assert json.loads(output)["total"]["shards"] == 400
-    assert len(records(tmp_path)) == 400
-    assert records(tmp_path) == whole
-
-
-@pytest.mark.regression
 def test_a_cluster(whole: list[dict[str, Any]], tmp_path: Path) -> None:
     """The same shards as here, with one of two workers killed in the middle."""
     state = tmp_path / "state"

@@ -63,20 +63,13 @@ def test_conversion(dense: NDArray, cli: CommandLine) -> None:
 
 def test_quantised(dense: NDArray, cli: CommandLine) -> None:
     packed, back = "packed.safetensors", Path("back.safetensors")
-    for granularity, fmt, recipe in (
-        ("1:2", "tf32", "plain"),
-        ("2:4", "e4m3", "mx"),
-        ("4:8", "e2m1", "nvfp4"),
-        ("4:8", "s4", "plain"),
-    ):
-        words = ("--granularity", granularity, "--prune", "--format", fmt, "--recipe", recipe)
-        said = cli.json("dense.npy", *words, "--to", "ptx", "--output", packed)
-        assert (said["granularity"], said["elements"]) == (granularity, fmt)
-        cli.text(packed, "--from", "ptx", "--expand", "--output", back)
-        pruned = sparsify(dense, granularity, prune=True)
-        values = quantise(pruned.stored, fmt, recipe=recipe).dequantise()
-        expected = expand(type(pruned)(values, pruned.nibbles, pruned.granularity))
-        np.testing.assert_array_equal(read_matrix(back), expected, err_msg=f"{granularity} {fmt}")
+    words = ("--granularity", "4:8", "--prune", "--format", "e2m1", "--recipe", "nvfp4")
+    said = cli.json("dense.npy", *words, "--to", "ptx", "--output", packed)
+    assert (said["granularity"], said["elements"]) == ("4:8", "e2m1")
+    cli.text(packed, "--from", "ptx", "--expand", "--output", back)
+    pruned = sparsify(dense, "4:8", prune=True)
+    values = quantise(pruned.stored, "e2m1", recipe="nvfp4").dequantise()
+    np.testing.assert_array_equal(read_matrix(back), expand(type(pruned)(values, pruned.nibbles, pruned.granularity)))
 
 
 def test_the_summary(cli: CommandLine) -> None:
@@ -109,24 +102,16 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["none.npy"], "none.npy cannot be read (No such file or directory)"),
         (["dense.npy"], "not 2:4 sparse: 40"),
-        ([model], f"{model} holds 'a.weight', 'b.weight', 'bias': a name must say which one"),
-        ([model, "--tensor", "a.wieght"], f"{model} has no tensor 'a.wieght'; it has 'a.weight'"),
-        ([model, "--tensor", "bias"], f"{model}: 'bias' must have two axes, not shape (256,)"),
         (["dense.npy", "--prune", "--check"], "argument --check: not allowed with argument --prune"),
         (["dense.npy", "--granularity", "3:4"], "argument --granularity: invalid choice: '3:4'"),
         (["dense.npy", "--format", "f9"], "argument --format: invalid choice: 'f9'"),
         (["dense.npy", "--prune", "--recipe", "mx"], "--recipe needs --format"),
         (["dense.npy", "--prune", "--no-saturate"], "--saturate needs --format"),
-        (["dense.npy", "--prune", "--format", "f16", "--recipe", "mx"], "the recipe mx is for e4m3"),
         (["dense.npy", "--prune", "--tile-k", "64"], "--tile-k is for the format cutlass3-sm90"),
-        (["dense.npy", "--prune", "--to", "ptx", "--selector", "2"], "the selector of mma.sp"),
         (["dense.npy", "--prune", "--to", "ptx", "--instruction", "mma.what"], ""),
-        (["dense.npy", "--prune", "--granularity", "1:2", "--to", "cutlass2"], "1:2 is for elements of 32 bits, not"),
         (["dense.npy", "--prune", "--expand"], "--expand needs --output"),
         (["dense.npy", "--prune", "--output", "x.pt"], "x.pt must end in .safetensors or .npz"),
-        (["dense.npy", "--prune", "--output", "none/x.npz"], "none/x.npz cannot be written (none is no folder)"),
         (["dense.npy", "--from", "ptx", "--prune"], "--prune is for a dense matrix, not with --from"),
-        ([model, "--from", "cutlass2"], f"{model} holds 0 matrices with a tensor 'values'"),
         ([model, "--from", "what"], "argument --from: invalid choice: 'what'"),
     ):
         cli.refuses(*words, message=message)

@@ -43,25 +43,16 @@ def test_configurations_stand_side_by_side(cli: CommandLine) -> None:
     assert [line.split(":")[0] for line in lines[1:3]] == ["ada", "tiny"]
 
 
-def test_a_contradiction_is_no_success(cli: CommandLine) -> None:
-    output = cli.text(write("1.json", [1, 1, 1, 1]), status=1)
-    assert "CONTRADICTED, declared unreachable but reached: tiny: letters: d" in output
-
-
 def test_bad_files_and_words(cli: CommandLine) -> None:
     good = write("good.json", [1, 1, 1, 0])
-    Path("text.json").write_text("not json")
     Path("bytes.json").write_bytes(b"\xff\xfe")
-    Path("other.json").write_text(Path(good).read_text().replace('"version": 1', '"version": 7'))
     Path("empty.json").write_text(Coverage().to_json())
     write("shape.json", [1, 1, 1], labels="abc")
     merging = "shape.json does not merge with the files before it: group 'letters' of ... has other bins; "
     for words, message in (
         ([good, "missing.json"], "missing.json cannot be read (No such file or directory)"),
         ([good, "."], "cannot be read (Is a directory)"),
-        ([good, "text.json"], "text.json is no coverage file (not JSON)"),
         ([good, "bytes.json"], "bytes.json is no coverage file (not text)"),
-        ([good, "other.json"], "other.json is a coverage file of version 7, not 1, the one read here"),
         ([good, "shape.json"], merging),
         (["empty.json"], "empty.json holds no group of bins"),
         ([], "required: FILE"),

@@ -131,14 +131,6 @@ def test_a_warp(words: list[str], cli: CommandLine) -> None:
 
 
 @pytest.mark.regression
-def test_what_if(words: list[str], cli: CommandLine) -> None:
-    words[-1] = "normal"
-    printed = cli.text(*words, SPARSE, "--what-if")
-    assert printed.count("the clock of registers that never change is gated: ") == 1
-    assert printed.count("each output takes all of K before the next one: ") == 1
-
-
-@pytest.mark.regression
 def test_what_if_and_a_picture(words: list[str], cli: CommandLine) -> None:
     words[words.index("s8")] = "s8,u8"
     operands = ["--operands", "normal,75%", "--what-if"]

@@ -187,12 +187,9 @@ def test_what_sptc_compress_wrote(product: dict[str, np.ndarray], cli: CommandLi
 
 @pytest.mark.usefixtures("product")
 def test_bad_input(cli: CommandLine) -> None:
-    saved(text=np.array(["x", "y"]), dense=np.full((32, 512), 0x38, np.uint8))
+    saved(text=np.array(["x", "y"]))
     for more, message in (
         (["--y", "missing.npy"], "missing.npy cannot be read (No such file or directory)"),
-        (["--a", "b.npy"], "A has 16 columns and B 512 rows: they have no common K"),
-        (["--a", "dense.npy"], "not 2:4 sparse: 4096 of 4096 chunks have more than 2 of 4 elements"),
-        (["--y", "b.npy"], "y must be a matrix of f32, as float32 or codes in uint32, not uint8 of shape (512, 16)"),
         (["--y", "text.npy"], "must hold floats, integers or codes, not <U1 of shape (2,)"),
         (["--seed", "3"], "--shape and --seed need --probe"),
         (["--probe", "p"], "--probe draws A and B, and takes no --a, --b and --y"),

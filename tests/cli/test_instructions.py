@@ -95,23 +95,3 @@ def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
     for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):
         opcode = f"tcgen05.mma.sp.cta_group::2.kind::mxf4nvf4.block_scale.scale_vec::{size}"
         assert by_text[f"{opcode} (m256nNk128.f32.e2m1.e2m1.{scale})"]["n"] == list(range(16, 257, 16))
-
-
-def test_table_has_tcgen05() -> None:
-    rows = [line.split(" | ") for line in markdown_table().splitlines() if "tcgen05" in line]
-    kinds = [kind for kind in KINDS for _ in range(2 if kind == "f16" else 1)]
-    stationary = [kind for kind in kinds if not KINDS[kind].scales]
-    names = []
-    for sp in (".sp", ""):
-        names += [f"`tcgen05.mma{sp}` `.kind::{kind}`" for kind in kinds]
-        names += [f"`tcgen05.mma.ws{sp}` `.kind::{kind}`" for kind in stationary]
-    assert [row[0].removeprefix("| ") for row in rows] == names
-    assert rows[1][1:4] == [
-        "m64nNk32, m128nNk32, N 8 to 256; m128nNk32, m256nNk32, N 16 to 256 with two CTAs",
-        "f16 to f16/f32",
-        "2:4",
-    ]
-    assert rows[2][2] == "bf16 to f32"
-    assert rows[7][2] == "e2m1 to f32, 2X ue8m0, 4X ue4m3, 4X ue8m0"
-    assert rows[8][1] == "m32nNk16, m64nNk16, m128nNk16, N 64 or 128"
-    assert {" ".join(row[4:]) for row in rows} == {"- - - - modelled - |"}

@@ -1,6 +1,5 @@
 """``sptc prove``: the table, JSON, counterexamples, traces, and one line for whatever is wrong."""
 
-import json
 import re
 from collections.abc import Generator
 from pathlib import Path
@@ -94,27 +93,11 @@ def test_what_is_broken_is_not_recorded(tmp_path: Path, cli: CommandLine) -> Non
     assert not record.exists()
 
 
-def test_a_datapath_of_one_s_own(cli: CommandLine) -> None:
-    """By options alone, by a file, and by what is changed of a preset; what is said of it is the same."""
-    Path("mine.json").write_text(json.dumps({"name": "own", "formats": ["f16", "e4m3"], "step_bytes": 16}))
-    said = []
-    for words in (
-        ("--formats", "f16,e4m3", "--products", 8),
-        ("--config", "mine.json"),
-        ("--preset", "tiny", "--products", 8),
-    ):
-        proofs = cli.json("metadata.selects", "metadata.legal", *words)["proofs"]
-        said.append([(row["property"], row["parameters"], row["presets"]) for row in proofs])
-    assert said[0] == said[1]
-    assert {name for name, *_ in said[0]} == {name for name, *_ in said[2]} == {"metadata.selects", "metadata.legal"}
-    assert {preset for *_, presets in said[0] for preset in presets} == {"own"}
-
-
 def test_what_a_datapath_lacks_is_not_asked(cli: CommandLine) -> None:
     """A row of eight bytes a step serves no warp, and integers have no sign to invert."""
     words = ("--formats", "s4,u4", "--step-bytes", 8)
     proofs = cli.json("metadata.legal", "warp.order", "wgmma.operands", *words)["proofs"]
-    assert [row["property"] for row in proofs] == ["metadata.legal"]
+    assert [(row["property"], row["presets"]) for row in proofs] == [("metadata.legal", ["own"])]
     cli.refuses("warp", "validity.warp", *words, message="there is nothing to prove")
 
 

@@ -139,7 +139,6 @@ def test_hex_says_what_it_is(cli: CommandLine) -> None:
 def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
     Path("file").write_text("something\n")
     for words, message in (
-        (["mma.sp", "-o", "new"], "'.sync' is missing"),
         ([F32], "take where to write: --output FOLDER"),
         ([F32, "-o", "-"], "take a folder, not standard output"),
         ([F32, "-o", "file"], "cannot be made a folder"),
@@ -148,9 +147,6 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
         ([F32, "--preset", "tiny", "-o", "new"], "--preset is for the levels warp, row, unit"),
         ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "of one architecture"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "in format hex"),
-        ([F32, "--level", "warp", "--rows", "3", "-o", "new"], "rows and columns must divide"),
-        ([F32, "--distribution", "flat", "-o", "new"], "distribution must be one of"),
-        ([TCGEN05, "--level", "warp", "-o", "new"], "a warp computes instructions of mma"),
         (["--tiles", "3", "-o", "new"], "--tiles is for the vectors of an instruction, and none is named"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux is for the vectors of an instruction"),
     ):

@@ -57,14 +57,9 @@ def test_bad_words(cli: CommandLine) -> None:
     write(Path("bad.npz"), replace(file, e=file.e & 0, metadata="strict"))
     for words, message in (
         (["none.npz"], "none.npz does not exist"),
-        ([FILE, "--row", 16], "row must be 0 to 15"),
-        ([FILE, "--case", 99999], "case must be 0 to"),
         ([FILE, "--seed", 1], "--seed is for an instruction"),
         ([FILE, "--arch", "sm_90"], "--arch is for an instruction"),
         ([FILE, "--nibbles", "all"], "--nibbles is for an instruction"),
-        (["mma.nothing"], "is no part of mma"),
-        ([F16, "--distribution", "odd"], "distribution must be one of"),
-        ([S8.replace("m16n8k64.row.col.satfinite", "m64n8k64"), "--column", 8], "is no"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
         (["bad.npz", "--golden-only"], "0b0000"),  # as the policy of the file says
     ):

@@ -60,13 +60,3 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     printed, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
     assert printed.startswith("[")
-
-
-@pytest.mark.regression
-def test_two_builders(tmp_path: Path) -> None:
-    """At the same time, of the same thing: both have it, and it was built once."""
-    builders = [_command("-c", BUILD, SPTC_CACHE=str(tmp_path)) for _ in range(3)]
-    printed = {builder.communicate(timeout=300) for builder in builders}
-    assert len(printed) == 1
-    assert not next(iter(printed))[1]
-    assert sorted(path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock") == [".json", ".o", ".so"]

@@ -9,7 +9,7 @@ from sptc.isa.instructions import every_instruction
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.libraries import can_be_specialised
-from sptc.sim.engine.warpgroup_commands import COMMIT, Command, multiplication, wait
+from sptc.sim.engine.warpgroup_commands import COMMIT, Command, is_executed, multiplication, wait
 from sptc.tests.sim.warpgroup_cycles import check_row, rows_of_wgmma
 from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
 from sptc.verify.register_file import read, shipped
@@ -57,12 +57,14 @@ def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.Monke
             np.testing.assert_array_equal(of_other.d, expected, err_msg=str(i))
 
 
-def test_recordings() -> None:
-    """D of an H200, and the flags of every panel against the rule."""
-    paths = [path for path in shipped() if path.name.startswith("wgmma")]
-    assert len([read(path) for path in paths]) > 50, "an empty list would compare nothing"
+@pytest.mark.parametrize("family", ["mma", "wgmma"])
+def test_recordings(family: str) -> None:
+    """D of an H200, and the flags of every panel or instruction against the rule."""
+    paths = [path for path in shipped() if path.name.startswith(family)]
+    paths = [path for path in paths if family == "wgmma" or is_executed(read(path).instruction)]
+    assert len(paths) > 50, "an empty list would compare nothing"
     for path in paths:
-        for outcome in replay(path, backend="warpgroup"):
+        for outcome in replay(path, arch="sm_90", backend="warpgroup"):
             assert not outcome.mismatches, (path.name, outcome.first)
             assert outcome.outputs, path.name
             assert outcome.flags or not outcome.instruction.rule, path.name

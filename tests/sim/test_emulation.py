@@ -90,40 +90,6 @@ def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> 
         assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [wanted, wanted]
 
 
-@pytest.mark.parametrize("saturate", [True, False])
-@pytest.mark.parametrize(("name", "factor"), [("s4", 7), ("u4", 15)])
-def test_the_last_addition_clamps_or_wraps(saturate: bool, name: str, factor: int) -> None:
-    """At both ends of 32 bits."""
-    i = parse(f"mma.sync.aligned.m16n8k64.row.col.{'satfinite.' * saturate}s32.{name}.{name}.s32")
-    a, b = np.full((1, 2, 64), factor, np.uint8), np.full((1, 64, 2), factor, np.uint8)
-    a[:, 1] = 8 if name == "s4" else 0  # -8 in the second row of s4
-    c = np.array([[[2**31 - 1, -(2**31)], [-(2**31), 5]]], np.int32)
-    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c.view(np.uint32)))
-    rows = np.array([64 * factor * factor, -64 * 8 * factor if name == "s4" else 0])
-    exact = c.astype(np.int64) + rows[:, None]
-    wanted = np.clip(exact, -(2**31), 2**31 - 1) if saturate else exact
-    np.testing.assert_array_equal(got, wanted & 0xFFFFFFFF)
-
-
-def test_the_last_fp8_addition_is_ieee() -> None:
-    """Nearest even, Inf beyond the largest, and the canonical NaN of either width."""
-    one, big = 0x38, 0x7E  # e4m3: 1 and 448
-    i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
-    a, b = np.zeros((1, 1, 32), np.uint8), np.zeros((1, 32, 5), np.uint8)
-    a[:, :, 0], b[:, 0, :3] = one, one
-    c = np.array([2.0**24, 2.0**24 + 2, -1.0, np.inf, np.nan], np.float32).view(np.uint32).reshape(1, 1, 5)
-    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c))
-    wanted = np.array([2.0**24, 2.0**24 + 4, 0, np.inf, 0], np.float32).view(np.uint32)
-    wanted[4] = 0x7FFFFFFF
-    assert got.ravel().tolist() == wanted.tolist()
-
-    i = parse("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16")
-    a[:, :, 0], b[:, 0] = one, [big, big, one, one, 0x7F]
-    c = np.array([0x7BFF, 0x7800, 0x6800, 0x6801, 0], np.uint16).reshape(1, 1, 5)  # 65504, 32768, 2048, 2050, 0
-    got = emulation.run(golden("sm_90", []), i, MatrixOperands(a, b, c))
-    assert got.ravel().tolist() == [0x7C00, 0x780E, 0x6800, 0x6802, 0x7FFF]
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -177,9 +177,10 @@ def test_a_pack_that_was_changed(fused: Pack, tmp_path: Path) -> None:
         np.savez(path, **(members | change(members)))
         with pytest.raises(FileError, match=message):
             pytest.fail(f"change {number} is not seen: {read_pack(path)}")
-    np.savez(path, **{key: array for key, array in members.items() if key != "D"})
-    with pytest.raises(FileError, match="lacks the key 'D'"):
-        read_pack(path)
+    for missing in ("D", "conformance"):
+        np.savez(path, **{key: array for key, array in members.items() if key != missing})
+        with pytest.raises(FileError, match=f"lacks the key '{missing}'"):
+            read_pack(path)
 
 
 def test_results_in_every_form(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -90,23 +90,6 @@ def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_p
         assert_same(read(tmp_path / "file.npz"), replace(of_tmem, d=None))
 
 
-def test_what_is_written_needs_no_package(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    of_mma = {"instruction", "selector", "arch", "metadata", "A", "B", "C", "D", "E", "scale_a", "scale_b", "scale_ids"}
-    of_tcgen05 = {"instruction", "idesc", "d", "a", "b", "e", "scale_a", "scale_b", "tmem", "smem", "D"}
-    of_tcgen05 |= {"enable_input_d", "scale_input_d", "arch", "metadata"}
-    for text, keys in ((NVFP4, of_mma), (MX, of_tcgen05)):
-        file = file_of(text, rng, tensor_memory_file)
-        write(tmp_path / "file.npz", file)
-        found = contents(tmp_path / "file.npz")
-        assert found.keys() == keys
-        assert str(found["instruction"]) == text
-        if text == NVFP4:
-            assert found["scale_ids"].tolist() == list(file.scale_ids)
-            assert all(found[key].dtype == np.uint32 for key in ("A", "B", "C", "D", "E", "scale_a", "scale_b"))
-        else:
-            assert [found[key].dtype for key in ("tmem", "smem", "D")] == [np.uint32, np.uint8, np.uint32]
-
-
 def test_a_dense_instruction_ignores_e(tmp_path: Path, rng: Random) -> None:
     write(tmp_path / "file.npz", random_file(DENSE, rng))
     np.savez(tmp_path / "with_e.npz", **contents(tmp_path / "file.npz"), E=np.zeros(5))
