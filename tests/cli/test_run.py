@@ -19,6 +19,7 @@ from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands, Product
 from sptc.sim.engine.engine import Engine
 from sptc.tests.cli.command_line import CommandLine, on_a_terminal
+from sptc.tests.verify.register_files import contents
 from sptc.verify.register_file import shipped
 from sptc.verify.replay import replay
 
@@ -38,11 +39,6 @@ TOTAL = re.compile(
     r"^total +(?P<tiles>\d+) +(?P<outputs>\d+) +(?P<mismatches>\d+)  (\d+) instructions, (\d+) files"
     r"(?:, \d+ flags of metadata)?$"
 )
-
-
-def contents(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as archive:
-        return {key: archive[key] for key in archive.files}
 
 
 def changed(source: Path, target: Path, **changes: object) -> Path:

@@ -220,19 +220,6 @@ def test_integer_results(rng: Random) -> None:
     np.testing.assert_array_equal(halved, (exact / 2).astype(np.float16))
 
 
-def test_a_file_of_sptc_compress(rng: Random, tmp_path: Path) -> None:
-    from sptc.cli import main
-    from sptc.tensors.checkpoints import read_compressed
-
-    weights = rng.standard_normal((8, 64)).astype(np.float16)
-    np.save(tmp_path / "w.npy", weights)
-    output = tmp_path / "w.safetensors"
-    assert main(["compress", str(tmp_path / "w.npy"), "--prune", "--output", str(output)]) == 0
-    compressed = read_compressed(output, "natural").compressed
-    b = rng.standard_normal((64, 3)).astype(np.float16)
-    np.testing.assert_array_equal(sptc.gemm(compressed, b), sptc.gemm(weights, b, prune=True))
-
-
 def test_a_pruned_layer_of_pytorch() -> None:
     """`torch.nn.Linear` on an H200, its weight 2:4 by `to_sparse_semi_structured` (cuSPARSELt), of one vector."""
     rng = np.random.default_rng(20261125)

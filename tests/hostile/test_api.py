@@ -40,6 +40,10 @@ def _try(call: Call, rng: np.random.Generator) -> bool:
     finally:
         assert all(_same(value, arguments[name]) for name, value in before.items()), "an operand was modified"
     assert result is None or isinstance(result, (np.ndarray, str, dict, Matrices))
+    if isinstance(result, np.ndarray):
+        assert result.flags.writeable
+        arrays = [value for value in arguments.values() if isinstance(value, np.ndarray)]
+        assert not any(np.may_share_memory(result, array) for array in arrays), "the result is part of an operand"
     return True
 
 

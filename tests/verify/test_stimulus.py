@@ -87,7 +87,7 @@ def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[
     return found
 
 
-def test_every_distribution_has_the_right_shapes_and_finite_values(rng: Random) -> None:
+def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
     """Registers of 32 lanes hold the matrices exactly; the function itself takes every draw."""
     for i in KINDS:
         bits = i.container_bits
@@ -102,13 +102,6 @@ def test_every_distribution_has_the_right_shapes_and_finite_values(rng: Random) 
             assert all(array.dtype == np.uint32 for array in arrays(drawn)), case
             assert (drawn.scale_a is None) == (drawn.scale_b is None) == (i.scale_size is None), case
             assert sptc.mma(str(i), **arguments_of(drawn), arch=arch).shape == drawn.c.shape, case
-            if distribution not in FINITE:
-                continue
-            for fmt, matrices in codes_of(drawn, i).items():
-                assert all(np.isfinite(values(matrix, fmt)).all() for matrix in matrices), (case, fmt.name)
-            for scale in (drawn.scale_a, drawn.scale_b):
-                if scale and i.scale_format:
-                    assert np.isfinite(values(scale[0].view(np.uint8), i.scale_format)).all(), case
 
 
 def test_a_seed_decides_everything() -> None:
