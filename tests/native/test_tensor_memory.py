@@ -37,7 +37,7 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
     `fixed` are its attributes, and ``sparsity_selector``, that are not random.
     """
     selector = {name: fixed.pop(name) for name in ("sparsity_selector",) if name in fixed}
-    columns = 64 if rng.random() < 0.9 else 256
+    columns = 256 if "n" in fixed or rng.random() > 0.9 else 64
     every = [
         i for i in instructions_of(opcode)
         if i.n <= columns and all(getattr(i, name) == value for name, value in fixed.items())
@@ -127,11 +127,12 @@ def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
 
 @pytest.mark.parametrize("opcode", OPCODES, ids=str)
 def test_random_cases(opcode: Opcode, rng: Random) -> None:
-    """Of each number of rows, so of each layout, and of each sparsity selector."""
+    """Of each number of rows, so of each layout, and of each selector; of scales also those of more than 96 columns."""
     for m in opcode.rows:
         selectors = next(i for i in instructions_of(opcode) if i.m == m).sparsity_selectors
-        for selector in range(selectors):
-            one = random_case(opcode, rng, m=m, sparsity_selector=selector)
+        fixed = [{"sparsity_selector": selector} for selector in range(selectors)]
+        for words in fixed + [{"n": 128}] * bool(opcode.scale_size):
+            one = random_case(opcode, rng, m=m, **words)
             options = random_options(one, rng)
             assert agree(one, options) or agree(one, mended(options))
 
@@ -176,6 +177,18 @@ def test_wrong_options(rng: Random) -> None:
         changes.append((pair, {"tmem": tmem}))
     for number, (one, change) in enumerate(changes):
         assert not agree(one, change), f"change {number} of {one.text}, {[*change]}"
+
+
+@pytest.mark.parametrize("text", [f"{WS}.kind::f16", f"{DENSE_WS}.kind::i8"])
+def test_shifts_of_columns(text: str, rng: Random) -> None:
+    """Up to what the instruction descriptor allows, of 32 rows at most 16 columns, of others 32."""
+    for m in parse_opcode(text).rows:
+        most = 16 if m == 32 else 32
+        for allowed in (0, 8, 16, 32):
+            one = case(text, rng, m=m, n=64, options={"max_shift": allowed})
+            for shift in (0, 7, 8, 9, 16, 17, 32, 33):
+                change = {"zero_column_mask": shift << 56}
+                assert agree(one, change) == (shift <= min(allowed, most)), f"m = {m}, {shift} of {allowed}"
 
 
 @pytest.mark.parametrize("text", [F16, F16_2])
