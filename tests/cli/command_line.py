@@ -13,6 +13,7 @@ import termios
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sptc.cli import main
 
@@ -66,6 +67,12 @@ class CommandLine:
         assert re.fullmatch(rf"{command}: .*{pattern}.*\n", errors), (words, errors)
         assert not re.search(r"\b_\w+", errors), (words, errors)
         assert {*Path().iterdir()} <= before, words
+
+
+def saved(**arrays: np.ndarray) -> None:
+    """Write matrices to files of their names in this folder."""
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
 
 
 def on_a_terminal(*words: object) -> tuple[bytes, str]:

@@ -19,7 +19,8 @@ from sptc.gemm.ways import Way
 from sptc.tensors.checkpoints import read_compressed
 from sptc.tensors.files import write_tensors
 from sptc.tensors.sparsify import expand
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import CommandLine, saved
+from sptc.tests.gemm.sparse_factors import sparse
 
 COMMAND = "gemm"
 Random = np.random.Generator
@@ -27,24 +28,12 @@ WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
 K = 8 * 32
 
 
-def sparse(rng: Random, rows: int, k: int = K) -> np.ndarray:
-    a = rng.standard_normal((rows, k)).astype(np.float16)
-    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
-    return a
-
-
-def saved(**arrays: np.ndarray) -> None:
-    """Write matrices to files of their names in this folder."""
-    for name, array in arrays.items():
-        np.save(f"{name}.npy", array)
-
-
 @pytest.fixture
 def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
     """Matrices of some blocks, in files of their names."""
     m, n = 150, 530
     found = {
-        "a": sparse(rng, m),
+        "a": sparse(rng, m, K),
         "b": rng.standard_normal((K, n)).astype(np.float16),
         "c": rng.standard_normal((m, n)).astype(np.float32),
         "bias": rng.standard_normal(n).astype(np.float32),
@@ -215,7 +204,7 @@ def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, mon
 
 def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
     """Block scales go to an instruction that takes them; others multiply the numbers that they stand for."""
-    a, b = sparse(rng, 32).astype(np.float32), rng.standard_normal((K, 9)).astype(np.float32)
+    a, b = sparse(rng, 32, K).astype(np.float32), rng.standard_normal((K, 9)).astype(np.float32)
     saved(a=a, b=b)
     packed = "packed.safetensors"
     CommandLine(cli.capsys, "compress").text("a.npy", "--format", "e4m3", "--recipe", "mx", "--output", packed)

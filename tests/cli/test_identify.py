@@ -12,24 +12,17 @@ import sptc
 from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
 from sptc.tensors.files import write_tensors
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import CommandLine, saved
+from sptc.tests.gemm.sparse_factors import sparse
 
 COMMAND = "identify"
 Random = np.random.Generator
 
 
-def saved(**arrays: np.ndarray) -> None:
-    """Write matrices to files of their names in this folder."""
-    for name, array in arrays.items():
-        np.save(f"{name}.npy", array)
-
-
 @pytest.fixture
 def product(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
     """A product of e4m3, summed in two slices, as codes and in files."""
-    a = rng.standard_normal((32, 512)).astype(np.float32)
-    a[:, rng.integers(0, 2, 256) + np.arange(0, 512, 2)] = 0
-    b = rng.standard_normal((512, 16)).astype(np.float32)
+    a, b = sparse(rng, 32, 512, np.float32), rng.standard_normal((512, 16)).astype(np.float32)
     arrays = {name: array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for name, array in (("a", a), ("b", b))}
     arrays["y"] = sptc.gemm(*arrays.values(), format="e4m3", split_k=2)
     saved(**arrays)
@@ -113,9 +106,7 @@ def test_where_the_wanted_value_would_come_from(product: dict[str, np.ndarray], 
 
 
 def test_the_chain_of_stream_k_and_of_integers(cli: CommandLine, rng: Random) -> None:
-    a = rng.standard_normal((32, 512)).astype(np.float16)
-    a[:, rng.integers(0, 2, 256) + np.arange(0, 512, 2)] = 0
-    b = rng.standard_normal((512, 48)).astype(np.float16)
+    a, b = sparse(rng, 32, 512), rng.standard_normal((512, 48)).astype(np.float16)
     instruction = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
     way = Way(instruction=instruction, cut="balanced", stream_k=StreamK(workers=5, rows=64, columns=64))
     y = sptc.gemm(a, b, way=way).view(np.uint32)

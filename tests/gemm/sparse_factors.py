@@ -4,9 +4,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Random", "drawn"]
+__all__ = ["Random", "drawn", "sparse"]
 
 Random = np.random.Generator
+
+
+def sparse(rng: Random, rows: int, k: int, dtype: Any = np.float16) -> np.ndarray:
+    """Return a matrix of normal numbers that is sparse 1:2, and so 2:4."""
+    a = rng.standard_normal((rows, k)).astype(dtype)
+    a[:, rng.integers(0, 2, k // 2) + np.arange(0, k, 2)] = 0
+    return a
 
 
 def drawn(

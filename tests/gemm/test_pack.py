@@ -246,7 +246,6 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (F16, {**ZEROS, "b": "x"}, r"^b must be an array of numpy or a tensor of PyTorch, not str$"),
     (F16, {**ZEROS, "b": ZEROS["b"] > 0}, r"^b must hold codes or numbers of f16, not bool$"),
     (F16, {**ZEROS, "c": np.zeros((16, 8))}, r"^c must be f32, float32 or codes in uint32, not float64$"),
-    (F16, {**ZEROS, "a": ZEROS["a"] + np.float16(1)}, r"^not 2:4 sparse: 128 of 128 chunks"),
     (F16, {**ZEROS, "selector": 2}, r"^the selector of mma.* must be 0 to 1, not 2$"),
     (F16, {**ZEROS, "nibbles": NIBBLES}, r"^a with its nibbles of mma.* must be of shape \(\.\.\., 16, 16\)"),
     (F16, {**STORED, "nibbles": NIBBLES[:, :4]}, r"^nibbles of mma.* must be uint8 below 16 of shape \(16, 8\)"),

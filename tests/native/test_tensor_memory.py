@@ -226,7 +226,7 @@ def test_many_images(text: str, threads: int, rng: Random) -> None:
 def test_operands(rng: Random) -> None:
     one = case(F16, rng, n=8)
     images = (one.arguments["tmem"][None, None], one.arguments["smem"][None, None])
-    result, descriptor = np.full_like(images[0], 7), "descriptor b, 0x0000000000000000, must hold 1 in the 3 bits"
+    result = np.full_like(images[0], 7)
     cases: list[tuple[Callable[[Any], None], int, str]] = [
         (lambda o: setattr(o, "images", -1), 7, "images must not be negative, not -1."),
         (lambda o: setattr(o, "images", 1 << 60), 7, "tmem would have more bytes than there are addresses."),
@@ -236,12 +236,8 @@ def test_operands(rng: Random) -> None:
         (lambda o: setattr(o.result, "bytes", 4), 8, "result must have 262144 bytes, not 4."),
         (lambda o: setattr(o, "smem", Input()), 2, "smem must not be NULL."),
         (lambda o: setattr(o.smem, "bytes", 100), 8, "descriptor a reaches byte "),
-        (lambda o: setattr(o, "e", 41), 9, "must start at an even column of tensor memory, not 41."),
         (lambda o: setattr(o, "a", 1 << 40), 9, "a must be a 32-bit address of tensor memory, not 1099511627776."),
-        (lambda o: setattr(o, "b", 0), 9, f"{descriptor} from bit 46 on."),
-        (lambda o: setattr(o, "idesc", 0), 9, "is of a dense instruction; bit 2 must be 1 for '.sp'."),
         (lambda o: setattr(o, "d", 512), 9, "d must be an address of lane 0 to 127 and column 0 to 511"),
-        (lambda o: setattr(o, "scale_b", 4), 10, "has no block scales and takes no scale_b."),
         (lambda o: setattr(o, "zero_column_mask", 1), 10, "takes no zero_column_mask; it belongs to '.ws'."),
         (lambda o: setattr(o, "metadata", 3), 9, "metadata must be 0 to 2, not 3."),
         (lambda o: setattr(o, "enable_input_d", 2), 9, "enable_input_d must be 0 to 1, not 2."),
