@@ -26,16 +26,6 @@ def test_random_matrices(cli: CommandLine) -> None:
     assert sorted(Path().iterdir()) == [Path("d.npy"), Path("errors.svg")]
 
 
-def test_an_instruction_for_a_format(cli: CommandLine) -> None:
-    for fmt, instruction in (
-        ("tf32", "wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.tf32.tf32"),
-        ("e4m3", "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"),
-        ("s8", "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.s8.s8"),
-    ):
-        report = cli.json(*RANDOM, "--format", fmt, "--backend", "golden", "--jobs", 1)
-        assert (report["instruction"], report["backends"], report["outputs"]) == (instruction, ["golden"], 3000)
-
-
 def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
     a, b = rng.standard_normal((20, 40)), rng.standard_normal((12, 40))
     np.savez("both.npz", a=a, b=b)
