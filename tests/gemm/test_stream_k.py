@@ -54,24 +54,6 @@ def by_hand(dealing: StreamK, shape: tuple[int, int], k_tiles: int, cut: str) ->
     return [[found[row, column] for column in range(grid[1])] for row in range(grid[0])]
 
 
-@pytest.mark.parametrize(
-    ("words", "shape", "k_tiles", "expected"),
-    [
-        ({"workers": 3}, (1, 3), 4, [[(4,), (4,), (4,)]]),
-        ({"workers": 5}, (1, 3), 4, [[(3, 1), (2, 2), (2, 2)]]),
-        ({"workers": 2}, (1, 3), 5, [[(5,), (3, 2), (5,)]]),
-        ({"workers": 2, "streamed": "two waves", "first": False}, (1, 5), 5, [[(5,), (5,), (5,), (3, 2), (5,)]]),
-        ({"workers": 2, "streamed": "two waves"}, (1, 4), 5, [[(5,), (5,), (5,), (5,)]]),
-        ({"workers": 3}, (2, 2), 3, [[(3,), (1, 2)], [(2, 1), (3,)]]),
-        ({"workers": 3, "raster": "column-major"}, (2, 2), 3, [[(3,), (2, 1)], [(1, 2), (3,)]]),
-        ({"workers": 3, "least": 2}, (2, 2), 3, [[(3,), (3,)], [(3,), (3,)]]),
-        ({"workers": 9}, (1, 1), 4, [[(1, 1, 1, 1)]]),
-    ],
-)
-def test_how_work_is_dealt(words: dict[str, Any], shape: tuple[int, int], k_tiles: int, expected: object) -> None:
-    assert cuts(StreamK(rows=1, columns=1, **words), shape, k_tiles) == expected
-
-
 def test_a_walk_along_the_line(rng: Random) -> None:
     """A cut of every tile as workers find it who go from K tile to K tile, for any dealing."""
     for _ in range(60):

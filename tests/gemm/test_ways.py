@@ -20,47 +20,6 @@ HALF = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
 FP8 = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
 
 
-def numbers(way: Way, instructions: int) -> list[list[list[int]]]:
-    return [[chain.tolist() for chain in of_slice] for of_slice in way.slices(instructions)]
-
-
-@pytest.mark.parametrize(
-    ("words", "instructions", "expected"),
-    [
-        ({}, 3, [[[0, 1, 2]]]),
-        ({"k_order": "descending"}, 3, [[[2, 1, 0]]]),
-        ({"split_k": 2}, 5, [[[0, 1, 2]], [[3, 4]]]),
-        ({"split_k": 4}, 5, [[[0, 1]], [[2, 3]], [[4]]]),
-        ({"split_k": 4, "cut": "balanced"}, 6, [[[0, 1]], [[2, 3]], [[4]], [[5]]]),
-        ({"split_k": 2, "cut": "in turn"}, 5, [[[0, 2, 4]], [[1, 3]]]),
-        ({"split_k": 2, "cut": "in turn", "tile": 2}, 7, [[[0, 1, 4, 5]], [[2, 3, 6]]]),
-        ({"split_k": 2, "tile": 2}, 6, [[[0, 1, 2, 3]], [[4, 5]]]),
-        ({"tile": 1 << 60}, 3, [[[0, 1, 2]]]),
-        ({"split_k": (1, 3)}, 4, [[[0]], [[1, 2, 3]]]),
-        ({"split_k": (1, 2), "tile": 2}, 5, [[[0, 1]], [[2, 3, 4]]]),
-        ({"promote": 2}, 5, [[[0, 1], [2, 3], [4]]]),
-        ({"promote": 2, "split_k": 2}, 6, [[[0, 1], [2]], [[3, 4], [5]]]),
-        ({"promote": 2, "split_k": 2, "k_order": "descending"}, 6, [[[2, 1], [0]], [[5, 4], [3]]]),
-    ],
-)
-def test_which_instructions_make_a_chain(words: dict[str, Any], instructions: int, expected: object) -> None:
-    assert numbers(Way(instruction=WGMMA, **words), instructions) == expected
-
-
-def test_the_order_of_additions() -> None:
-    for order, terms, expected in (
-        ("in order", 4, "(((0+1)+2)+3)"),
-        ("reverse", 4, "(((3+2)+1)+0)"),
-        ("tree", 4, "((0+1)+(2+3))"),
-        ("halves", 4, "((0+2)+(1+3))"),
-        ("tree", 5, "(((0+1)+(2+3))+4)"),
-        ("halves", 3, "((0+2)+1)"),
-        ("tree", 1, "0"),
-    ):
-        found = combine([*map(str, range(terms))], order, lambda one, other: f"({one}+{other})")
-        assert found == expected, (order, terms)
-
-
 def plain(
     way: Way, a: np.ndarray, b: np.ndarray, expression: str, chains: dict[str, list[int]], c: np.ndarray | None = None
 ) -> np.ndarray:
@@ -99,6 +58,8 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({"k_order": "descending"}, 8, "p", {"p": [7, 6, 5, 4, 3, 2, 1, 0]}),
     ({"split_k": 2}, 5, "p + q", {"p": [0, 1, 2], "q": [3, 4]}),
     ({"split_k": 4}, 8, "((p + q) + r) + s", FOUR),
+    ({"split_k": 4}, 5, "(p + q) + r", {"p": [0, 1], "q": [2, 3], "r": [4]}),
+    ({"split_k": 4, "cut": "balanced"}, 6, "((p + q) + r) + s", {"p": [0, 1], "q": [2, 3], "r": [4], "s": [5]}),
     ({"split_k": 4, "order": "reverse"}, 8, "((s + r) + q) + p", FOUR),
     ({"split_k": 4, "order": "last first"}, 8, "((s + p) + q) + r", FOUR),
     ({"split_k": 4, "order": "tree"}, 8, "(p + q) + (r + s)", FOUR),
@@ -106,6 +67,12 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({"split_k": 4, "workspace": "f16"}, 8, "((h(p) + h(q)) + h(r)) + h(s)", FOUR),
     ({"split_k": 4, "running": "f16"}, 8, "h(h(h(h(p) + h(q)) + h(r)) + h(s))", FOUR),
     ({"split_k": 2, "cut": "in turn"}, 8, "p + q", {"p": [0, 2, 4, 6], "q": [1, 3, 5, 7]}),
+    ({"split_k": 2, "cut": "in turn", "tile": 2}, 7, "p + q", {"p": [0, 1, 4, 5], "q": [2, 3, 6]}),
+    ({"split_k": 2, "tile": 2}, 6, "p + q", {"p": [0, 1, 2, 3], "q": [4, 5]}),
+    ({"tile": 1 << 60}, 3, "p", {"p": [0, 1, 2]}),
+    ({"split_k": (1, 2), "tile": 2}, 5, "p + q", {"p": [0, 1], "q": [2, 3, 4]}),
+    ({"split_k": 3, "order": "halves"}, 3, "(p + r) + q", {"p": [0], "q": [1], "r": [2]}),
+    ({"split_k": 5, "order": "tree"}, 5, "((p + q) + (r + s)) + t", {"p": [0], "q": [1], "r": [2], "s": [3], "t": [4]}),
     ({"split_k": (1, 7)}, 8, "p + q", {"p": [0], "q": [1, 2, 3, 4, 5, 6, 7]}),
     ({"instruction": HALF, "split_k": 2}, 8, "p + q", TWO),
     ({"promote": 2}, 1, "p", {"p": [0]}),
@@ -117,6 +84,8 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({"split_k": 4, "order": "tree", "cut": "balanced"}, 5, "(p + q) + (r + s)",
      {"p": [0, 1], "q": [2], "r": [3], "s": [4]}),
     ({"split_k": 2, "promote": 2}, 6, "(p + q) + (r + s)", {"p": [0, 1], "q": [2], "r": [3, 4], "s": [5]}),
+    ({"split_k": 2, "promote": 2, "k_order": "descending"}, 6, "(p + q) + (r + s)",
+     {"p": [2, 1], "q": [0], "r": [5, 4], "s": [3]}),
     ({"split_k": (1, 4), "promote": 2}, 5, "p + (q + r)", {"p": [0], "q": [1, 2], "r": [3, 4]}),
     ({"split_k": (3, 1), "promote": 2}, 4, "(p + q) + r", {"p": [0, 1], "q": [2], "r": [3]}),
     ({"split_k": 2, "cut": "in turn", "promote": 2}, 5, "(p + q) + r", {"p": [0, 2], "q": [4], "r": [1, 3]}),

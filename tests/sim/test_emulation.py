@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -37,26 +36,6 @@ def operands(i: Instruction, kind: str, rng: Random) -> MatrixOperands:
         random_codes(i.c, kind, SHAPE, rng).astype(CONTAINERS[i.c.bits]),
         rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8) if i.sparse else None,
     )
-
-
-@pytest.mark.parametrize(("name", "dtype"), [("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)])
-def test_every_fp8_code_keeps_its_value(name: str, dtype: type) -> None:
-    codes = np.arange(256, dtype=np.uint8)
-    with np.errstate(invalid="ignore"):
-        wanted = codes.view(dtype).astype(np.float64)
-        wide = emulation.widen_fp8(codes, name)
-        got = wide.view(np.float16).astype(np.float64)
-    assert wide.dtype == np.uint16
-    np.testing.assert_array_equal(got, wanted)  # NaN where NaN is wanted
-    ordered = ~np.isnan(wanted)
-    np.testing.assert_array_equal(np.signbit(got[ordered]), np.signbit(wanted[ordered]))
-
-
-@pytest.mark.parametrize("signed", [True, False])
-def test_every_four_bit_code_keeps_its_value(signed: bool) -> None:
-    wide = emulation._widen_four_bit(np.arange(16, dtype=np.uint8), signed)
-    wanted = [*range(8), *range(-8, 0)] if signed else [*range(16)]
-    assert wide.view(np.int8).tolist() == wanted
 
 
 FP8 = [
