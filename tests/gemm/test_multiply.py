@@ -122,16 +122,6 @@ def test_blocks_join(rng: Random) -> None:
     np.testing.assert_array_equal(sptc.gemm(a, b, c, backend="native", bias=c[0], beta=2.0), exact + 2 * c + c[0])
 
 
-def test_the_accumulator_is_what_the_first_chain_begins_from(rng: Random) -> None:
-    a, b = sparse(rng, 3, 64), rng.standard_normal((64, 4)).astype(np.float16)
-    c = rng.standard_normal((3, 4)).astype(np.float32)
-    first = sptc.gemm(a[:, :32], b[:32], c)
-    np.testing.assert_array_equal(sptc.gemm(a, b, c), sptc.gemm(a[:, 32:], b[32:], first))
-    np.testing.assert_array_equal(sptc.gemm(a, b, c, split_k=2), first + sptc.gemm(a[:, 32:], b[32:]))
-    half = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
-    assert sptc.gemm(a, b, np.ones((3, 4), np.float16), instruction=half, result="f16").dtype == np.float16
-
-
 def exactly(*steps: Fraction) -> np.float32:
     """Round an exact number once to float32, RNE."""
     total = sum(steps, Fraction(0))
