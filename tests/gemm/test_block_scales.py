@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import sptc
@@ -10,9 +9,9 @@ from sptc.errors import Error
 from sptc.gemm.choice import instructions_for
 from sptc.isa.formats import FORMATS
 from sptc.tensors.sparsify import sparsify
+from sptc.tests.isa.test_formats import DTYPES
 
 Random = np.random.Generator
-TYPES = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
 #: Format, that of scales, dense, and elements along K for which there is one.
 KINDS = [
     ("e4m3", "ue8m0", False, 64),
@@ -51,8 +50,8 @@ class Drawn:
 
     def words(self, scale: str) -> dict[str, Any]:
         return {
-            "block_scale_a": self.scale_a.view(TYPES[scale]),
-            "block_scale_b": self.scale_b.view(TYPES[scale]),
+            "block_scale_a": self.scale_a.view(DTYPES[scale]),
+            "block_scale_b": self.scale_b.view(DTYPES[scale]),
             "arch": "sm_120",
         }
 

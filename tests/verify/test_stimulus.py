@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import sptc
@@ -20,33 +19,21 @@ from sptc.sim.benches.random_operands import (
     random_codes,
     random_operands,
 )
+from sptc.tests.isa.test_formats import DTYPES
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.stimulus import random_register_file
 
 FLOATS = [fmt for fmt in FORMATS.values() if not fmt.is_integer]
 FINITE = [name for name in FLOAT_DISTRIBUTIONS if name not in ("special", "bits")]
-#: An independent decoder of every format, for codes in the low bits of an unsigned integer.
-DECODERS: dict[str, tuple[str, Any]] = {
-    "f32": ("u4", np.float32),
-    "tf32": ("u4", np.float32),
-    "f16": ("u2", np.float16),
-    "bf16": ("u2", ml_dtypes.bfloat16),
-    "e4m3": ("u1", ml_dtypes.float8_e4m3fn),
-    "e5m2": ("u1", ml_dtypes.float8_e5m2),
-    "e3m2": ("u1", ml_dtypes.float6_e3m2fn),
-    "e2m3": ("u1", ml_dtypes.float6_e2m3fn),
-    "e2m1": ("u1", ml_dtypes.float4_e2m1fn),
-    "ue8m0": ("u1", ml_dtypes.float8_e8m0fnu),
-    "ue4m3": ("u1", ml_dtypes.float8_e4m3fn),
-}
 
 Random = np.random.Generator
 
 
 def values(codes: np.ndarray, fmt: Format) -> np.ndarray:
-    container, dtype = DECODERS[fmt.name]
+    """Decode codes in the low bits of unsigned integers, without the package."""
+    dtype = np.dtype(DTYPES[fmt.name])
     with np.errstate(invalid="ignore"):  # signalling NaNs become quiet
-        return (codes.astype(container) << fmt.ignored_low_bits).view(dtype).astype(float)
+        return (codes.astype(f"u{dtype.itemsize}") << fmt.ignored_low_bits).view(dtype).astype(float)
 
 
 def one_of_each_kind() -> list[Instruction]:
