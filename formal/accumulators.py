@@ -9,10 +9,9 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 
 from ..rtl.accumulators import Accumulators
 from ..rtl.config import CoreConfig
-from ..rtl.tensor_memory import COLUMN_BITS
-from ..rtl.warp import COLUMNS
 from .harness import Harness, Opened
 from .properties import Parameters, Topic
+from .sizes import COLUMN_BITS, COLUMNS
 from .streams import Flow, constant, offered
 
 __all__ = ["ACCUMULATORS"]

@@ -7,27 +7,42 @@ from amaranth.hdl import Cat, Const, Mux, Shape, Value, signed, unsigned
 from ..isa.formats import FORMATS
 from ..isa.numerics import BLOCK_GROUP, zero_exponent_for
 from ..rtl.align import AlignStage
-from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS, MaxExponent
-from ..rtl.cells.raw import EXPONENT_BITS, PRODUCT_EXPONENT_BITS
+from ..rtl.cells.max_exponent import MaxExponent
 from ..rtl.cells.shifter import AlignmentShifter
-from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig, Element
 from ..rtl.multiply import MultiplyStage
-from ..rtl.product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
+from ..rtl.product_group import ProductGroup
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
-from ..rtl.slots import kept_bits
-from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
-from ..rtl.widths import Widths
 from .harness import Harness
+from .numerics import (
+    ACCUMULATOR_BITS,
+    ALIGNED_EXPONENT,
+    EXPONENT_BITS,
+    LARGEST_SCALED_GROUP,
+    SCALED_GROUP_FRACTION_BITS,
+    float_slots,
+    grid_bits,
+    groups,
+    integer_place,
+    is_floating,
+    kept_bits,
+    product_bits,
+    product_place,
+    results,
+    total_bits,
+)
 from .operands import Definition, held
 from .properties import Parameters, Topic, anonymous
-from .rounding import HEADROOMS
+from .rounding import headrooms
 
 __all__ = ["ALIGNMENT"]
 
 ALIGNMENT = Topic("alignment")
-_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
+#: Of the sum of two biased exponents.
+_PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
+#: Of the distance of a term of any exponent from the largest.
+_DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
 #: Magnitude of the largest exponents of steps of packed e2m1 before its groups.
 _GROUP_LIMIT = 256
 #: Sum of the biased exponents of integers.
@@ -36,15 +51,19 @@ _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
 
 
+def _scaled(config: CoreConfig) -> bool:
+    """Return whether groups are scaled and aligned."""
+    return any(element.packed_float for element in config.elements)
+
+
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
     """Of products; the accumulator's and e_zero; of scaled groups and the largest so far."""
-    widths = Widths(config)
-    if widths.float_slots:
-        yield widths.float_slots, PRODUCT_EXPONENT_BITS, "unsigned"
-    if widths.floating:
-        yield 2, ALIGNED_EXPONENT_BITS, "signed"
-    if widths.scaled_groups:
-        yield widths.scaled_groups + 1, ALIGNED_EXPONENT_BITS, "signed"
+    if float_slots(config):
+        yield float_slots(config), _PRODUCT_EXPONENT.width, "unsigned"
+    if is_floating(config):
+        yield 2, ALIGNED_EXPONENT.width, "signed"
+    if _scaled(config):
+        yield groups(config) + 1, ALIGNED_EXPONENT.width, "signed"
 
 
 @ALIGNMENT.property("maximum", _exponents)
@@ -63,15 +82,24 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
     """The shifters of products, of the accumulator and of scaled groups: as :class:`AlignmentShifter` takes them."""
-    widths = Widths(config)
-    for slot in widths.slots[: widths.float_slots]:
-        yield slot.product_bits - 1, slot.padding, slot.shift_amount_bits, slot.float_bits
-    if widths.floating:
-        padding = widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
-        yield ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
-    if widths.scaled_groups:
-        padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        yield SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1, None
+    for slot in range(float_slots(config)):
+        floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
+        # Products are below four: two bits above the place of one.
+        reach = max(kept_bits(config, element) for element in floats) + 2
+        # What is farther below than all of them is nothing, whatever the distance.
+        farthest = max(map(_largest_exponent, floats)) + reach
+        distance_bits = min(farthest.bit_length(), _PRODUCT_EXPONENT.width)
+        yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
+    if is_floating(config):
+        yield ACCUMULATOR_BITS, grid_bits(config) + 1 - ACCUMULATOR_BITS, _DISTANCE_BITS, None
+    if _scaled(config):
+        place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        yield LARGEST_SCALED_GROUP.bit_length(), place, _DISTANCE_BITS, None
+
+
+def _largest_exponent(element: Element) -> int:
+    """Return the largest sum of the biased exponents of two."""
+    return 2 * ((1 << element.format.exponent_bits) - 1)
 
 
 @ALIGNMENT.property("shift", _shifters)
@@ -103,14 +131,9 @@ def _kinds(config: CoreConfig) -> Iterator[Parameters]:
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
         kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
-    if Widths(config).floating:
+    if is_floating(config):
         for words in kinds.values():
             yield anonymous(config), tuple(words)
-
-
-def _kept(config: CoreConfig, element: Element) -> int:
-    """Return the bits that a float keeps below e_max (F)."""
-    return config.block_alignment_bits if element.packed_float else kept_bits(config, element)
 
 
 def _any(bits: Iterable[Value]) -> Value:
@@ -176,7 +199,7 @@ class _Stage:
     def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:
         self.stage = stage = h.add("stage", MultiplyStage(config))
         ports = {name: h.free(name, getattr(stage, name).shape()) for name in ("a", "b", "c", "scale_a", "scale_b")}
-        codes = {name: h.free(f"code_{name}", ELEMENT_CODE_BITS) for name in "ab"}
+        codes = {name: h.free(f"code_{name}", stage.control[name].shape()) for name in "ab"}
         result, scale = h.free("result", ResultCode), h.free("scale", ScaleCode)
         h.m.d.comb += [getattr(stage, name).eq(value) for name, value in ports.items()]
         h.m.d.comb += [
@@ -189,9 +212,9 @@ class _Stage:
         for name in "ab":
             h.assume(_any(this for this, _ in runs[name]))
         packed = elements[0].packed_float
-        results = {ResultCode.F32} if packed else Widths(config).results - {ResultCode.S32}
+        codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
         # What no instruction asks for is left out: scales of other formats than these, and a packed one that gives f16.
-        h.assume(_any(result == code for code in sorted(results, key=lambda code: int(code.value))))
+        h.assume(_any(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))))
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
         self.products = [
@@ -207,7 +230,7 @@ class _Stage:
         for this, element in (*runs["a"], *runs["b"]):
             biases = biases + Mux(this, 0 if packed else element.format.bias, 0)
         offset = biases - (scales[0] - _UE8M0_BIAS) - (scales[1] - _UE8M0_BIAS)
-        self.offset = h.named("offset", offset, _EXPONENT)
+        self.offset = h.named("offset", offset, ALIGNED_EXPONENT)
 
 
 @ALIGNMENT.property("e_max", _kinds)
@@ -218,7 +241,7 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     smallest normal number, in widths that hold it. Of a product that is zero the exponent is zero. A product or
     accumulator that is NaN or infinite, and a scale that is NaN, are reported. All for every encoding.
     """
-    widths, elements = Widths(config), [Element.parse(word) for word in words]
+    elements = [Element.parse(word) for word in words]
     packed = elements[0].packed_float
     running = _Stage(h, config, elements)
     o, c, half, offset, products = running.stage.o, running.c, running.half, running.offset, running.products
@@ -234,12 +257,12 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
         return
 
     products = [] if packed else products
-    kept, bits = _kept(config, elements[0]), config.alignment_bits
+    kept, bits = kept_bits(config, elements[0]), config.alignment_bits
     if packed:
-        zero_exponent: Value = Const(zero_exponent_for(kept, grouped=True), _EXPONENT)
+        zero_exponent: Value = Const(zero_exponent_for(kept, grouped=True), ALIGNED_EXPONENT)
     else:
         zero_exponent = Mux(half, zero_exponent_for(bits, half_result=True), zero_exponent_for(bits))
-    floor, c_exponent = zero_exponent + offset, h.named("c_exponent", c.exponent + offset, _EXPONENT)
+    floor, c_exponent = zero_exponent + offset, h.named("c_exponent", c.exponent + offset, ALIGNED_EXPONENT)
     e_max = h.named("e_max", o.e_max)
     for index, product in enumerate(products):
         h.claim(f"bound{index}", product.zero | (e_max >= product.exponent))
@@ -249,14 +272,14 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     of_c, at_floor = ~c.zero & (e_max == c_exponent), e_max == floor
     h.claim("attained", of_products | of_c | at_floor)
     some = _any(~product.zero for product in products)
-    h.claim("product_fits", ~some | ((e_max >= 0) & (e_max < 1 << PRODUCT_EXPONENT_BITS)))
-    h.claim("c_grid_exponent", o.c_grid_exponent == c_exponent - (widths.grid_bits - kept))
+    h.claim("product_fits", ~some | ((e_max >= 0) & (e_max < 1 << _PRODUCT_EXPONENT.width)))
+    h.claim("c_grid_exponent", o.c_grid_exponent == c_exponent - (grid_bits(config) - kept))
     shift_amount = e_max - o.c_grid_exponent
-    h.claim("c_fits", c.zero | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
+    h.claim("c_fits", c.zero | ((shift_amount >= 0) & (shift_amount < 1 << _DISTANCE_BITS)))
     minimum = Mux(half, *(fmt.minimum_exponent for fmt in _RESULTS))
-    headroom = e_max - offset - kept + (widths.total_bits - 1) - minimum
+    headroom = e_max - offset - kept + (total_bits(config) - 1) - minimum
     h.claim("headroom", e_max + o.headroom_offset == headroom)
-    h.claim("room_fits", (headroom >= 0) & (headroom < HEADROOMS))
+    h.claim("room_fits", (headroom >= 0) & (headroom < headrooms(o.headroom_offset)))
     if packed:
         h.claim("group_fits", (e_max >= -_GROUP_LIMIT) & (e_max < _GROUP_LIMIT))
     h.claim("c_sign", o.c_sign == c.sign)
@@ -281,7 +304,7 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
     """Return one more group with what enters a group of the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
-    if stage.widths.packed:  # products of integers have their signs in them
+    if _scaled(config):  # products of integers have their signs in them
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
@@ -301,29 +324,29 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
-    e_max, groups = _claim_groups(h, config, elements[0], stage)
+    e_max, product_groups = _claim_groups(h, config, elements[0], stage)
     _claim_products(h, config, elements, stage, e_max)
     i, o, addends = stage.i, stage.o, stage.o.addends
     if elements[0].format.is_integer:
-        h.claim("c", addends.c_term + addends.c_increment == stage.c << Widths(config).integer_bits)
+        h.claim("c", addends.c_term + addends.c_increment == stage.c << integer_place(config))
         h.cover("smallest", stage.c == -(1 << 32))
         return
     shift_amount = h.named("shift_amount", e_max - i.c_grid_exponent)
-    h.assume((i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << ALIGNED_EXPONENT_BITS - 1)))
-    kept = _truncated(i.c_significand, Widths(config).grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS, shift_amount)
+    h.assume((i.c_significand == 0) | ((shift_amount >= 0) & (shift_amount < 1 << _DISTANCE_BITS)))
+    kept = _truncated(i.c_significand, grid_bits(config) + 1 - ACCUMULATOR_BITS, shift_amount)
     h.claim("c", addends.c_term + addends.c_increment == Mux(i.c_sign, -kept, kept))
-    h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[:ALIGNED_EXPONENT_BITS])
-    h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in groups)]))
+    h.claim("headroom", o.headroom == (e_max + i.headroom_offset)[: len(o.headroom)])
+    h.claim("nan", o.nan == _any([i.nan, *(group.nan for group in product_groups)]))
     h.claim("infinities", Cat(o.positive_inf, o.negative_inf) == Cat(i.positive_inf, i.negative_inf))
     h.cover("negative", i.c_sign & (addends.c_term == -1) & addends.c_increment)
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
     """Return the stage with products below four of one kind of elements, and all else of any value."""
-    widths, element = Widths(config), elements[0]
+    element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
-    code, scale = h.free("code", ELEMENT_CODE_BITS), h.free("scale", ScaleCode)
+    code, scale = h.free("code", stage.control.a.shape()), h.free("scale", ScaleCode)
     h.assume(_any(code == config.elements.index(other) for other in elements))
     h.m.d.comb += [stage.control.a.eq(code), stage.control.scale.eq(scale)]
     for port in ("scale_a", "scale_b"):
@@ -331,10 +354,12 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
     for path, _, port in i.signature.flatten(i):
         if path[0] != "significands":
             h.m.d.comb += port.eq(h.free("_".join(map(str, path)), port.shape()))
-    for slot in widths.slots[: config.slots_of(element)]:
-        below_four = unsigned(kept_bits(config, element) - slot.padding + 2)
-        shape = signed(slot.product_bits) if element.fixed_point else below_four
-        h.m.d.comb += i.significands[slot.index].eq(h.free(f"product{slot.index}", shape))
+    for slot in range(config.slots_of(element)):
+        if element.fixed_point:
+            shape = signed(product_bits(config, slot))
+        else:  # below four
+            shape = unsigned(kept_bits(config, element) - product_place(config, slot) + 2)
+        h.m.d.comb += i.significands[slot].eq(h.free(f"product{slot}", shape))
     return stage
 
 
@@ -343,44 +368,45 @@ def _claim_groups(
 ) -> tuple[Value, list[ProductGroup]]:
     """Claim what the stage gives for groups; return the largest exponent with theirs, and the groups."""
     i, addends = stage.i, stage.o.addends
-    groups = [_group_of(h, config, stage, index) for index in range(config.slots_of(element) // BLOCK_GROUP)]
-    groups = groups if element.container_bits == 4 else []
+    count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
+    product_groups = [_group_of(h, config, stage, index) for index in range(count)]
     e_max: Value = i.e_max
     if element.packed_float:
         h.assume((i.e_max >= -_GROUP_LIMIT) & (i.e_max < _GROUP_LIMIT))
-        for index, group in enumerate(groups):
+        for index, group in enumerate(product_groups):
             larger = group.participates & (group.exponent > e_max)
-            e_max = h.named(f"largest{index}", Mux(larger, group.exponent, e_max), _EXPONENT)
-        for index, group in enumerate(groups):
+            e_max = h.named(f"largest{index}", Mux(larger, group.exponent, e_max), ALIGNED_EXPONENT)
+        for index, group in enumerate(product_groups):
             place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
             kept = _truncated(group.magnitude, place, e_max - group.exponent)
-            found = addends.group_terms[index] + addends.group_increments[index]
-            h.claim(f"group{index}", found == Mux(group.sign, -kept, kept))
+            term = addends.group_terms[index] + addends.group_increments[index]
+            h.claim(f"group{index}", term == Mux(group.sign, -kept, kept))
     else:
         for index, (term, increment) in enumerate(zip(addends.group_terms, addends.group_increments, strict=True)):
             h.claim(f"no_group{index}", term + increment == 0)
     if element.format.is_integer:
-        for index, group in enumerate(groups):
+        for index, group in enumerate(product_groups):
             h.claim(f"group{index}", addends.group_sums[index] == group.total)
-    return e_max, groups
+    return e_max, product_groups
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
     """Claim what the stage gives for each product by itself."""
-    widths, element, floats = Widths(config), elements[0], not elements[0].fixed_point
+    element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
-    most = 2 * max((1 << other.format.exponent_bits) - 1 for other in elements) if floats else 2
-    for slot in widths.slots[: config.term_slots]:
-        product, term = i.significands[slot.index], addends.terms[slot.index][: slot.term_bits].as_signed()
-        found, wanted = term + addends.increments[slot.index], Const(0)
-        if element.container_bits > 4 and slot.index < config.slots_of(element):
-            exponent = i.exponents[slot.index] if slot.index < widths.float_slots else Const(2)
+    most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT
+    for slot in range(config.term_slots):
+        place = product_place(config, slot)
+        product, term = i.significands[slot], addends.terms[slot][: place + product_bits(config, slot)].as_signed()
+        found, wanted = term + addends.increments[slot], Const(0)
+        if element.container_bits > 4 and slot < config.slots_of(element):
+            exponent = i.exponents[slot] if slot < float_slots(config) else Const(_INTEGER_EXPONENT)
             if floats:
-                h.assume((product == 0) | ((exponent <= e_max) & (e_max < 1 << PRODUCT_EXPONENT_BITS)))
+                h.assume((product == 0) | ((exponent <= e_max) & (e_max < 1 << _PRODUCT_EXPONENT.width)))
                 h.assume(exponent <= most)
-                kept = _truncated(product[: product.shape().width - 1], slot.padding, e_max - exponent)
-                wanted = Mux(i.signs[slot.index], -kept, kept)
+                kept = _truncated(product[: product.shape().width - 1], place, e_max - exponent)
+                wanted = Mux(i.signs[slot], -kept, kept)
             else:
-                h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot.index])
-                wanted = product << widths.integer_bits
-        h.claim(f"term{slot.index}", found == wanted)
+                h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot])
+                wanted = product << integer_place(config)
+        h.claim(f"term{slot}", found == wanted)

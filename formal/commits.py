@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from amaranth.hdl import Mux, Signal
 
-from ..rtl.commits import GROUPS, Commits
+from ..rtl.commits import Commits
 from ..rtl.config import CoreConfig
 from .harness import Harness
 from .properties import Parameters, Topic
@@ -15,6 +15,8 @@ COMMITS = Topic("commits")
 #: Instructions that are issued and not yet multiplied: as many as are held.
 _HELD = 2
 _IN_FLIGHT = 2
+#: Groups that may be pending.
+_GROUPS = 8
 
 
 def _once(config: CoreConfig) -> Iterator[Parameters]:
@@ -60,7 +62,7 @@ def _order(h: Harness) -> None:
     # Instructions that are issued and not finished; of the marked group, those that it waits for.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, wanted = Signal(bits, name="open"), Signal(bits, name="wanted")
-    groups, ahead = Signal(range(GROUPS + 1), name="groups"), Signal(range(GROUPS + 1), name="ahead")
+    groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")
     marked, passed = Signal(name="marked"), Signal(name="passed")
     marks = h.named("marks", h.free("mark") & commit & ~marked)
     finished = h.named("finished", commits.finished)
@@ -73,7 +75,7 @@ def _order(h: Harness) -> None:
             h.m.d.sync += passed.eq(1)
     its = marked & ~passed & (ahead == 0)
     h.claim("pending", commits.pending == groups)
-    h.claim("room", commits.room == (groups != GROUPS))
+    h.claim("room", commits.room == (groups != _GROUPS))
     for place, count in enumerate(commits.remaining):
         h.claim(f"remaining_{place}", ~(marked & ~passed & (ahead == place)) | (count == wanted))
     h.claim("not_before", ~(its & finished) | (wanted == 0))
@@ -84,4 +86,4 @@ def _order(h: Harness) -> None:
     h.claim("drains", (open_ones != 0) | (groups == 0) | finished)
     h.cover("finished", its & finished)
     h.cover("waits", its & (wanted == 2))
-    h.cover("full", groups == GROUPS)
+    h.cover("full", groups == _GROUPS)

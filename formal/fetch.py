@@ -13,18 +13,11 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
-from ..rtl.fetch import (
-    ADDRESS_BITS,
-    CORE_MATRICES,
-    PANEL_ROWS,
-    CoreMatrixAddress,
-    SwizzleCode,
-    panel_layout,
-    panel_request_layout,
-)
+from ..rtl.fetch import CoreMatrixAddress, SwizzleCode, panel_layout, panel_request_layout
 from ..rtl.operand_fetch import OperandFetch
 from .harness import Harness, Opened
 from .properties import Parameters, Topic
+from .sizes import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
 from .streams import constant, offered
 
 __all__ = ["FETCH", "NAMED_FETCH"]

@@ -13,13 +13,14 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 
-from ..rtl.codes import is_wide
 from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
-from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, ScaleSizeCode, Warp, warp_operands_layout
+from ..rtl.warp import ScaleSizeCode, Warp, warp_operands_layout
 from .harness import Harness, Opened, changed
 from .properties import Parameters
+from .selection import is_wide
+from .sizes import COLUMNS, LANES, REGISTERS, ROWS
 from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "Held", "OpenWarp", "counted", "nibbles_of", "offer"]

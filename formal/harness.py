@@ -20,7 +20,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, wiring
 
-__all__ = ["RESET", "Harness", "Opened", "changed"]
+__all__ = ["RESET", "Harness", "Opened", "changed", "delayed"]
 
 #: Name of the free reset of a harness with registers.
 RESET = "reset"
@@ -158,6 +158,16 @@ class Opened:
 def changed(view: data.View, **fields: ValueLike) -> Value:
     """Return the bits of a structure with some of its fields replaced by values of the same width."""
     return Cat(fields.get(name, Value.cast(view[name])) for name in view.shape().members)
+
+
+def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
+    """Return what a value was so many enabled cycles ago, anything before."""
+    for cycle in range(cycles):
+        earlier = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
+        with m.If(enable):
+            m.d.sync += earlier.eq(value)
+        value = earlier
+    return value
 
 
 def _text(shape: ShapeLike, bits: int) -> str:

@@ -7,16 +7,13 @@ from amaranth.hdl import Cat, Const, Mux, Shape, Value, ValueLike, signed
 from amaranth.lib import wiring
 
 from ..isa.formats import FORMATS, Format, Specials
-from ..rtl.cells.raw import EXPONENT_BITS
 from ..rtl.cells.slot_multiplier import SlotMultiplier
-from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig, Element
-from ..rtl.order import selected_byte
-from ..rtl.slots import Slot, kept_bits
-from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS, FormatDecoder, Unpack, UnpackAccumulator
-from ..rtl.widths import Widths
+from ..rtl.unpack import FormatDecoder, Unpack, UnpackAccumulator
 from .harness import Harness
+from .numerics import ACCUMULATOR_BITS, EXPONENT_BITS, kept_bits, multiplier, point, product_place
 from .properties import Engine, Parameters, Topic, anonymous
+from .selection import selected_byte
 
 __all__ = ["OPERANDS", "Definition", "held"]
 
@@ -89,14 +86,10 @@ def held(config: CoreConfig, element: Element, index: int, name: str, operand: V
     return Definition(element, operand[first : first + element.format.bits])
 
 
-def _unpacked(h: Harness, slot: Slot, name: str, operand: Value, element: ValueLike, traits: Value) -> Unpack:
+def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, traits: Value) -> Unpack:
     """Instantiate the unpacking of one operand of a slot."""
-    return h.add(f"unpack_{name}{slot.index}", Unpack(slot, name), operand=operand, element=element, traits=traits)
-
-
-def _place(slot: Slot, element: Element) -> int:
-    """Return how far above its last bit a product of significands of a float stands, both fractions left out."""
-    return kept_bits(slot.config, element) - slot.padding
+    name = f"unpack_{unpack.operand_name}{unpack.index}"
+    return h.add(name, unpack, operand=operand, element=element, traits=traits)
 
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
@@ -106,20 +99,19 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
     Sign, biased exponent (1 for subnormals and integers), significand (of integers with its sign), zero, Inf and NaN;
     for both operands, whose points together are as far above the sum's last bit as the format keeps bits.
     """
-    operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", ELEMENT_CODE_BITS)
-    traits = h.add("format", FormatDecoder(config), element=element).traits
-    for slot, name in product(Widths(config).slots, "ab"):
-        raw = _unpacked(h, slot, name, operand, element, traits).raw
+    decoder = FormatDecoder(config)
+    operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", decoder.element.shape())
+    traits = h.add("format", decoder, element=element).traits
+    for slot, name in product(range(config.slots), "ab"):
+        raw = _unpacked(h, Unpack(config, slot, name), operand, element, traits).raw
         for number, served in enumerate(config.elements):
-            runs, label = element == number, f"{served}_{name}{slot.index}".replace("/", "_")
-            if served not in slot.elements:
+            runs, label = element == number, f"{served}_{name}{slot}".replace("/", "_")
+            if served not in config.elements_of_slot(slot):
                 h.claim(label, ~runs | (raw.zero & ~raw.special & (raw.significand == 0)))
                 continue
-            wanted = held(config, served, slot.index, name, operand)
+            wanted = held(config, served, slot, name, operand)
             finite = ~(wanted.inf | wanted.nan)
-            if not served.fixed_point:
-                assert slot.point(served, "a") + slot.point(served, "b") == _place(slot, served)
-            place = 0 if served.fixed_point else slot.point(served, name) - wanted.scale
+            place = 0 if served.fixed_point else point(config, slot, served, name) - wanted.scale
             h.claim(
                 label,
                 ~runs
@@ -133,7 +125,7 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
                     & (~finite | (raw.exponent == wanted.exponent))
                 ),
             )
-            if slot.index == 0:
+            if slot == 0:
                 label = label.removesuffix("0")
                 h.cover(f"{label}_zero", runs & raw.zero)
                 if wanted.scale:
@@ -152,7 +144,7 @@ def _accumulator(h: Harness) -> None:
         fmt = FORMATS[name]
         wanted = Definition(Element(fmt, fmt.bits), word[: fmt.bits])
         finite = ~(wanted.inf | wanted.nan)
-        place = ACCUMULATOR_SIGNIFICAND_BITS - 1 - fmt.fraction_bits
+        place = ACCUMULATOR_BITS - 1 - fmt.fraction_bits
         h.claim(
             f"{name}_flags",
             ~runs
@@ -175,8 +167,9 @@ def _accumulator(h: Harness) -> None:
 
 
 def _multipliers(config: CoreConfig) -> Iterator[Parameters]:
-    for slot in Widths(config).slots:
-        yield slot.significand_bits, slot.factor.width, slot.factor.signed
+    for slot in range(config.slots):
+        significand, factor = multiplier(config, slot)
+        yield significand, factor.width, factor.signed
 
 
 def _range(shape: Shape) -> range:
@@ -259,22 +252,23 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
     left, right = (Definition(element, code) for element, code in zip(elements, codes, strict=True))
     nan = left.nan | right.nan | (left.inf & right.zero) | (right.inf & left.zero)
     inf = (left.inf | right.inf) & ~nan
-    kinds = {slot.elements: slot for slot in reversed(Widths(config).slots) if elements[0] in slot.elements}
+    kinds = {config.elements_of_slot(slot): slot for slot in reversed(range(config.slots_of(elements[0])))}
     for slot in kinds.values():
-        multiply = h.add(f"multiply{slot.index}", SlotMultiplier(slot.significand_bits, slot.factor))
+        multiply = h.add(f"multiply{slot}", SlotMultiplier(*multiplier(config, slot)))
         for index, (name, port) in enumerate((("a", multiply.a), ("b", multiply.b))):
-            operand = Cat(Const(0, _first_bit(config, elements[index], slot.index, name)), codes[index])
-            unpack = _unpacked(h, slot, name, operand, numbers[index], traits[index])
+            operand = Cat(Const(0, _first_bit(config, elements[index], slot, name)), codes[index])
+            unpack = _unpacked(h, Unpack(config, slot, name), operand, numbers[index], traits[index])
             wiring.connect(h.m, unpack.raw, port)
-        found, suffix = multiply.product, slot.index
+        found = multiply.product
         for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):
-            h.named(f"product{suffix}_{name}", getattr(found, name))
-        place = 0 if elements[0].fixed_point else _place(slot, elements[0]) - left.scale - right.scale
-        h.claim(f"nan{suffix}", found.nan == nan)
-        h.claim(f"inf{suffix}", found.inf == inf)
-        h.claim(f"sign{suffix}", nan | (found.sign == (left.sign_apart != right.sign_apart)))
+            h.named(f"product{slot}_{name}", getattr(found, name))
+        of_product = kept_bits(config, elements[0]) - product_place(config, slot)
+        place = 0 if elements[0].fixed_point else of_product - left.scale - right.scale
+        h.claim(f"nan{slot}", found.nan == nan)
+        h.claim(f"inf{slot}", found.inf == inf)
+        h.claim(f"sign{slot}", nan | (found.sign == (left.sign_apart != right.sign_apart)))
         value = _rows(left.significand, right.significand) << place
-        h.claim(f"significand{suffix}", nan | inf | (found.significand == value))
-        h.claim(f"exponent{suffix}", nan | inf | (found.exponent == left.exponent + right.exponent))
-        h.claim(f"zero{suffix}", nan | (found.zero == (left.zero | right.zero)))
-        h.cover(f"not_zero{suffix}", ~found.zero)
+        h.claim(f"significand{slot}", nan | inf | (found.significand == value))
+        h.claim(f"exponent{slot}", nan | inf | (found.exponent == left.exponent + right.exponent))
+        h.claim(f"zero{slot}", nan | (found.zero == (left.zero | right.zero)))
+        h.cover(f"not_zero{slot}", ~found.zero)

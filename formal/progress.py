@@ -3,8 +3,8 @@
 from amaranth.hdl import Signal, Value
 from amaranth.lib import data, stream
 
-from ..rtl.operand_slots import SLOTS
 from .harness import Harness
+from .sizes import SLOTS
 
 __all__ = ["Held", "claim_progress", "decided"]
 

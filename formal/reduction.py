@@ -10,18 +10,22 @@ from ..isa.numerics import BLOCK_GROUP
 from ..rtl.cells.adder import Adder
 from ..rtl.cells.carry_save_tree import CarrySaveTree
 from ..rtl.config import CoreConfig, Element
-from ..rtl.product_group import (
-    GROUP_PRODUCT_BITS,
-    GROUP_SUM_BITS,
-    MAXIMUM_SCALED_GROUP,
-    SCALED_GROUP_FRACTION_BITS,
-    ProductGroup,
-)
+from ..rtl.product_group import ProductGroup
 from ..rtl.reduce import ReduceStage
 from ..rtl.scale import GroupScale, ScaleCode
-from ..rtl.slots import kept_bits
-from ..rtl.widths import Widths
 from .harness import Harness, Opened
+from .numerics import (
+    LARGEST_SCALED_GROUP,
+    SCALED_GROUP_FRACTION_BITS,
+    groups,
+    integer_place,
+    is_floating,
+    kept_bits,
+    largest_product,
+    product_bits,
+    product_place,
+    total_bits,
+)
 from .properties import Parameters, Topic, anonymous
 
 __all__ = ["REDUCTION"]
@@ -33,6 +37,9 @@ _SPARE_BITS = 8
 _ROUNDED_BITS = FORMATS["f32"].bits - 1
 #: Largest magnitudes of products of 4-bit elements, and of packed e2m1.
 _PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
+#: Signed widths of such a product, and of the sum of a group of them.
+_GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
+_GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
 
 
 class _SeenRows(CarrySaveTree):
@@ -103,64 +110,70 @@ class _OpenGroup(Opened, ProductGroup):
 
 def _step_terms(config: CoreConfig) -> list[int]:
     """Return the widths of all terms of a step, in the order in which the tree takes them."""
-    widths = Widths(config)
+    narrow = [element for element in config.elements if element.container_bits == 4]
+    of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
-        *(slot.term_bits for slot in widths.slots[: config.term_slots]),
-        *[GROUP_SUM_BITS + widths.integer_bits] * widths.integer_groups,
-        *[widths.group_term_bits] * widths.scaled_groups,
-        widths.total_bits,
+        *(_term_bits(config, slot) for slot in range(config.term_slots)),
+        *[_GROUP_SUM_BITS + integer_place(config)] * (groups(config) * any(e.format.is_integer for e in narrow)),
+        *[of_group + 1] * (groups(config) * any(e.packed_float for e in narrow)),
+        total_bits(config),
     ]
+
+
+def _term_bits(config: CoreConfig, slot: int) -> int:
+    """Return the signed width of a slot's product where it is not shifted."""
+    return product_place(config, slot) + product_bits(config, slot)
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
     """The tree of a step's terms, and that of a group: how many of each width, and the width of the sum."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
-    yield tuple(f"{count}x{bits}" for count, bits in runs), Widths(config).total_bits
-    if Widths(config).groups:
-        yield (f"{BLOCK_GROUP}x{GROUP_PRODUCT_BITS}",), GROUP_SUM_BITS
+    yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
+    if groups(config):
+        yield (f"{BLOCK_GROUP}x{_GROUP_PRODUCT_BITS}",), _GROUP_SUM_BITS
 
 
 @REDUCTION.property("tree", _trees)
-def _tree(h: Harness, terms: tuple[str, ...], total_bits: int) -> None:
+def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     """The words of a tree have the sum of all terms and increments, modulo their width; proved in three parts.
 
     Each row of adders, at the widths that it has in the tree, keeps the sum of its three words and a bit. With any rows
     in place of these that do, the tree's words add up to the terms with inverted signs, read without sign, the
     increments and a constant. That constant is what inverting the signs adds to all terms.
     """
-    term_bits = [int(bits) for count, bits in (word.split("x") for word in terms) for _ in range(int(count))]
-    tree = h.add("tree", _AnyRows(h, term_bits, total_bits))
-    unsigned = [h.free(f"unsigned{index}", bits) for index, bits in enumerate(term_bits)]
+    term_bits = [int(each) for count, each in (word.split("x") for word in terms) for _ in range(int(count))]
+    tree = h.add("tree", _AnyRows(h, term_bits, bits))
+    unsigned = [h.free(f"unsigned{index}", each) for index, each in enumerate(term_bits)]
     added = {}
     for term, word in zip(tree.terms, unsigned, strict=True):
         h.m.d.comb += term.eq(Cat(word[:-1], ~word[-1]))
         added[len(word)] = word == term + (1 << len(word) - 1)
     increments = h.free("increments", len(term_bits))
     h.m.d.comb += tree.increments.eq(increments)
-    left = (tree.word0 + tree.word1 + tree.carry)[:total_bits]
+    left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
-        left = (left - addend)[:total_bits]
+        left = (left - addend)[:bits]
     # First, because a solver that may use other claims does not see that all cancels.
     h.claim("sum", left == tree.constant)
-    for bits, holds in added.items():
-        h.claim(f"sign_{bits}", holds)
-    inverted = sum(1 << bits - 1 for bits in term_bits)
-    h.claim("constant", Const((sum(tree.constants) + inverted) % (1 << total_bits), total_bits) == 0)
-    seen = _SeenRows(term_bits, total_bits)
-    words, lowest = [h.free(f"word{index}", total_bits) for index in range(3)], h.free("lowest")
+    for width, holds in added.items():
+        h.claim(f"sign_{width}", holds)
+    inverted = sum(1 << each - 1 for each in term_bits)
+    h.claim("constant", Const((sum(tree.constants) + inverted) % (1 << bits), bits) == 0)
+    seen = _SeenRows(term_bits, bits)
+    words, lowest = [h.free(f"word{index}", bits) for index in range(3)], h.free("lowest")
     for widths in seen.rows:
         cut = [word[:width] for word, width in zip(words, widths, strict=True)]
         total, carry = seen.row(h.m, cut, lowest)
         kept = cut[0] + cut[1] + cut[2] + lowest
-        h.claim("row_" + "_".join(map(str, widths)), (total + carry)[:total_bits] == kept[:total_bits])
+        h.claim("row_" + "_".join(map(str, widths)), (total + carry)[:bits] == kept[:bits])
     h.cover("carries", (words[0] & words[1] & words[2]).all() & lowest)
     h.cover("all", increments.all() & Cat(word == 0 for word in unsigned).all())
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
     """Of the tree's words, and of a rounding."""
-    yield (Widths(config).total_bits,)
-    if Widths(config).floating:
+    yield (total_bits(config),)
+    if is_floating(config):
         yield (_ROUNDED_BITS,)
 
 
@@ -181,16 +194,16 @@ def _sum(terms: list[Value]) -> Value:
     return terms[0]
 
 
-def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], total_bits: int) -> None:
+def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) -> None:
     """Assume of a tree what is proved of one with terms of such widths."""
-    assert (list(tree.term_bits), tree.total_bits) == (term_bits, total_bits)
+    assert (list(tree.term_bits), tree.total_bits) == (term_bits, bits)
     total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
     words = tree.word0 + tree.word1 + tree.carry
     h.assume(words[: tree.total_bits] == total[: tree.total_bits])
 
 
 def _grouped(config: CoreConfig) -> Iterator[Parameters]:
-    if Widths(config).narrow:
+    if groups(config):
         yield (anonymous(config),)
 
 
@@ -202,7 +215,7 @@ def _group(h: Harness, config: CoreConfig) -> None:
     its tree that is assumed which is proved of trees.
     """
     group = h.add("group", _OpenGroup(config), signs=h.free("signs", BLOCK_GROUP))
-    _keep_sum(h, group.parts.tree, [GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
+    _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * BLOCK_GROUP, _GROUP_SUM_BITS)
     products, terms = [], []
     for index, port in enumerate(group.products):
         product = h.free(f"product{index}", port.shape())
@@ -220,7 +233,7 @@ def _group(h: Harness, config: CoreConfig) -> None:
     scales = h.add("scales", GroupScale(config), scale=scale, scale_a=codes[0], scale_b=codes[1])
     h.m.d.comb += [group.scale.eq(scale), group.scale_a.eq(codes[0]), group.scale_b.eq(codes[1])]
     packed = Cat((product >= 0) & (product <= _PACKED_BOUND) for product in products).all()
-    magnitude = Mux(group.total < 0, -group.total, group.total)[: GROUP_SUM_BITS - 1]
+    magnitude = Mux(group.total < 0, -group.total, group.total)[: _GROUP_SUM_BITS - 1]
     h.claim("magnitude", ~packed | (group.magnitude == magnitude * scales.significand))
     h.claim("sign", group.sign == (group.total < 0))
     h.claim("exponent", group.exponent == scales.exponent)
@@ -236,19 +249,6 @@ def _elements(config: CoreConfig) -> Iterator[Parameters]:
         yield anonymous(config), word
 
 
-def _largest(config: CoreConfig, element: Element) -> int:
-    """Return the largest magnitude of a product of an element's significand and one of the same kind."""
-    if element.format.is_integer:
-        alike = [e for e in config.elements if e.format.is_integer and e.container_bits == element.container_bits]
-        return _magnitude(element) * max(map(_magnitude, alike))
-    return _magnitude(element) ** 2
-
-
-def _magnitude(element: Element) -> int:
-    signed_integer = element.format.is_integer and element.format.signed
-    return 1 << element.format.bits - 1 if signed_integer else (1 << element.significand_bits) - 1
-
-
 @REDUCTION.property("width", _elements)
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
     """No step overflows the accumulator: with all terms as large as the format's products can be, the sum is exact.
@@ -256,28 +256,27 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     The total is compared with a sum that is eight bits wider. Of the stage's tree and adder that is assumed which is
     proved of trees and adders.
     """
-    widths, element = Widths(config), Element.parse(word)
-    slots, product = config.slots_of(element), _largest(config, element)
+    element, unit = Element.parse(word), integer_place(config)
+    slots, product = config.slots_of(element), largest_product(config, element)
     used = {"terms": (0, 0), "group_sums": (0, 0), "group_terms": (0, 0)}
-    c_smallest, c_largest = -(1 << 32) << widths.integer_bits, ((1 << 32) - 1) << widths.integer_bits
+    c_smallest, c_largest = -(1 << 32) << unit, ((1 << 32) - 1) << unit
     if element.packed_float:
-        padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
-        used["group_terms"] = slots // BLOCK_GROUP, MAXIMUM_SCALED_GROUP << padding
+        place = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
+        used["group_terms"] = slots // BLOCK_GROUP, LARGEST_SCALED_GROUP << place
     elif element.container_bits == 4:
         used["group_sums"] = slots // BLOCK_GROUP, BLOCK_GROUP * product
     elif element.fixed_point:
-        used["terms"] = slots, product << widths.integer_bits
+        used["terms"] = slots, product << unit
     else:
         used["terms"] = slots, product << kept_bits(config, element) - 2 * element.format.fraction_bits
     if not element.format.is_integer:
-        kept = widths.grid_bits if element.packed_float else kept_bits(config, element)
-        c_largest = (2 << kept) - 1
+        c_largest = (2 << kept_bits(config, element)) - 1
         c_smallest = -c_largest
     stage = h.add("accumulate", _OpenStage(config))
     tree, adder = stage.parts.tree, stage.parts.adder
-    assert adder.bits == widths.total_bits
-    _keep_sum(h, tree, _step_terms(config), widths.total_bits)
-    h.assume(adder.total == (adder.word0 + adder.word1 + adder.carry)[: widths.total_bits])
+    assert adder.bits == total_bits(config)
+    _keep_sum(h, tree, _step_terms(config), adder.bits)
+    h.assume(adder.total == (adder.word0 + adder.word1 + adder.carry)[: adder.bits])
     integers = element.format.is_integer and element.container_bits == 4
     h.m.d.comb += stage.integer_groups.eq(integers)
     extremes, addends = [], []
@@ -288,7 +287,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
             if index >= count:
                 addends.append(Const(0, 1))
                 continue
-            bits = widths.slots[index].term_bits if name == "terms" else len(port)
+            bits = _term_bits(config, index) if name == "terms" else len(port)
             term = h.free(f"{name}{index}", signed(bits))
             h.m.d.comb += port.eq(term)
             addend: Value = term
@@ -298,12 +297,12 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
                 addend = term + increment
             h.assume((addend >= -bound) & (addend <= bound))
             extremes.append(addend == bound)
-            addends.append(addend << (widths.integer_bits if name == "group_sums" else 0))
-    c, c_increment = h.free("c", signed(widths.total_bits)), h.free("c_increment")
+            addends.append(addend << (unit if name == "group_sums" else 0))
+    c, c_increment = h.free("c", signed(adder.bits)), h.free("c_increment")
     h.m.d.comb += [stage.i.c_term.eq(c), stage.i.c_increment.eq(c_increment)]
     h.assume((c + c_increment >= c_smallest) & (c + c_increment <= c_largest))
     addends.append(c + c_increment)
     extremes.append(addends[-1] == c_largest)
-    wide = h.named("wide", _sum(addends), signed(widths.total_bits + _SPARE_BITS))
+    wide = h.named("wide", _sum(addends), signed(adder.bits + _SPARE_BITS))
     h.claim("exact", h.named("total", stage.total) == wide)
     h.cover("largest", Cat(extremes).all())

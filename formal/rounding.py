@@ -5,33 +5,36 @@ from collections.abc import Callable, Iterator
 from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 
 from ..isa.formats import FORMATS, Format
-from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
 from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode, RoundStage
-from ..rtl.widths import Widths
 from .harness import Harness
+from .numerics import ALIGNED_EXPONENT, integer_place, results, total_bits
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["HEADROOMS", "ROUNDING", "Rounded"]
+__all__ = ["ROUNDING", "Rounded", "headrooms"]
 
 ROUNDING = Topic("rounding")
 _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
-#: Headrooms for which a rounding is proved: all but the last that its port can hold, which would overflow the exponent.
-HEADROOMS = (1 << ALIGNED_EXPONENT_BITS) - 1
+#: Of the distance of two exponents.
+_DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
+
+
+def headrooms(port: Value) -> int:
+    """Return the headrooms for which a rounding is proved: all but the last of a port, which overflows the exponent."""
+    return (1 << len(port)) - 1
 
 
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> RoundStage:
     """Instantiate the rounding of a configuration with free operands."""
-    widths = Widths(config)
-    rounder = RoundStage(widths.total_bits, widths.integer_bits, widths.results)
+    rounder = RoundStage(total_bits(config), integer_place(config), results(config))
     return h.add(
         "round",
         rounder,
-        total=h.free("total", signed(widths.total_bits)),
-        headroom=h.free("headroom", ALIGNED_EXPONENT_BITS),
+        total=h.free("total", rounder.total.shape()),
+        headroom=h.free("headroom", rounder.headroom.shape()),
         result=result,
         saturate=h.free("saturate"),
         nan=h.free("nan"),
@@ -40,14 +43,13 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
     )
 
 
-def _with(*results: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
+def _with(*codes: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
     """Return the cases of some result formats."""
 
     def parameters(config: CoreConfig) -> Iterator[Parameters]:
-        held = Widths(config).results
-        for result in results:
-            if result in held:
-                yield anonymous(config), result.name
+        for code in codes:
+            if code in results(config):
+                yield anonymous(config), code.name
 
     return parameters
 
@@ -93,7 +95,7 @@ class Rounded:
         self.ordinary = finite & ~field.all()
         self.significand = Cat(fraction, field.any())
         last_place = Mux(field.any(), field, 1) - (fmt.bias + fmt.fraction_bits)
-        self.places = h.named("places", last_place - lowest, signed(ALIGNED_EXPONENT_BITS + 2))
+        self.places = h.named("places", last_place - lowest, _DISTANCE)
         self.magnitude = h.named("magnitude", Mux(total < 0, -total, total)[: len(total)])
         h.claim("infinity_fraction", ~self.infinite | (fraction == 0))
         negative = (total < 0) & output[: fmt.bits - 1].any()
@@ -146,7 +148,7 @@ class Rounded:
     def _at_least(self, significand: int, exponent: int) -> Value:
         """Return whether the magnitude is at least ``significand * 2**exponent``."""
         width = len(self.magnitude)
-        places = self.h.named("limit", exponent - self.lowest, signed(ALIGNED_EXPONENT_BITS + 2))
+        places = self.h.named("limit", exponent - self.lowest, _DISTANCE)
         below = Mux(places >= width, 0, self.magnitude >> places.as_unsigned()[: width.bit_length()])
         up, reach = (-places).as_unsigned(), significand.bit_length()
         above = Mux(up >= reach, self.magnitude != 0, (self.magnitude << up[: reach.bit_length()]) >= significand)
@@ -157,7 +159,7 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
     """Return what the rounding of a configuration makes of free operands."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
-    h.assume(rounder.headroom < HEADROOMS)
+    h.assume(rounder.headroom < headrooms(rounder.headroom))
     finite = ~(rounder.nan | rounder.positive_inf | rounder.negative_inf)
     output = h.named("output", rounder.output)
     lowest = rounder.headroom + fmt.minimum_exponent - (rounder.total_bits - 1)

@@ -10,17 +10,15 @@ from itertools import product
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from ..rtl.codes import is_wide
 from ..rtl.config import CoreConfig
 from ..rtl.core import Core, tile_layout
 from ..rtl.metadata import RuleCode
-from ..rtl.order import selected_byte
 from ..rtl.select import SelectStage
 from ..rtl.unit import Unit
 from .harness import Harness, Opened, changed
 from .metadata import legal
 from .properties import Parameters
-from .selection import assume_held_width
+from .selection import assume_held_width, is_wide, selected_byte
 from .streams import CORE, bare
 
 __all__ = ["CORE", "flags"]

@@ -4,18 +4,15 @@ from collections.abc import Iterator
 
 from amaranth.hdl import Const, Mux, Value, signed
 
-from ..rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
-from ..rtl.codes import ELEMENT_CODE_BITS
 from ..rtl.config import CoreConfig
 from ..rtl.scale import ExponentOffset, GroupScale, ScaleCode
-from ..rtl.widths import Widths
 from .harness import Harness
+from .numerics import ALIGNED_EXPONENT
 from .properties import Parameters, Topic, anonymous
 
 __all__ = ["SCALING"]
 
 SCALING = Topic("scaling")
-_EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
 @SCALING.property("offset", lambda config: [(anonymous(config),)])
@@ -24,13 +21,12 @@ def _offset(h: Harness, config: CoreConfig) -> None:
 
     ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever else is there; scales that are not enabled have no effect.
     """
-    codes = [h.free(f"element_{name}", ELEMENT_CODE_BITS) for name in ("a", "b")]
+    offset = ExponentOffset(config)
+    codes = [h.free(f"element_{name}", port.shape()) for name, port in (("a", offset.a), ("b", offset.b))]
     scales = [h.free(f"scale_{name}", 8) for name in ("a", "b")]
     enable = h.free("enable")
-    offset = h.add(
-        "offset", ExponentOffset(config), a=codes[0], b=codes[1], enable=enable, scale_a=scales[0], scale_b=scales[1]
-    )
-    wanted: Value = Const(0, _EXPONENT)
+    h.add("offset", offset, a=codes[0], b=codes[1], enable=enable, scale_a=scales[0], scale_b=scales[1])
+    wanted: Value = Const(0, ALIGNED_EXPONENT)
     for code in codes:
         for number, element in enumerate(config.elements):
             if not element.fixed_point:
@@ -48,7 +44,7 @@ def _offset(h: Harness, config: CoreConfig) -> None:
 
 
 def _block_scaled(config: CoreConfig) -> Iterator[Parameters]:
-    if Widths(config).packed:
+    if any(element.packed_float for element in config.elements):
         yield (anonymous(config),)
 
 

@@ -12,7 +12,16 @@ from ..rtl.order import OrderedSelect
 from .harness import Harness
 from .properties import Parameters, Topic, anonymous
 
-__all__ = ["SELECTION", "UNIT_BITS", "UNREACHED", "assume_held_width", "chunk_muxes", "exchanged_nibble"]
+__all__ = [
+    "SELECTION",
+    "UNIT_BITS",
+    "UNREACHED",
+    "assume_held_width",
+    "chunk_muxes",
+    "exchanged_nibble",
+    "is_wide",
+    "selected_byte",
+]
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
@@ -42,6 +51,21 @@ def chunk_muxes(
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
     """Return the nibble with its indices in the order in which the multiplexers get them."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
+
+
+def is_wide(config: CoreConfig, code: Value) -> Value:
+    """Return whether a code names an element whose metadata selects units of 16 bits: one of 16 bits or more."""
+    return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
+
+
+def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
+    """Return where the operand of a stored byte of A comes out of the selection.
+
+    Beside units of 16 bits, those of 8 take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
+    """
+    if wide or not config.interleaved:
+        return byte
+    return byte // 4 * 4 + (0, 2, 1, 3)[byte % 4]
 
 
 def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Const, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data
 
-from ..rtl.operand_slots import SLOTS
 from ..rtl.step import control_layout
 from .harness import Harness
+from .sizes import SLOTS
 from .stand_ins import DEPTH, SEGMENTS, FetchStandIn, Queue, descriptor
 
 __all__ = [

@@ -13,9 +13,8 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In
 
-from ..rtl.cells.pipeline import delayed
 from ..rtl.config import CUTS, STAGE_CUTS, CoreConfig
-from .harness import Harness
+from .harness import Harness, delayed
 from .properties import Parameters, anonymous
 from .streams import claim_chosen, constant
 from .unit import UNIT, OpenUnit

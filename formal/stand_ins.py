@@ -15,8 +15,9 @@ from ..rtl.accumulators import Accumulators
 from ..rtl.fetch import panel_request_layout
 from ..rtl.operand_fetch import OperandFetch
 from ..rtl.tensor_operands import Operand, TensorOperands
-from ..rtl.warp import LANES, REGISTERS, ROWS, Warp
+from ..rtl.warp import Warp
 from .harness import Harness
+from .sizes import LANES, REGISTERS, ROWS
 
 __all__ = [
     "ALL_COLUMNS",

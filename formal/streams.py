@@ -11,16 +11,16 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, ShapeLike, Signal, Value
 from amaranth.lib import stream
 
-from ..rtl.cells.pipeline import delayed
 from ..rtl.config import PRESETS, CoreConfig
 from ..rtl.core import Core
 from ..rtl.metadata import RuleCode
 from ..rtl.round import ResultCode
 from ..rtl.step import control_layout
 from ..rtl.unit import Unit
-from ..rtl.warp import COLUMNS, LANES, REGISTERS, ROWS, Warp
-from .harness import Harness
+from ..rtl.warp import Warp
+from .harness import Harness, delayed
 from .properties import Parameters, Topic
+from .sizes import COLUMNS, LANES, REGISTERS, ROWS
 
 __all__ = [
     "CORE",

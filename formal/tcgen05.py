@@ -11,14 +11,13 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from ..rtl.config import CoreConfig
-from ..rtl.operand_slots import SLOTS
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
 from ..rtl.tensor_operands import Operand
 from ..rtl.tensor_words import TensorWords
-from ..rtl.warp import LANES, REGISTERS, ROWS
 from .harness import Harness, Opened
 from .properties import Parameters, Topic
+from .sizes import LANES, REGISTERS, ROWS, SLOTS
 from .slot_model import OwnPanels, SlotModel, claim_a, claim_b, claim_slots, claim_stream, instruction_layout
 from .stand_ins import (
     ALL_COLUMNS,

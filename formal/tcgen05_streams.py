@@ -13,11 +13,11 @@ from ..rtl.accumulators import Accumulators
 from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
-from ..rtl.warp import LANES, REGISTERS, ROWS
 from .fetch import NAMED_FETCH
 from .harness import Harness, Opened
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
+from .sizes import LANES, REGISTERS, ROWS
 from .stand_ins import ARRAYS
 from .streams import SMALL_ARRAY, Flow
 from .tcgen05 import TCGEN05

@@ -12,9 +12,10 @@ from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
 from ..rtl.tensor_core import TensorCore
-from ..rtl.warp import LANES, REGISTERS, ROWS, Warp
+from ..rtl.warp import Warp
 from .harness import Harness, Opened
 from .properties import Parameters, Topic
+from .sizes import LANES, REGISTERS, ROWS
 from .streams import Flow, bare
 
 __all__ = ["DEPTH", "TENSOR_CORE", "Echo", "words_of_result"]

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from amaranth.hdl import Cat, Mux, Signal
 
 from ..rtl.config import CoreConfig
-from ..rtl.tensor_memory import COLUMN_BITS
 from ..rtl.tensor_operands import Operand, TensorOperands
 from .harness import Harness
 from .properties import Parameters, Topic
+from .sizes import COLUMN_BITS
 from .streams import offered
 
 __all__ = ["TENSOR_OPERANDS"]

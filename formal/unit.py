@@ -15,6 +15,7 @@ from ..rtl.reduce import ReduceStage
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
 from .harness import Harness, Opened
+from .numerics import integer_place
 from .operands import Definition
 from .properties import Topic
 from .rounding import Rounded
@@ -164,7 +165,7 @@ def _integer_step(h: Harness, config: CoreConfig) -> None:
         parts.append(values[0] * values[1])
     total = h.named("total", sum(parts))
     for index, (term, part) in enumerate(zip(_claim_sum(h, operands.unit.parts.reduce), parts, strict=True)):
-        h.claim(f"term{index}", term == part << operands.unit.widths.integer_bits)
+        h.claim(f"term{index}", term == part << integer_place(config))
     h.assume(~operands.saturate & (total >= -(1 << 32)) & (total < 1 << 32))
     overflow = h.named("overflow_out", operands.unit.result.overflow)
     h.claim("wrapped", Cat(operands.output, operands.output[-1] ^ overflow).as_signed() == total)

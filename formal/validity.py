@@ -14,12 +14,13 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 
 from ..rtl.config import CoreConfig
 from ..rtl.unit import Unit
-from ..rtl.warp import ROWS, Warp
+from ..rtl.warp import Warp
 from .gathering import Block, Held, OpenWarp, counted, offer
 from .harness import Harness
 from .properties import Parameters, Topic
 from .routing import flags
 from .selection import assume_held_width
+from .sizes import ROWS
 from .streams import assume_a_rule, bare, few_blocks
 
 __all__ = ["VALIDITY"]

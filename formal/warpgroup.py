@@ -12,12 +12,12 @@ from ..isa.timing import RegisterCycles
 from ..rtl.config import CoreConfig
 from ..rtl.life_cycle import Operation
 from ..rtl.round import ResultCode
-from ..rtl.tensor_cores import WARPS
 from ..rtl.warpgroup import Warpgroup
 from .fetch import NAMED_FETCH
 from .harness import Harness
 from .progress import Held, claim_progress, decided
 from .properties import Parameters
+from .sizes import WARPS
 from .streams import SMALL_ARRAY, Flow
 from .tensor_core import DEPTH, Echo, words_of_result
 from .wgmma import WGMMA

@@ -12,12 +12,11 @@ from itertools import product
 from amaranth.hdl import Cat, Const, Mux, Value
 
 from ..rtl.config import CoreConfig
-from ..rtl.operand_slots import SLOTS
 from ..rtl.panel_operands import PanelOperands
-from ..rtl.tensor_cores import WARPS, TensorCores
-from ..rtl.warp import LANES, REGISTERS
+from ..rtl.tensor_cores import TensorCores
 from .harness import Harness, Opened
 from .properties import Parameters, Topic
+from .sizes import LANES, REGISTERS, SLOTS, WARPS
 from .slot_model import SlotModel, claim_a, claim_b, claim_slots, instruction_layout
 from .stand_ins import (
     PLACE_BITS,

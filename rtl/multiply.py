@@ -133,7 +133,7 @@ class MultiplyStage(wiring.Component):
         for slot in self.widths.slots:
             m.submodules[f"multiply{slot.index}"] = multiply = SlotMultiplier(slot.significand_bits, slot.factor)
             for name, port in (("a", multiply.a), ("b", multiply.b)):
-                m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(slot, name)
+                m.submodules[f"unpack_{name}{slot.index}"] = unpack = Unpack(self.config, slot.index, name)
                 m.d.comb += [
                     unpack.operand.eq(getattr(self, name)),
                     unpack.element.eq(getattr(self.control, name)),

@@ -96,9 +96,11 @@ class Unpack(wiring.Component):
 
     Parameters
     ----------
-    slot : Slot
-        Which element of the operand, of which formats.
-    operand : str
+    config : CoreConfig
+        The datapath.
+    index : int
+        Slot: which element of the operand, of which formats.
+    operand_name : str
         ``a`` or ``b``.
 
     Members
@@ -109,7 +111,7 @@ class Unpack(wiring.Component):
         Control code; of a format that the slot does not serve, the element is zero.
     traits : In(traits_layout())
         From :class:`FormatDecoder` for the same code.
-    raw : Out(raw_signature(slot.significand_bits))
+    raw : Out(raw_signature(significand_bits))
         The element.
 
     Notes
@@ -117,13 +119,15 @@ class Unpack(wiring.Component):
     Source: numerics of operand formats, measured on an H200 for f16, bf16, tf32, e4m3, e5m2, s8, u8.
     """
 
-    def __init__(self, slot: Slot, operand: str) -> None:
-        self.slot = slot
-        self.operand_name = operand
-        self.points = {element: slot.point(element, operand) for element in slot.floats}
+    def __init__(self, config: CoreConfig, index: int, operand_name: str) -> None:
+        self.config = config
+        self.index = index
+        self.operand_name = operand_name
+        self.slot = slot = Slot(config, index)
+        self.points = {element: slot.point(element, operand_name) for element in slot.floats}
         super().__init__(
             {
-                "operand": In(8 * slot.config.step_bytes),
+                "operand": In(8 * config.step_bytes),
                 "element": In(ELEMENT_CODE_BITS),
                 "traits": In(traits_layout()),
                 "raw": Out(raw_signature(slot.significand_bits)),
@@ -138,8 +142,8 @@ class Unpack(wiring.Component):
         # One word from the multiplexer over formats: significand (of a float: its fraction), exponent, sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
-            for element in slot.config.elements:
-                with case(m, slot.config, element):
+            for element in self.config.elements:
+                with case(m, self.config, element):
                     if element in slot.elements:
                         first = self._first_bit(element) + element.low_bit
                         bits = self.operand[first : first + element.format.bits]
@@ -167,11 +171,11 @@ class Unpack(wiring.Component):
 
     def _first_bit(self, element: Element) -> int:
         """Return where the slot's container of an element begins in the operand."""
-        first = self.slot.index * element.container_bits
+        first = self.index * element.container_bits
         if self.operand_name == "a":
             return first
         wide = element.wide
-        return 8 * selected_byte(self.slot.config, first // 8, wide=wide) + first % 8
+        return 8 * selected_byte(self.config, first // 8, wide=wide) + first % 8
 
     def _find_specials(self, m: Module, magnitude: Value, exponent: Value, some_fraction: Value) -> None:
         lone = [element for element in self.slot.floats if element.format.specials is Specials.NAN]

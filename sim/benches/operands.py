@@ -102,7 +102,7 @@ class FormattedUnpack(wiring.Component):
         """Connect both."""
         m = Module()
         m.submodules.formats = formats = FormatDecoder(self.slot.config)
-        m.submodules.unpack = unpack = Unpack(self.slot, self.side)
+        m.submodules.unpack = unpack = Unpack(self.slot.config, self.slot.index, self.side)
         m.d.comb += [
             formats.element.eq(self.element),
             unpack.operand.eq(self.operand),

@@ -1,0 +1,164 @@
+"""What a step keeps of its terms and where these stand in its sum, spelled from the rules of the numerics.
+
+Nothing here asks the hardware, whose own widths and places claims are about. Bit 0 of the sum is worth ``2**(E - F)``,
+with E the largest exponent and F the bits that the running format keeps below it. Of a datapath with F = 25 for f16 and
+F = 13 for e4m3, in a slot whose products begin at bit 5::
+
+                     222222211111111110000000000
+    bit              654321098765432109876543210
+    f16, F = 25      iiffffffffffffffffffff-----
+    e4m3, F = 13                 iiffffffff-----
+    s8                    iiiiiiiiiiiiiiiii-----
+
+``i`` are bits above the point, ``f`` those below it that the product may have, and ``-`` are zeros.
+"""
+
+from amaranth.hdl import Shape, signed
+
+from ..isa.formats import FORMATS
+from ..isa.numerics import BLOCK_GROUP
+from ..rtl.config import CoreConfig, Element
+from ..rtl.reduce import addends_signature
+from ..rtl.round import ResultCode
+
+__all__ = [
+    "ACCUMULATOR_BITS",
+    "ALIGNED_EXPONENT",
+    "EXPONENT_BITS",
+    "LARGEST_SCALED_GROUP",
+    "SCALED_GROUP_FRACTION_BITS",
+    "float_slots",
+    "grid_bits",
+    "groups",
+    "integer_place",
+    "is_floating",
+    "kept_bits",
+    "largest_product",
+    "multiplier",
+    "point",
+    "product_bits",
+    "product_place",
+    "results",
+    "total_bits",
+]
+
+#: Of the exponent field of the widest formats.
+EXPONENT_BITS = FORMATS["f32"].exponent_bits
+#: Of an accumulator's significand, the hidden bit included.
+ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
+#: Holds the exponents of two elements less their biases and those of two block scales, none of which exceeds 256.
+ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
+#: Of a scaled group: two of the product of two e2m1, three of each ue4m3.
+SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
+#: Of a scaled group in units of its last bit: 16 products of 6 and 6 with scales of 15/8 and 15/8.
+LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
+
+
+def is_floating(config: CoreConfig) -> bool:
+    """Return whether a datapath has floats."""
+    return any(not element.format.is_integer for element in config.elements)
+
+
+def results(config: CoreConfig) -> frozenset[ResultCode]:
+    """Return the results that the instructions of a datapath's formats have, by the types of D in the PTX text.
+
+    Floats give f32, those of f16 and of 8 bits f16 as well; 8-bit floats that keep fewer bits than others give an f32
+    of 13 fraction bits.
+    """
+    codes = {ResultCode.S32 if element.format.is_integer else ResultCode.F32 for element in config.elements}
+    aligned = [element for element in config.elements if not element.fixed_point]
+    if any(element.format.name == "f16" or element.container_bits == 8 for element in aligned):
+        codes.add(ResultCode.F16)
+    if any(kept_bits(config, element) < config.alignment_bits for element in aligned):
+        codes.add(ResultCode.E8M13)
+    return frozenset(codes)
+
+
+def total_bits(config: CoreConfig) -> int:
+    """Return the width of a step's sum, as the port of the stage that adds has it."""
+    return Shape.cast(addends_signature(config).members["c_term"].shape).width
+
+
+def kept_bits(config: CoreConfig, element: Element) -> int:
+    """Return the bits that a float keeps below the largest exponent (F)."""
+    if element.packed_float:
+        return config.block_alignment_bits
+    return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
+
+
+def grid_bits(config: CoreConfig) -> int:
+    """Return F of the format that keeps most, zero without floats."""
+    return max((kept_bits(config, element) for element in config.elements if not element.format.is_integer), default=0)
+
+
+def float_slots(config: CoreConfig) -> int:
+    """Return the slots whose products may be floats that are aligned one by one."""
+    return max((config.slots_of(element) for element in config.elements if not element.fixed_point), default=0)
+
+
+def groups(config: CoreConfig) -> int:
+    """Return the groups that products of 4-bit elements are summed in."""
+    narrow = [element for element in config.elements if element.container_bits == 4]
+    return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
+
+
+def product_place(config: CoreConfig, index: int) -> int:
+    """Return the bit of the sum that the last bit of a slot's products stands at where nothing is shifted.
+
+    The products of a float need it no higher than their own last bit, ``F - 2 * fraction bits``, and the multiplier of
+    the widest significand no lower than where it has bits for. In between, integers keep the place of slot 0.
+    """
+    integers = product_place(config, 0) if index else 0
+    elements = config.elements_of_slot(index)
+    floats = [element for element in elements if not element.fixed_point]
+    if not floats:
+        return integers
+    fraction_bits = max(element.significand_bits for element in elements) - 1
+    lowest = max(kept_bits(config, element) for element in floats) - 2 * fraction_bits
+    highest = min(kept_bits(config, element) - 2 * element.format.fraction_bits for element in floats)
+    return min(max(lowest, integers, 0), highest)
+
+
+def integer_place(config: CoreConfig) -> int:
+    """Return the bit of the sum that is worth one while integers run."""
+    return product_place(config, 0)
+
+
+def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
+    """Return the bits of a float's significand below its point in a slot: of both operands as many as a product has."""
+    of_product = kept_bits(config, element) - product_place(config, index)
+    return of_product // 2 + (of_product % 2 if operand == "b" else 0)
+
+
+def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
+    """Return the width of a slot's significands without a sign, and the shape of those that it multiplies."""
+    elements = config.elements_of_slot(index)
+    bits = {
+        element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
+        for element in elements
+    }
+    signs = any(element.format.is_integer and element.format.signed for element in elements)
+    # A signed integer has its sign among its bits; of all others there is none.
+    shapes = [
+        width + (signs and not (element.format.is_integer and element.format.signed)) for element, width in bits.items()
+    ]
+    return max(bits.values()), Shape(max(shapes), signs)
+
+
+def product_bits(config: CoreConfig, index: int) -> int:
+    """Return the signed width of a slot's products."""
+    significand, factor = multiplier(config, index)
+    return min(2 * significand + 1, 2 * factor.width + (not factor.signed))
+
+
+def largest_product(config: CoreConfig, element: Element) -> int:
+    """Return the largest magnitude of a product of an element's significand and one of the same kind."""
+    if element.format.is_integer:
+        alike = [e for e in config.elements if e.format.is_integer and e.container_bits == element.container_bits]
+        return _largest_magnitude(element) * max(map(_largest_magnitude, alike))
+    return _largest_magnitude(element) ** 2
+
+
+def _largest_magnitude(element: Element) -> int:
+    signed_integer = element.format.is_integer and element.format.signed
+    return 1 << element.format.bits - 1 if signed_integer else (1 << element.significand_bits) - 1
