@@ -1,0 +1,69 @@
+"""No proof asks the hardware what is right: of ``rtl`` it sees components, their ports and the configuration alone."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from enum import EnumMeta
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from amaranth.lib import data, wiring
+
+FORMAL = Path(__file__).parents[2] / "formal"
+#: What a proof is about.
+CONFIGURATION = "sptc.rtl.config"
+#: Turns what is proved into a netlist, and computes nothing.
+WRITER = "to_rtlil"
+#: Where a component keeps the widths that the hardware has worked out for itself.
+OWN_WIDTHS = "widths"
+
+
+def is_allowed(module: str, name: str) -> bool:
+    """Return whether something of ``rtl`` is a component, a layout or signature of ports, an enumeration in one."""
+    if module == CONFIGURATION or name == WRITER:
+        return True
+    thing = getattr(import_module(module), name)
+    if isinstance(thing, type):
+        return issubclass(thing, wiring.Component) or isinstance(thing, EnumMeta)
+    if not inspect.isfunction(thing):
+        return False
+    returned = get_type_hints(thing).get("return")
+    return isinstance(returned, type) and issubclass(returned, (data.Layout, wiring.Signature))
+
+
+def refused(source: str) -> Iterator[str]:
+    """Yield what a file of ``formal`` takes from the hardware beyond that."""
+    has_components = "from ..rtl." in source
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and has_components and node.attr == OWN_WIDTHS:
+            yield f".{OWN_WIDTHS} in line {node.lineno}"
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("sptc"))
+        elif isinstance(node, ast.ImportFrom) and node.level == 2:
+            module = f"sptc.{node.module}" if node.module else "sptc"
+            for name in (alias.name for alias in node.names):
+                whole_module = module in ("sptc", "sptc.rtl")
+                if whole_module or (module.startswith("sptc.rtl.") and not is_allowed(module, name)):
+                    yield f"{module}.{name}"
+
+
+@pytest.mark.parametrize("path", sorted(FORMAL.glob("*.py")), ids=lambda path: path.stem)
+def test_a_proof_takes_no_answer_from_the_hardware(path: Path) -> None:
+    assert [*refused(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from ..rtl.widths import Widths",
+        "from ..rtl.slots import kept_bits",
+        "from ..rtl.codes import ELEMENT_CODE_BITS",
+        "from ..rtl import order",
+        "import sptc.rtl.order",
+        "bits = stage.widths.integer_bits",
+    ],
+)
+def test_an_answer_of_the_hardware_is_refused(planted: str) -> None:
+    assert len([*refused((FORMAL / "alignment.py").read_text(encoding="utf-8") + f"\n{planted}\n")]) == 1
