@@ -13,6 +13,7 @@ from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..isa.metadata import nibble
 from ..isa.operands import MatrixOperands
+from ..sim.benches.directed import dot_products
 from ..sim.benches.random_operands import random_codes
 from .draft import Codes, Draft, power_code
 
@@ -254,6 +255,16 @@ def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases:
     rng : Generator
         Source of randomness.
     cases : int
-        Tiles; a hundred meet every recipe several times.
+        Tiles; a hundred meet every recipe several times. The first has the stored dot products that the instruction
+        sums, one in each row and column from the first on.
     """
-    return _drafted(instruction, rng, cases).matrices()
+    tiles = _drafted(instruction, rng, cases).matrices()
+    stored = (one for one in dot_products() if one.fits(instruction))
+    for place, one in enumerate(stored):
+        output = one.operands(instruction, 1, 1)
+        tiles.a[0, place], tiles.b[0, :, place] = output.a[0, 0], output.b[0, :, 0]
+        tiles.c[0, place, place] = output.c[0, 0, 0]
+        for name in ("nibbles", "scale_a", "scale_b"):
+            if (values := getattr(output, name)) is not None:
+                getattr(tiles, name)[0, place] = values
+    return tiles

@@ -22,6 +22,7 @@ from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, row_result_layout
 from ..engine.steps import step_words, steps_of
+from .directed import directed_operands
 from .random_operands import distributions, random_codes, special_codes
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
@@ -89,14 +90,23 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 def random_blocks(
     config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int, *, ordered: bool = True
 ) -> Iterator[Block]:
-    """Yield random blocks without end, in rounds that visit every instruction of the datapath once.
+    """Yield the directed blocks of a datapath, then random ones without end.
 
-    Their steps are for a unit or, not `ordered`, for an array of units.
+    The random ones are in rounds that visit every instruction of the datapath once. The steps of all are for a unit or,
+    not `ordered`, for an array of units.
     """
     instructions = native(config, arch)
+    for instruction in instructions:
+        for operands in directed_operands(instruction, rows, columns):
+            yield _block(config, arch, instruction, rng, "directed", operands, ordered)
     while True:
         for place in rng.permutation(len(instructions)):
-            yield _block(config, arch, instructions[place], rng, (rows, columns), ordered)
+            instruction = instructions[place]
+            distribution = str(rng.choice(distributions(instruction)))
+            operands = _matrices(instruction, distribution, (rows, columns), rng)
+            if not instruction.d.is_integer and rng.random() < _RESIDUES:
+                operands = _with_residues(arch, instruction, operands, rng)
+            yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +126,11 @@ def _block(
     arch: str,
     instruction: Instruction,
     rng: np.random.Generator,
-    shape: tuple[int, int],
+    distribution: str,
+    operands: MatrixOperands,
     ordered: bool,
 ) -> Block:
-    rows, columns = shape
-    distribution = str(rng.choice(distributions(instruction)))
-    operands = _matrices(instruction, distribution, shape, rng)
+    rows, columns = operands.c.shape[1:]
     (steps,) = steps_of(config, instruction, operands, ordered=ordered)
     step, words = steps[0], step_words(config)
     outputs = (_integer_outputs if instruction.d.is_integer else _float_outputs)(arch, instruction, operands, rng)
@@ -195,17 +204,23 @@ def _integer_outputs(
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
     """Return them with noise where a float has no bits: above a half, and in the overflow."""
-    c = operands.c
-    overflow = rng.integers(0, 2, c.shape[1:]) == 1
-    if rng.random() < _RESIDUES:
-        c = multiply(instruction, arch, replace(operands, c=np.zeros_like(c)))
-        c ^= c.dtype.type(1 << instruction.c.bits - 1)
-        # Half of what is left is of the last bits, the rest of any length, so that its first bit is anywhere.
-        place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
-        c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
-    results = multiply(instruction, arch, replace(operands, c=c))[0].astype(np.uint64)
-    noise = rng.integers(0, 1 << 32, c.shape[1:]) >> instruction.c.bits << instruction.c.bits
-    return _Outputs(c[0].astype(np.int64) | noise, overflow, results)
+    c = operands.c[0]
+    overflow = rng.integers(0, 2, c.shape) == 1
+    results = multiply(instruction, arch, operands)[0].astype(np.uint64)
+    noise = rng.integers(0, 1 << 32, c.shape) >> instruction.c.bits << instruction.c.bits
+    return _Outputs(c.astype(np.int64) | noise, overflow, results)
+
+
+def _with_residues(
+    arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
+) -> MatrixOperands:
+    """Return operands whose accumulators take the rounded products away, but for a bit."""
+    c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
+    c ^= c.dtype.type(1 << instruction.c.bits - 1)
+    # Half of what is left is of the last bits, the rest of any length, so that its first bit is anywhere.
+    place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
+    c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
+    return replace(operands, c=c)
 
 
 def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:

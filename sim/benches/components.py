@@ -9,6 +9,7 @@ from ...rtl.config import CoreConfig
 from ..engine.ports import Port, ports_of
 from .arithmetic import arithmetic_benches
 from .bench import ComponentBench
+from .directed import with_directed_vectors
 from .operands import operand_benches
 
 __all__ = ["Harness", "component_benches"]
@@ -16,7 +17,8 @@ __all__ = ["Harness", "component_benches"]
 
 def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
     """Return the benches of the components of a configuration by name."""
-    return operand_benches(config) | arithmetic_benches(config)
+    benches = operand_benches(config) | arithmetic_benches(config)
+    return {name: with_directed_vectors(config, name, bench) for name, bench in benches.items()}
 
 
 class Harness(Elaboratable):

@@ -1,0 +1,146 @@
+"""Vectors that random draws do not meet, kept as data: each makes a single fault seen that had survived the benches.
+
+A prover found them as runs that distinguish the faulty hardware from the right one. ``directed.json`` has two lists.
+Vectors of components are values of ports. Dot products are elements, scales and an accumulator, whatever instruction
+multiplies them: dense, sparse, or longer, whose other products are zero.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...golden.registers import CONTAINERS
+from ...isa.instructions import Instruction
+from ...isa.metadata import nibble
+from ...isa.operands import MatrixOperands
+from ...rtl.config import CoreConfig
+from ...rtl.round import ResultCode, RoundStage
+from ..engine.ports import ports_of
+from .bench import ComponentBench, Values
+
+__all__ = ["DotProduct", "directed_operands", "dot_products", "with_directed_vectors"]
+
+_FILE = Path(__file__).with_name("directed.json")
+#: Takes the first two units of a chunk; every rule defines it.
+_FIRST_UNITS = nibble(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotProduct:
+    """One output of a step.
+
+    Attributes
+    ----------
+    formats : tuple of str
+        Of A, B and D; C has that of D.
+    container_bits : int
+        Bits that an element of A or B takes.
+    scale_format : str or None
+        Of the block scales.
+    a, b : tuple of int
+        Elements that meet, as their containers have them.
+    c : int
+        Accumulator.
+    scale_a, scale_b : tuple of int
+        Block scales, in equal parts of the products; none without a format.
+    """
+
+    formats: tuple[str, str, str]
+    container_bits: int
+    scale_format: str | None = None
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    c: int
+    scale_a: tuple[int, ...] = ()
+    scale_b: tuple[int, ...] = ()
+
+    def fits(self, instruction: Instruction) -> bool:
+        """Return whether an instruction sums these products in its first step."""
+        i = instruction
+        return (
+            (i.a.name, i.b.name, i.d.name) == self.formats
+            and i.c == i.d
+            and i.container_bits == self.container_bits
+            and (i.scale_format.name if i.scale_format else None) == self.scale_format
+            and len(self.scale_a) == (i.scale_size or 0)
+            and i.stored_k >= len(self.a)
+        )
+
+    def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
+        """Return the matrices of a tile whose outputs all are this one."""
+        i = instruction
+        a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
+        a[:, : len(self.a)] = self.a
+        slots = np.arange(len(self.b))
+        if i.granularity:
+            slots = slots // i.granularity.stored * i.granularity.logical + slots % i.granularity.stored
+        b[slots] = np.array(self.b)[:, None]
+        scales = [
+            np.tile(np.array(codes, np.uint8), (1, lines, 1)) if codes else None
+            for codes, lines in ((self.scale_a, rows), (self.scale_b, columns))
+        ]
+        nibbles = np.full((1, rows, i.chunks), _FIRST_UNITS, np.uint8) if i.rule else None
+        container = CONTAINERS[i.container_bits]
+        c = np.full((1, rows, columns), self.c, CONTAINERS[i.c.bits])
+        return MatrixOperands(a[None].astype(container), b[None].astype(container), c, nibbles, *scales)
+
+
+@cache
+def _stored() -> dict[str, list[dict[str, Any]]]:
+    stored: dict[str, list[dict[str, Any]]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return stored
+
+
+def _vectors(component: str) -> list[dict[str, int]]:
+    """Return the vectors of a component."""
+    return [vector["ports"] for vector in _stored()["components"] if vector["component"] == component]
+
+
+@cache
+def dot_products() -> tuple[DotProduct, ...]:
+    """Return all dot products."""
+    return tuple(
+        DotProduct(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        for fields in _stored()["dot_products"]
+    )
+
+
+def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iterator[MatrixOperands]:
+    """Yield a tile for each dot product that an instruction sums."""
+    yield from (one.operands(instruction, rows, columns) for one in dot_products() if one.fits(instruction))
+
+
+def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
+    """Return a bench whose first vectors are those of its component, as far as its ports can carry them."""
+    vectors = [vector for vector in _vectors(name) if _can_carry(config, bench, vector)]
+    return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
+
+
+def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
+    """Return whether a component has the ports of a vector, with room for its values, and the codes among them."""
+    ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
+    if not vector.keys() <= ports.keys():
+        return False
+    if isinstance(bench.component, RoundStage) and ResultCode(vector["result"]) not in bench.component.results:
+        return False
+    has_codes = all(vector[port] < len(config.elements) for port in bench.codes)
+    return has_codes and all(
+        -(1 << ports[name].bits - 1) <= value < 1 << ports[name].bits - 1
+        if ports[name].signed
+        else 0 <= value < 1 << ports[name].bits
+        for name, value in vector.items()
+    )
+
+
+def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
+    """Draw vectors of a bench, with others in place of the first."""
+    drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
+    for place, vector in enumerate(vectors[:count]):
+        for name, value in vector.items():
+            drawn[name][place] = value
+    return drawn

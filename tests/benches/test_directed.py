@@ -1,0 +1,83 @@
+"""Stored vectors come first in the benches of their components, in blocks of steps and in directed tiles."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from sptc.isa.instructions import Instruction
+from sptc.isa.metadata import indices
+from sptc.rtl.config import PRESETS
+from sptc.sim.benches import directed
+from sptc.sim.benches.blocks import ARCHITECTURE_OF_PRESET, native, random_blocks
+from sptc.sim.benches.components import component_benches
+from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
+from sptc.verify.directed import directed_matrices
+
+VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
+
+
+def instructions(one: DotProduct) -> list[Instruction]:
+    """Return the one-step instructions of all datapaths that sum a dot product."""
+    found = (i for name, config in PRESETS.items() for i in native(config, ARCHITECTURE_OF_PRESET[name]))
+    return [i for i in found if one.fits(i)]
+
+
+@pytest.mark.parametrize("preset", ["ampere", "rtx-blackwell"])
+def test_vectors_of_components_come_first(preset: str, rng: np.random.Generator) -> None:
+    benches = component_benches(PRESETS[preset])
+    for name, bench in benches.items():
+        drawn = bench.stimulus(rng, 20)
+        first = [{port: int(values[place]) for port, values in drawn.items()} for place in range(20)]
+        stored = [ports for component, ports in VECTORS if component == name]
+        carried = [ports for ports in stored if directed._can_carry(PRESETS[preset], bench, ports)]
+        assert first[: len(carried)] == carried
+        assert {port: len(values) for port, values in drawn.items()} == dict.fromkeys(drawn, 20)
+
+
+def test_a_datapath_carries_each_vector() -> None:
+    benches = [(config, component_benches(config)) for config in PRESETS.values()]
+    for component, ports in VECTORS:
+        assert any(
+            component in of_config and directed._can_carry(config, of_config[component], ports)
+            for config, of_config in benches
+        )
+
+
+@pytest.mark.parametrize("one", dot_products(), ids=lambda one: "-".join(one.formats))
+def test_every_product_meets_its_partner(one: DotProduct) -> None:
+    """The nibbles of a tile select, for each stored element, the element of B that it is stored with."""
+    chosen = instructions(one)
+    assert chosen, "no datapath has such an instruction"
+    for i in chosen:
+        tile = one.operands(i, 2, 3)
+        units = np.arange(i.stored_k)
+        if i.granularity:
+            of_chunk, within = np.divmod(units, i.granularity.stored)
+            parts = i.granularity.logical // 4 or 1
+            picked = np.array(indices(int(tile.nibbles[0, 0, 0])))  # the same in every chunk
+            unit = picked[within * 2 // i.granularity.stored] * i.granularity.logical // 4
+            units = of_chunk * i.granularity.logical + unit + within % parts
+        met = tile.b[0, units, 1]
+        count = len(one.a)
+        assert tile.a[0, 1, :count].tolist() == list(one.a)
+        assert met[:count].tolist() == list(one.b)
+        assert not tile.a[0, :, count:].any()
+        assert (tile.c == one.c).all()
+
+
+def test_blocks_begin_with_all_of_them(rng: np.random.Generator) -> None:
+    config, arch = PRESETS["rtx-blackwell"], ARCHITECTURE_OF_PRESET["rtx-blackwell"]
+    count = sum(len([*directed_operands(i, 1, 1)]) for i in native(config, arch))
+    assert count
+    names = [block.name for block in islice(random_blocks(config, arch, rng, 2, 2), count + 20)]
+    assert [name.endswith(" directed") for name in names] == [True] * count + [False] * 20
+
+
+@pytest.mark.parametrize("one", dot_products(), ids=lambda one: "-".join(one.formats))
+def test_the_first_directed_tile_has_it(one: DotProduct, rng: np.random.Generator) -> None:
+    i = instructions(one)[0]
+    place = [other for other in dot_products() if other.fits(i)].index(one)
+    tiles = directed_matrices(i, rng, 2)
+    assert tiles.a[0, place, : len(one.a)].tolist() == list(one.a)
+    assert tiles.c[0, place, place] == one.c
+    assert set(one.b) <= set(tiles.b[0, :, place].tolist())
