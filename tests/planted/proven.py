@@ -198,20 +198,10 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 
 
 @instead("rounding.specials", "rtl.round", "RoundStage._special")
-def _(
-    rounding: Any,
-    right: Any,
-    self: Any,
-    m: Module,
-    i: Any,
-    negative: Value,
-    body: Value,
-    overflow: Value,
-    nan: Value,
-    *others: Any,
-) -> Value:
+def _(rounding: Any, right: Any, self: Any, m: Module, i: Any, *others: Any) -> Any:
     """Two infinities of opposite signs are an infinity."""
-    return right(self, m, i, negative, body, overflow, i.nan, *others)
+    negative, body, overflow, _, *rest = others
+    return right(self, m, i, negative, body, overflow, i.nan, *rest)
 
 
 @amended("rounding.integers", "rtl.round", "RoundStage")
