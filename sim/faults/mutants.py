@@ -136,8 +136,9 @@ def mutated(
     # Asked for fewer than there are, Yosys 0.70 may search without end: so take all, and draw here.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
-    # A submodule that was renamed must not be taken for one without cells, those without faults least of all.
-    paths = [path for paths in components.values() if paths != REST for path in paths]
+    # A submodule that was renamed must not be taken for one without cells; a component without any is named below.
+    several = (paths for name, paths in components.items() if paths != REST and (name == UNTOUCHED or len(paths) > 1))
+    paths = [path for paths in several for path in paths]
     exist = [f"select -assert-any {_cells_of(path, top)}\n" for path in paths]
     run_yosys(folder, _FLATTEN.format(top=top, keep=keep) + "".join([*exist, *lists]))
     areas = _areas(cells, folder, whole)
