@@ -10,6 +10,11 @@ from typing import get_type_hints
 
 import pytest
 from amaranth.lib import data, wiring
+from sptc.formal.catalogue import chosen
+from sptc.formal.proof import settle
+from sptc.formal.properties import cases
+from sptc.rtl import multiply, slots, unpack, widths
+from sptc.rtl.config import PRESETS
 
 FORMAL = Path(__file__).parents[2] / "formal"
 #: What a proof is about.
@@ -67,3 +72,12 @@ def test_a_proof_takes_no_answer_from_the_hardware(path: Path) -> None:
 )
 def test_an_answer_of_the_hardware_is_refused(planted: str) -> None:
     assert len([*refused((FORMAL / "alignment.py").read_text(encoding="utf-8") + f"\n{planted}\n")]) == 1
+
+
+def test_a_width_that_the_hardware_alone_has_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bit less kept, the widths of the hardware agree among themselves, but not with the numerics."""
+    right = slots.kept_bits
+    for module in (slots, widths, multiply, unpack):
+        monkeypatch.setattr(module, "kept_bits", lambda config, element: right(config, element) - 1)
+    of_floats, _ = cases(chosen(["alignment.terms"]), [PRESETS["tiny"]])
+    assert settle(of_floats, None).result == "broken"
