@@ -194,7 +194,7 @@ def _matrices(
 def _integer_outputs(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> _Outputs:
-    accumulators = _integer_accumulators(operands.c.shape[1:], rng)
+    accumulators = _integer_accumulators(operands.c.shape[1:], instruction.satfinite, rng)
     # Of a step inside an integer instruction the golden model knows only the exact sum of the products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
@@ -253,11 +253,16 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
     np.put_along_axis(codes, places, (lone << instruction.low_bit(fmt)).astype(codes.dtype), axis)
 
 
-def _integer_accumulators(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return sums such as an earlier step leaves: of 32 bits, or a little beyond either end."""
+def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return accumulators of 32 bits, a little beyond either end, or near the ends of 33 bits.
+
+    Where the result is not clamped, the products of a step, of at most 2**21, leave the last within 33 bits.
+    """
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape)
     ends = rng.choice([-(1 << 31), (1 << 31) - 1], shape) + rng.integers(-(1 << 18), 1 << 18, shape)
-    return np.where(rng.random(shape) < 0.5, anywhere, ends)
+    inwards = rng.integers(0, 1 << rng.integers(1, 18, shape)) + (0 if saturate else 1 << 21)
+    far = np.where(rng.integers(0, 2, shape), -(1 << 32) + inwards, (1 << 32) - 1 - inwards)
+    return np.choose(rng.choice(3, shape, p=(0.45, 0.45, 0.1)), [anywhere, ends, far])
 
 
 def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint64]:

@@ -1,8 +1,8 @@
-"""Vectors that random draws do not meet, kept as data: each makes a single fault seen that had survived the benches.
+"""Vectors that random draws hardly meet, kept as data: with them single faults are seen that had survived the benches.
 
-A prover found them as runs that distinguish the faulty hardware from the right one. ``directed.json`` has two lists.
-Vectors of components are values of ports. Dot products are elements, scales and an accumulator, whatever instruction
-multiplies them: dense, sparse, or longer, whose other products are zero.
+``directed.json`` has two lists. Vectors of components are values of ports, as a prover finds them. Dot products are
+elements, scales and an accumulator, whatever instruction multiplies them: dense, sparse, or longer, whose other
+products are zero. They have an accumulator of zero, whose exponent must not count, and a NaN scale in each group alone.
 """
 
 import json
