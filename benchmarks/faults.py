@@ -1,7 +1,7 @@
 """Fault injection: of single faults in every part of the hardware, how many the regression kills.
 
 Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the
-warpgroup. Each is met with the vectors of the benches.
+warpgroup, and the control of the tensor cores of a CTA. Each is met with the vectors of the benches.
 One that survives them is handed to a prover, and one that provably changes nothing does not count. What is done is kept
 in a folder, and the same command goes on from there.
 """
@@ -24,26 +24,40 @@ from measure import Row, options, show
 from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_step_layout
+from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.settings import Settings
+from sptc.sim.engine.echo import ECHOING_ARRAY
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import regression
+from sptc.verify.tcgen05_jobs import echoing_program
 from sptc.verify.wgmma_jobs import random_warpgroup_jobs
 from tqdm import tqdm
 
 #: The share of a datapath's faults that each top gets, and of all faults that those get which only one datapath has.
 SHARES = {"components": 0.4, "row": 0.33, "core": 0.11, "warp": 0.16}
-SINGLE = {("hopper", "warpgroup"): 0.1}
-#: Tops whose work is in a file, and what draws it.
-JOBS = {"warpgroup": random_warpgroup_jobs}
+SINGLE = {("hopper", "warpgroup"): 0.1, ("blackwell", "tcgen05"): 0.1}
+#: Datapaths that are of interest for those alone: all else of it is that of another one.
+ALONE = ("blackwell",)
 #: What the benches of the quick tier run, of the datapaths that they run it on (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
     ("tiny", "core"): 400,
 }
+
+
+def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
+    """Draw the work of a top whose work is in a file."""
+    path = Path(settings.jobs)
+    if settings.top == "warpgroup":
+        write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
+    else:
+        echoing_program(TCGEN05_ARRAY, settings.items, rng).write(path)
+
+
 #: Of the normal distribution, for an interval of 95 per cent.
 QUANTILE = 1.96
 KILLED, LOWER_BOUND = 99.5, 99.0
@@ -61,13 +75,14 @@ class Size:
 
 FULL = Size(
     6000,
-    ("tiny", "hopper", "ampere", "rtx-blackwell"),
+    ("tiny", "hopper", "ampere", "rtx-blackwell", "blackwell"),
     {
         "components": 50_000,
         "row": 200_000,
         "core": 10_000,
         "warp": 1_200,
         "warpgroup": 150,
+        "tcgen05": 60,
     },
     60.0,
 )
@@ -100,8 +115,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
     """Run the regression of a top on faulty versions of it; return outcomes and seconds after the build."""
     if settings.jobs:
         folder.mkdir(parents=True, exist_ok=True)
-        jobs = JOBS[settings.top](settings.config, np.random.default_rng(seed))
-        write_jobs(Path(settings.jobs), islice(jobs, settings.items))
+        draw_jobs(settings, np.random.default_rng(seed))
     of_top = regression(settings, faults, seed, folder)
     assert of_top.first_failure(None) is None, "the regression fails without a fault"
     start = time.perf_counter()
@@ -124,7 +138,8 @@ def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
         if outcome.top == "row"
         else None
     )
-    return replace(outcome, verdict=settled(TOP, fault, folder, timeout, pipeline).value)
+    box = ECHOING_ARRAY if outcome.top == "tcgen05" else ""
+    return replace(outcome, verdict=settled(TOP, fault, folder, timeout, pipeline, box).value)
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
@@ -193,12 +208,13 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
     """Yield every top of every datapath, how many faults it gets, and where it is built."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
-    of_datapath = (1 - sum(alone.values())) / len(size.presets)
-    shares = {(preset, top): share * of_datapath for preset in size.presets for top, share in SHARES.items()} | alone
+    whole = [preset for preset in size.presets if preset not in ALONE]
+    of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
+    shares = {(preset, top): share * of_datapath for preset in whole for top, share in SHARES.items()} | alone
     for (preset, top), share in shares.items():
         if top in size.items:
             place = (folder / f"{preset}-{top}").resolve()
-            jobs = str(place / "jobs") if top in JOBS else ""
+            jobs = str(place / "jobs") if (preset, top) in SINGLE else ""
             yield Settings(preset, top, size.items[top], jobs=jobs), round(size.faults * share), place
 
 

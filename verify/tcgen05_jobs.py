@@ -12,15 +12,17 @@ from ..golden.registers import gather_shared
 from ..golden.tensor_memory import Placement, gather_tensor
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.memory import encode_descriptor
-from ..isa.tcgen05 import Opcode, instructions_of
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
 from ..rtl.config import WARP_COLUMNS, CoreConfig
 from ..rtl.fetch import CORE_MATRICES, UNIT_BITS
 from ..rtl.tcgen05 import tcgen05_layout
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
+from ..sim.engine.echo import EchoBackend
 from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
+from ..sim.engine.tcgen05_work import CtaProgram
 
-__all__ = ["Told", "random_instruction", "random_memories", "random_work"]
+__all__ = ["Told", "echoing_program", "random_instruction", "random_memories", "random_work"]
 
 #: Of the tensor memory that many instructions share: D in the lower columns, all else above, in all partitions alike.
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
@@ -156,6 +158,40 @@ def random_work(
         if rng.random() < 0.6:
             tasks += [_commit()] * (12 if rng.random() < 0.2 else 1)
     return CtaWork(before[which], units_of(shared[which].tobytes()), [*tasks, _commit()])
+
+
+def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
+    """Return random work of a pair of CTAs, alone and together, and what arrays that echo answer.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        The datapath of an array.
+    instructions : int
+        Beside which there are commits, some many in a row, one last.
+    rng : Generator
+        Draws.
+    widest : int
+        The most columns of an instruction.
+    """
+    opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
+    tmem, smem = random_memories(2, rng)
+    expected, commands, flags = tmem, [], []
+    for _ in range(instructions):
+        told = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
+        pair, echo = told.opcode.cta_group == 2, EchoBackend(config)
+        if pair:
+            expected = told.run(expected, smem, echo)
+        else:
+            expected = np.stack([told.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
+        beside = np.concatenate(echo.flags)
+        count = beside.shape[1]
+        order = [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
+        flags.append(beside[:, order])
+        commands.append(told.command)
+        if rng.random() < 0.6:
+            commands += [COMMIT] * (12 if rng.random() < 0.2 else 1)
+    return CtaProgram([*commands, COMMIT], tmem, smem, expected, np.concatenate(flags, axis=1))
 
 
 def _commit() -> CtaTask:

@@ -8,7 +8,7 @@ The same hash of the operands that the golden model gathers is what D must be.
 import hashlib
 
 import numpy as np
-from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from numpy.typing import NDArray
 
 from ...infra.cache import built
@@ -23,7 +23,7 @@ from .array_units import StandIn
 from .driver import driver
 from .steps import step_words, steps_of
 
-__all__ = ["EchoBackend", "echoing_arrays"]
+__all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
 #: As in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
@@ -49,6 +49,21 @@ module echoing_array(
     end
 endmodule
 """
+#: The name of that module, and its ports for Yosys, of which it is to be nothing else.
+ECHOING_ARRAY = "echoing_array"
+ECHOING_PORTS = f"""
+attribute \\blackbox 1
+module \\{ECHOING_ARRAY}
+  wire input 1 \\clk
+  wire input 2 \\rst
+  wire width {_OPERANDS} input 3 \\operands
+  wire input 4 \\valid
+  wire output 5 \\ready
+  wire width {_RESULT} output 6 \\result
+  wire output 7 \\result_valid
+  wire input 8 \\result_ready
+end
+"""
 
 
 class EchoingArray(Warp):
@@ -58,7 +73,7 @@ class EchoingArray(Warp):
         """Connect it."""
         m = Module()
         m.submodules.array = Instance(
-            "echoing_array",
+            ECHOING_ARRAY,
             i_clk=ClockSignal(),
             i_rst=ResetSignal(),
             i_operands=self.i.payload,
@@ -95,7 +110,7 @@ def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",))
         "wide_codes": sum(element.wide << code for code, element in enumerate(config.elements)),
         "control_bits": control.size,
         "result_code_bits": control["result"].width,
-        "f16": Const.cast(ResultCode.F16).value,
+        "f16": ResultCode.__members__["F16"].value,
         "scale_bits": control["scale"].width,
     }
     sources = driver("echo.cpp", constants)

@@ -10,6 +10,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.round import RoundStage
 from ...rtl.row import Row
 from ...rtl.step import control_layout
+from ...rtl.tcgen05 import Tcgen05
 from ...rtl.unit import Unit
 from ..benches.bench import ComponentBench
 from ..benches.blocks import native
@@ -118,7 +119,7 @@ class AssumedStream(wiring.Component):
     Parameters
     ----------
     design : wiring.Component
-        With streams ``i`` and ``o``, and perhaps ``c``, ``mma`` and a ``memory``; a submodule of that name.
+        With a stream ``i``, and perhaps ``o``, ``c``, ``mma``, and ports to memories; a submodule of that name.
     assumed : Module, optional
         What more is assumed.
     looked_at : Value, optional
@@ -127,7 +128,7 @@ class AssumedStream(wiring.Component):
 
     def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:
         self._design, self._assumed = design, assumed
-        self._looked_at = Const(-1, len(Value.cast(design.o.payload))) if looked_at is None else looked_at
+        self._looked_at = looked_at
         super().__init__(design.signature)
 
     def elaborate(self, platform: object) -> Module:
@@ -150,15 +151,24 @@ class AssumedStream(wiring.Component):
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
         """Return an output, zero where nobody looks at it."""
         design = self._design
-        if path[:2] == ("o", "payload"):
+        if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)
         if "payload" in path:
             port: Any = design
             for step in path[: path.index("payload")]:
                 port = port[step] if isinstance(step, int) else getattr(port, step)
             return Mux(port.valid, inner, 0)
-        if path[0] == "memory" and path[1] != "read":
-            return Mux(design.memory.read, inner, 0)
+        if path[0] in ("memory", "tensor", "accumulators") and path[1] not in ("read", "write"):
+            memory = getattr(design, str(path[0]))
+            return Mux(memory.write if str(path[1]).startswith("write") else memory.read, inner, 0)
+        if isinstance(design, Tcgen05):
+            meant = {
+                "illegal": design.accumulators.write,
+                "undefined": design.i.valid & design.i.ready,
+                "panel": design.waits,
+            }
+            if path[0] in meant:
+                return Mux(meant[path[0]], inner, 0)
         if path[-1] in ("ready", "mma_room"):
             return Mux(ResetSignal(), 0, inner)
         return inner

@@ -111,7 +111,9 @@ _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
 
 
-def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipeline | None = None) -> Verdict:
+def settled(
+    top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipeline | None = None, box: str = ""
+) -> Verdict:
     """Say whether a fault can change any output, whatever is driven that the design's assumptions allow.
 
     A pipeline is asked case by case first. Else cones are tried from the shortest to the whole one, from cleared
@@ -130,9 +132,12 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipe
         Seconds after which each search is given up.
     pipeline : Pipeline, optional
         The design, if it is one; used if its registers do add nothing but a latency.
+    box : str
+        A module of which nothing but ports is in the design: what enters it is compared, and anything may leave it.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
-    closed = [_CLOSED.format(top=top, part=unit_of(top))] if f"module \\{unit_of(top)}\n" in text else []
+    part = box or unit_of(top)
+    closed = [_CLOSED.format(top=top, part=part)] if f"module \\{part}\n" in text else []
     found = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
         place = Path(scratch)
@@ -140,7 +145,7 @@ def settled(top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipe
             found = _by_cases(top, fault, place, timeout, pipeline)
             if found is not Verdict.UNDECIDED:
                 return found
-        for prepare in (*closed, _WHOLE):
+        for prepare in closed if box else (*closed, _WHOLE):
             for behind, before in _LEVELS:
                 found = _of_cone(top, fault, place, timeout, prepare, behind, before)
                 if found is Verdict.EQUIVALENT:

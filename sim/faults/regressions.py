@@ -27,6 +27,7 @@ from ..engine.ports import port_dtype, split
 from ..engine.steps import step_words
 from .assumptions import AssumedComponents, AssumedSteps
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .ctas import CtaRegression
 from .mutants import REST, Fault, Netlist, mutated
 from .streams import StreamRegression
 from .warpgroups import WarpgroupRegression
@@ -171,4 +172,5 @@ _REGRESSIONS: dict[str, Callable[[Settings, int, int, Path], Regression]] = {
     "core": StreamRegression,
     "warp": StreamRegression,
     "warpgroup": WarpgroupRegression,
+    "tcgen05": CtaRegression,
 }

@@ -1,0 +1,110 @@
+"""The regression of the tensor cores of a CTA on faulty hardware: alone and in a pair, around arrays that echo.
+
+Faults are those of the first CTA of a pair; the second one is right. What is wrong shows in the memories of either.
+"""
+
+import ctypes
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...rtl.convert import to_rtlil
+from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
+from ...rtl.warp import ROWS
+from ..benches.settings import Settings
+from ..engine.echo import ECHOING_PORTS, echoing_arrays
+from ..engine.ports import clocked_ports
+from ..engine.tcgen05_commands import CtaRun
+from ..engine.tcgen05_driver import CtaModel, cta_driver, run_ctas
+from ..engine.tcgen05_work import CtaProgram
+from .assumptions import AssumedStream
+from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
+from .mutants import REST, UNTOUCHED, Fault, mutated
+
+__all__ = ["CtaRegression"]
+
+#: Arrays of the design: one partition of tensor memory, of four that are alike.
+_ARRAYS = 2
+_COMPONENTS = {
+    # What only flags is looked at by tests of its own.
+    UNTOUCHED: ("design.placement",),
+    "slots": ("design.slots",),
+    "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
+    "tensor_operands": ("design.tensor_operands",),
+    "stored": ("design.stored_a", "design.words"),
+    "accumulators": ("design.accumulators",),
+    "commits": ("design.commits",),
+    "tcgen05": REST,
+}
+#: Cycles of the longest pattern of gaps, which is repeated; and of a run that the next one's reset ends.
+_PATTERN_CYCLES, _CUT_SHORT = 997, 300
+
+
+class CtaRegression:
+    """The tensor cores of a CTA.
+
+    Parameters
+    ----------
+    settings : Settings
+        Datapath, and the file of the work, a :class:`~sptc.sim.engine.tcgen05_work.CtaProgram`.
+    faults : int
+        Single faults to draw.
+    seed : int
+        Decides faults and gaps.
+    folder : Path
+        Where it is built.
+    """
+
+    def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
+        rng = np.random.default_rng(seed)
+        config = replace(settings.config, rows=TCGEN05_ARRAY.rows, columns=TCGEN05_ARRAY.columns)
+        stand_in = echoing_arrays(config)
+        design = AssumedStream(Tcgen05(config, _ARRAYS, warp_class=stand_in.warp_class))
+        ports, lanes = clocked_ports(design), ROWS * _ARRAYS
+        self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
+        faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
+        compile_faulty(faulty, cta_driver(ports, lanes, TOP, SELECTING), folder)
+        library = ctypes.CDLL(str(folder / LIBRARY))
+        self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
+        program = CtaProgram.read(Path(settings.jobs))
+        self._program = replace(
+            program,
+            tmem=np.ascontiguousarray(program.tmem[:, :lanes]),
+            expected=program.expected[:, :lanes],
+            flags=program.flags[:, :, :lanes],
+        )
+        # Commands of both CTAs in every cycle, with gaps of each, and cut short before a reset.
+        gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
+        self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
+        self._right = [self._run(number) for number in range(len(self._runs))]
+
+    def first_failure(self, fault: Fault | None) -> int | None:
+        """Run the work; return how many commands had been taken when a rule was broken or a result was wrong."""
+        self._models[0].select_fault(fault.number if fault else 0)
+        taken = 0
+        for number, right in enumerate(self._right):
+            run = self._run(number)
+            taken += int(np.count_nonzero(run.taken[:, 0] >= 0))
+            if run.broken or not self._is_right(run, right, complete=self._runs[number][1] is None):
+                return taken
+        return None
+
+    def _run(self, number: int) -> CtaRun:
+        program, (pattern, cycles) = self._program, self._runs[number]
+        limit = {} if cycles is None else {"cycles": cycles}
+        return run_ctas(self._models, program.commands, program.tmem, program.smem, pattern, **limit)
+
+    def _is_right(self, run: CtaRun, right: CtaRun, *, complete: bool) -> bool:
+        """Say whether a run has the results that it must have, and reads what the right hardware reads."""
+        if not complete:
+            return True
+        program = self._program
+        commits = sum(not command.n for command in program.commands)
+        return (
+            bool((run.tmem == program.expected).all())
+            and bool((np.concatenate(run.illegal, axis=1) == program.flags).all())
+            and not run.undefined.any()
+            and bool((run.arrivals == commits).all())
+            and bool((run.reads == right.reads).all() and (run.columns == right.columns).all())
+        )
