@@ -1,5 +1,7 @@
 """Stored vectors come first in the benches of their components, in blocks of steps and in directed tiles."""
 
+import gc
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -13,7 +15,16 @@ from sptc.sim.benches.components import component_benches
 from sptc.sim.benches.directed import DotProduct, directed_operands, dot_products
 from sptc.verify.directed import directed_matrices
 
+#: Some benches and datapaths are only asked what they can carry.
+pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 VECTORS = [(vector["component"], vector["ports"]) for vector in directed._stored()["components"]]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Collect what was not built while its warnings are ignored."""
+    yield
+    gc.collect()
 
 
 def instructions(one: DotProduct) -> list[Instruction]:

@@ -17,6 +17,7 @@ from sptc.gemm.sources import Source
 from sptc.gemm.stream_k import StreamK
 from sptc.gemm.ways import Way
 from sptc.isa.instructions import parse
+from sptc.isa.operands import Product
 from sptc.tensors.compressed import SparsityError
 
 Random = np.random.Generator
@@ -132,10 +133,10 @@ def test_a_wrong_back_end_is_seen(swapped: bool, tmp_path: Path, rng: Random, mo
 
     right = HardwareBackend.multiply
 
-    def wrong(*operands: Any) -> np.ndarray:
-        d = right(*operands).copy()
-        d[0, 3, 2] ^= 4
-        return d
+    def wrong(*operands: Any) -> Product:
+        product = right(*operands)
+        product.d[0, 3, 2] ^= 4
+        return product
 
     monkeypatch.setattr(HardwareBackend, "multiply", wrong)
     _, (block,) = computed(made(tmp_path, F16, (5, 6, 32), rng, backends=("golden", "rtl"), swapped=swapped))

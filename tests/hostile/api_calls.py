@@ -9,7 +9,6 @@ import sptc
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import build_instruction, parse_opcode
-from sptc.tests.api.calls import prepared
 
 __all__ = ["Call", "calls"]
 
@@ -22,15 +21,20 @@ class Call:
     arguments: dict[str, Any]
 
 
-def _mma(instruction: str, selector: int = 0) -> Call:
-    function, given = prepared(instruction, 1, np.random.default_rng(0), selector)
-    return Call(function, given | {"backend": "golden", "metadata": "strict"})
+def _words(*shape: int) -> np.ndarray:
+    return np.full(shape, 0x44444444, np.uint32)
+
+
+def _mma(instruction: str, a: int, b: int, c: int, **more: Any) -> Call:
+    given = {"instruction": instruction, "a": _words(32, a), "b": _words(32, b), "c": _words(32, c)}
+    return Call(sptc.mma, given | {"arch": "sm_90", "backend": "golden", "metadata": "strict"} | more)
 
 
 def _wgmma(instruction: str, **more: Any) -> Call:
-    function, given = prepared(instruction, 1, np.random.default_rng(0))
-    given |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "scale_d": True}
-    return Call(function, given | {"metadata": "software"} | more)
+    given = {"instruction": instruction, "d": _words(128, 4), "a": _words(128, 4), "e": _words(128), "selector": 0}
+    given |= {"b": encode_descriptor(0, 256, 128), "smem": np.zeros(2048, np.uint8), "scale_d": True}
+    given |= {"imm_scale_a": 1, "imm_scale_b": -1, "imm_trans_a": 0, "imm_trans_b": 0, "metadata": "software"}
+    return Call(sptc.wgmma, given | more)
 
 
 def _tcgen05() -> Call:
@@ -87,19 +91,22 @@ def calls() -> list[Call]:
     )
     wgmma = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
     move = {"smem": np.zeros(512, np.uint8), "addresses": np.arange(0, 512, 16)}
-    words = np.zeros((32, 2), np.uint32)
+    scales = {"scale_a": (_words(32), 0, 1), "scale_b": (_words(32), 2, 3)}
     registers = [f"d{number}" for number in range(4)]
     sequence = {"instruction": wgmma, "d": registers, "a": None, "groups": 0, "register": "d0"}
     return [
-        _mma(sparse, selector=1),
-        _mma("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"),
-        _mma("mma.sp.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32"),
-        _mma(scaled),
+        _mma(sparse, 2, 2, 4, e=_words(32), selector=1),
+        _mma("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 4, 2, 4),
+        _mma("mma.sp.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32", 2, 2, 4, e=_words(32), selector=0),
+        _mma(scaled, 4, 4, 4, e=_words(32), selector=0, arch="sm_120", **scales),
         _wgmma(wgmma),
         _wgmma(wgmma, a=encode_descriptor(0, 256, 128), smem=np.zeros(8192, np.uint8), imm_trans_a=1),
         _tcgen05(),
         Call(sptc.ldmatrix, {"instruction": "ldmatrix.sync.aligned.m8n8.x2.shared.b16"} | move),
-        Call(sptc.stmatrix, {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", "registers": words} | move),
+        Call(
+            sptc.stmatrix,
+            {"instruction": "stmatrix.sync.aligned.m8n8.x2.shared.b16", "registers": _words(32, 2)} | move,
+        ),
         Call(sptc.evidence, {"instruction": wgmma, "arch": "sm_90", "a_from": "shared"}),
         Call(_sequence, sequence),
         *_packing(),

@@ -11,6 +11,7 @@ from sptc.cli import main
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply as golden
 from sptc.isa.instructions import parse
+from sptc.isa.operands import Product
 from sptc.native import backend as native
 from sptc.native import library
 from sptc.sim.engine.engine import HardwareBackend
@@ -60,7 +61,7 @@ def test_a_wrong_library_is_found(
         assert "--backend native" in mismatch["rerun"]
         # Where nobody samples the hardware, the golden model stands in its place, which need not be compiled.
         monkeypatch.setattr(HardwareBackend, "make_ready", lambda self, arch: None)
-        monkeypatch.setattr(HardwareBackend, "multiply", lambda self, *operands: golden(*operands))
+        monkeypatch.setattr(HardwareBackend, "multiply", lambda self, *operands: Product(golden(*operands)))
     assert main(["campaign", "--backend", "rtl", "native", *words, *coverage]) == 1
     assert json.loads(capsys.readouterr().out)["total"]["mismatches"] > 0
 

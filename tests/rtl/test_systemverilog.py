@@ -1,6 +1,7 @@
 """Structures of ports in SystemVerilog: they fit the emitted module, and each field has its bits."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -107,11 +108,12 @@ def test_every_field_has_its_bits(tmp_path: Path, rng: np.random.Generator) -> N
             if not isinstance(port.type, Structure | Array):
                 continue
             width = port.type.width
+            kind = re.sub(r"__\d+$", "_element", port.name).replace("__", "_")
             for path, low, bits in probes(port.type, "v", 0):
                 name, mask = f"f{len(lines)}", ((1 << bits) - 1) << low
                 lines.append(
                     f"  function automatic [{width - 1}:0] {name}(input bit unused);\n"
-                    f"    {top}_pkg::{port.name.replace('__', '_')}_t v; v = {width}'h0; {path} = {{{bits}{{1'b1}}}};\n"
+                    f"    {top}_pkg::{kind}_t v; v = {width}'h0; {path} = {{{bits}{{1'b1}}}};\n"
                     f"    {name} = v;\n  endfunction\n"
                     f'  if ({name}(0) != {width}\'h{mask:x}) $error("{top} {port.name} {path}");'
                 )

@@ -44,7 +44,7 @@ def test_what_there_is_not() -> None:
         layout(WORDS, row=16)
     with pytest.raises(ConfigError, match=r"^preset must be one of ampere, .*, not 'volta'$"):
         datapath("volta")
-    with pytest.raises(ConfigError, match=r"^top must be one of unit, core, warpgroup, not 'gpu'$"):
+    with pytest.raises(ConfigError, match=r"^top must be one of unit, core, warp, warpgroup, tcgen05, not 'gpu'$"):
         datapath("hopper", "gpu")
 
 
