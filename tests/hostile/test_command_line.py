@@ -196,7 +196,8 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
         assert len(said.err.splitlines()) <= 1, (words, said.err)
         assert len(said.err) < 3_000, (words, "a message that nobody reads")
     assert found[2] > 0.3 * count
-    assert found[0] > 0.1 * count
+    # A fifth or so is right; of few lines it may be less.
+    assert found[0] > (0.1 * count if count > QUICK else 0)
 
 
 def test_some(lines: Lines, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
