@@ -22,7 +22,6 @@ __all__ = ["COMMIT", "CtaCommand", "CtaRun", "cta_command"]
 _NOT_BUILT = 1 << 61 | 1 << 52
 #: Selectors of the metadata that are built; of more nobody says what they pick.
 _SELECTORS = 2
-_SCALE_SIZES = {1: ScaleSizeCode.X1, 2: ScaleSizeCode.X2, 4: ScaleSizeCode.X4}
 #: What lies in tensor memory whatever the instruction, by the names of the fields.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: The smallest descriptor of shared memory; addresses of tensor memory are less.
@@ -126,7 +125,7 @@ def cta_command(
             "last_panel": i.n // WARP_COLUMNS - 1,
             "sparsity_selector": descriptor.sparsity_selector,
             **columns,
-            "scale_size": _SCALE_SIZES[i.scale_size or 1],
+            "scale_size": ScaleSizeCode.__members__[f"X{i.scale_size or 1}"],
             "byte_a": descriptor.scale_id_a,
             "byte_b": descriptor.scale_id_b,
             "pair": opcode.cta_group == 2,

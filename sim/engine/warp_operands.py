@@ -12,8 +12,6 @@ from .steps import control_word
 
 __all__ = ["warp_words"]
 
-_SCALE_SIZES = {1: ScaleSizeCode.X1, 2: ScaleSizeCode.X2, 4: ScaleSizeCode.X4}
-
 
 def warp_words(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, cases: slice = slice(None)
@@ -46,7 +44,7 @@ def warp_words(
         "control": control_layout().from_bits(control_word(config, instruction, last=True)),
         "long": arrays["a"].shape[2] == REGISTERS,
         "sparsity_selector": operands.immediates.sparsity_selector,
-        "scale_size": _SCALE_SIZES[instruction.scale_size or 1],
+        "scale_size": ScaleSizeCode.__members__[f"X{instruction.scale_size or 1}"],
         "byte_a": byte_a,
         "thread_a": thread_a,
         "byte_b": byte_b,
