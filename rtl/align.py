@@ -162,6 +162,11 @@ class AlignStage(wiring.Component):
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
             if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
                 significand = Mux(narrow, 0, significand)
+            # An integer is not shifted: bit 0 of its significand stands at bit `integer_bits` of the term. A slot of
+            # narrow floats pads these with more zeros:
+            #
+            #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
+            #     integer           iiiiiiii-----          `padding - integer_shift` zeros
             integer_term = Cat(Const(0, slot.padding - slot.integer_shift), significand).as_signed()
             term = self.o.addends.terms[slot.index]
             if not slot.floats:
@@ -200,6 +205,10 @@ class AlignStage(wiring.Component):
         return align.output
 
     def _align_c(self, m: Module, integer: Value, e_max: Value) -> None:
+        # The significand enters with its leading bit at the place of 2**E; a smaller exponent shifts it right:
+        #
+        #     bit of the term      grid_bits               padding      0
+        #     significand of c     1fffffffffffffffffffffff-------------
         padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1
@@ -216,5 +225,8 @@ class AlignStage(wiring.Component):
 
 
 def _complement(magnitude: Value, negative: Value) -> Value:
-    """Return a magnitude, or its complement, with a sign bit."""
+    """Return a magnitude, or its complement, with a sign bit.
+
+    The one that makes it a two's complement is added in the reduce stage, whose tree has room for it at no delay.
+    """
     return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()

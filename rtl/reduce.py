@@ -105,6 +105,7 @@ class ReduceStage(wiring.Component):
         )
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
+        # Group sums are in two's complement already: only aligned terms, scaled groups and c have an increment.
         m.d.comb += [
             tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),

@@ -148,6 +148,7 @@ class RoundStage(wiring.Component):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
                     value = i.total[self.integer_bits :]
+                    # Bit 31 is the sign of a result of 32 bits: all bits above it must be equal to it.
                     fits = value[31:].all() | ~value[31:].any()
                     limit = Mux(value[-1], Const(1 << 31, 32), Const((1 << 31) - 1, 32))
                     m.d.comb += [
@@ -168,6 +169,10 @@ class RoundStage(wiring.Component):
 
     def _normalise(self, m: Module, i: _Inputs) -> tuple[_Inputs, _Normalised]:
         bits = self.normalised_bits
+        # One-hot, or zero if the sum cannot be shifted that far: where the smallest normal number has its leading one.
+        #
+        #     headroom            0            1            2
+        #     smallest_normal     1000...      01000...     001000...
         smallest_normal = Signal(bits)
         m.d.comb += smallest_normal.eq(Cat(i.headroom == bits - 1 - place for place in range(bits)))
         smallest_normal = delayed(m, smallest_normal, int("reduce" in self.cuts), self.enable, "smallest_normal")
@@ -185,6 +190,8 @@ class RoundStage(wiring.Component):
         shifted = Signal(bits)
         dropped = Signal()
         sticky = Signal()
+        #     f32     1fffffffffffffffffffffffdddddddddddddddd   23 fraction bits; `dropped`: any d
+        #     f16     1ffffffffffGSSSSSSSSSSSSSSSSSSSSSSSSSSSS   10 fraction bits; guard G; `sticky`: any S
         m.d.comb += [
             shifted.eq(Cat(padding, i.total) << shift_amount),
             dropped.eq(shifted[: -1 - _F32.fraction_bits].any()),
@@ -218,6 +225,13 @@ class RoundStage(wiring.Component):
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
                 odd.eq(magnitude[-1 - _F16.fraction_bits]),
             ]
+            # The magnitude of a negative sum is its complement plus one. With G and S from before the complement:
+            #
+            #     G S     below the last fraction bit of the magnitude     increment
+            #     0 0     zero, after a carry into the fraction            1
+            #     0 1     more than a half                                 1
+            #     1 0     a half                                           odd
+            #     1 1     less than a half                                 0
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
             m.d.comb += increment.eq(Mux(half, up, truncated))
             # Ones below the last place of an f16 carry the increment there.

@@ -37,16 +37,20 @@ def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type
             yield from parts_of(part, platform, seen)
 
 
-@pytest.fixture(scope="module")
-def shipped() -> Iterator[set[type]]:
-    """Classes of all that the tops are made of; what was built is collected while warnings of it are ignored."""
+def parts_of_tops() -> set[type]:
+    """Return the classes of all that the tops are made of."""
     found: set[type] = set()
     for config in CONFIGS:
         for platform in (None, OPERATORS):
-            tops = (Warp(config), Warpgroup(config), Warpgroup(config, count=2), Tcgen05(config, 2))
-            for top in tops:
+            for top in (Warp(config), Warpgroup(config), Warpgroup(config, count=2), Tcgen05(config, 2)):
                 found |= set(parts_of(top, platform, set()))
-    yield found
+    return found
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[set[type]]:
+    """Classes of all that the tops are made of; components are collected while warnings of them are ignored."""
+    yield parts_of_tops()
     gc.collect()
 
 
