@@ -76,8 +76,8 @@ class _Core(Opened, TensorCore):
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
     """Either stream; what surrounds the array is the same for every configuration."""
     array = replace(bare(config), rows=4, columns=4)
-    for of_panels in (False, True):
-        yield array, of_panels
+    if array.serves_warp:
+        yield from ((array, of_panels) for of_panels in (False, True))
 
 
 def _cycles(*_: object) -> int:
