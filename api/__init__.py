@@ -1,1 +1,1 @@
-"""The front door: instructions as functions, their checks, and the choice of a back end."""
+"""Instructions as Python functions: operand checks, and the choice of a back end that computes them."""

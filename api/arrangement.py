@@ -1,4 +1,4 @@
-"""Matrices put into tensor memory and shared memory, as ``tcgen05.mma`` finds them there, and taken out again."""
+"""A fixed placement of matrices in tensor memory and shared memory for ``tcgen05.mma``, and its inverse."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,27 +18,27 @@ from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layo
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: Columns of tensor memory where D, metadata and scales start: D takes 256 at most, the others eight.
+#: First column of D, metadata and scales in tensor memory. D takes at most 256 columns, each of the others eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 _CORE_MATRIX_ROWS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Where the operands of an instruction are put: A and B K-major in shared memory, without a swizzle.
+    """Placement of the operands of an instruction; A and B lie K-major in shared memory, without swizzle.
 
     Attributes
     ----------
     opcode : Opcode
-        What runs.
+        Opcode, without ``.ashift``.
     instruction : Instruction
-        Its shape and types.
+        Shape and types.
     sparsity_selector : int
         Sparsity selector.
     addresses : dict of str to int
-        Where each operand starts: descriptors of A and B, and addresses in tensor memory.
+        Start of each operand: descriptors of A and B, and addresses in tensor memory.
     placement : Placement
-        The same as maps.
+        Maps of the same places.
     """
 
     opcode: Opcode
@@ -57,12 +57,12 @@ class Arrangement:
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return tensor memory and shared memory that hold the operands; what nothing reads is zero.
+        """Return tensor memory and shared memory that hold the operands; all other bytes are zero.
 
         Parameters
         ----------
         matrices : MatrixOperands
-            The operands of a batch, of all CTAs together.
+            Operands of a batch. Their rows are those of all CTAs together.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Arrangement:
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-        """Put a matrix and its copies into tensor memory that is zero there, in place, each CTA's share of its rows."""
+        """Write a matrix and its copies into zeroed places of `tmem`, in place; each CTA gets its share of the rows."""
         batch, ctas = tmem.shape[:2]
         share = codes.reshape(batch * ctas, -1, codes.shape[2])
         flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
@@ -100,14 +100,14 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # elements at one bit are in words of their own
+        for low_bit in np.unique(where.low_bits):  # elements at one bit position lie in different words
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:
                 flat[:, ((where.lanes + copy) * COLUMNS + where.columns)[there]] |= words
 
     def matrices(self, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]) -> MatrixOperands:
-        """Return the operands that images of this arrangement hold, the inverse of :meth:`images`."""
+        """Return the operands that images in this arrangement hold: the inverse of :meth:`images`."""
         i, ctas, batch = self.instruction, self.opcode.cta_group, len(tmem)
         of_ctas = gather(self._descriptor, self.placement, tmem, smem)
 
@@ -123,14 +123,14 @@ class Arrangement:
 
 @lru_cache(maxsize=16)
 def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
-    """Return where the operands of an instruction are put.
+    """Return the placement of the operands of an instruction.
 
     Parameters
     ----------
     opcode : Opcode
-        Without ``.ashift``.
+        Opcode without ``.ashift``.
     instruction : Instruction
-        One of its instructions.
+        One of the instructions of the opcode.
     sparsity_selector : int
         Sparsity selector.
     """
@@ -171,5 +171,5 @@ def _bytes_of(where: Placement) -> int:
 
 
 def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:
-    """Return the bits below an element in its container that shared memory does not hold."""
+    """Return the number of bits below an element in its container that shared memory does not store."""
     return instruction.low_bit(fmt) if place.element_bits < instruction.container_bits else 0

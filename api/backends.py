@@ -1,7 +1,7 @@
-"""The table of back ends: what computes instructions, by name.
+"""The table of back ends: the models, hardware and GPU that compute instructions, by name.
 
-Each takes one frozen record of operands and returns one frozen record of results; no other module of the package
-distinguishes them by name.
+Each back end takes one frozen record of operands and returns one frozen record of results. No other module of the
+package distinguishes back ends by name.
 """
 
 from collections.abc import Callable
@@ -18,39 +18,38 @@ __all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
 
 @runtime_checkable
 class Backend(Protocol):
-    """Something that computes instructions."""
+    """Protocol of a back end: it computes instructions."""
 
     def make_ready(self, arch: str) -> None:
-        """Do what is done once for an architecture and takes long, such as to compile it; the next call finds it done.
+        """Do the slow work that an architecture needs once, such as compiling its hardware.
 
         Raises
         ------
         BackendError
-            The back end lacks something on this machine.
+            A tool that the back end needs is missing on this machine.
         """
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return D = A B + C as a chain of the instruction along K computes it.
+        """Return D = A B + C, computed as a chain of the instruction along K.
 
         Parameters
         ----------
         instruction : Instruction
-            Its k divides K; m and n of the matrices are free.
+            Instruction whose k divides K. The matrices may have any m and n.
         arch : str
             Architecture whose numerics apply.
         operands : MatrixOperands
-            The matrices; any nibble is taken.
+            The matrices. Every nibble is computed, also an undefined one.
 
         Returns
         -------
         Product
-            D, of the type and shape of `operands.c`, and beside it what the back end has: flags of undefined metadata
-            and cycles.
+            D, with the type and shape of `operands.c`; flags of undefined metadata and cycles if the back end has them.
 
         Raises
         ------
         BackendError
-            The back end lacks something on this machine, or does not execute the instruction.
+            A tool that the back end needs is missing on this machine, or it does not execute the instruction.
         """
 
 
@@ -106,7 +105,7 @@ def _cuda() -> Backend:
     return CudaBackend()
 
 
-#: What makes each back end; what it needs is imported when it is first asked for.
+#: Constructor of each back end. Each imports its packages on first use.
 _MAKERS: dict[str, Callable[[], Backend]] = {
     "golden": _Golden,
     "rtl": _rtl,
@@ -117,7 +116,7 @@ _MAKERS: dict[str, Callable[[], Backend]] = {
     "tcgen05": _tcgen05,
     "cuda": _cuda,
 }
-#: Names of the back ends, and of those that are models and so have every architecture.
+#: Names of the back ends, and of the models among them. Models compute every architecture.
 BACKENDS = tuple(_MAKERS)
 MODELS = ("golden", "rtl", "pysim", "native")
 
@@ -128,17 +127,17 @@ def _made(name: str) -> Backend:
 
 
 def backend(name: str | Backend) -> Backend:
-    """Return a back end.
+    """Return the back end of a name.
 
     Parameters
     ----------
     name : str or Backend
-        One of :data:`BACKENDS`, or an object with the methods of a back end, which is returned.
+        One of :data:`BACKENDS`, or an object with the methods of a back end, which is returned as it is.
 
     Raises
     ------
     BackendError
-        There is none of that name.
+            No back end has this name.
     """
     if isinstance(name, Backend):
         return name

@@ -1,4 +1,4 @@
-"""Back end ``cuda``: the instruction itself, on the GPU of this machine, given registers and shared memory."""
+"""Back end ``cuda``: runs the instruction on the GPU of this machine, on registers and shared memory."""
 
 from ..errors import BackendError
 from ..golden.registers import unpack
@@ -15,10 +15,10 @@ class CudaBackend:
     """The GPU as a back end; see :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing: a kernel is loaded soon, and the process that forks workers must not touch the GPU."""
+        """Do nothing: kernels load fast, and a process that forks workers must not touch the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D by as many instructions as the matrices take."""
+        """Compute D with as many instructions as the matrices need."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         return multiply_held(_execute, instruction, arch, operands)

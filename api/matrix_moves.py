@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``stmatrix`` as functions: between shared memory and the registers that ``mma`` takes."""
+"""``ldmatrix`` and ``stmatrix`` as functions: they move matrices between shared memory and registers of ``mma``."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ def ldmatrix(instruction: str, smem: NDArray[np.uint8], addresses: NDArray[Any])
     smem : ndarray of uint8, shape (..., bytes)
         Shared-memory image. Leading axes are a batch and broadcast against each other.
     addresses : ndarray of integers, shape (..., 32)
-        Byte address in the image that each lane gives: the start of a row of 16 bytes, a multiple of 16. The first
-        eight lanes speak for the first matrix, the next eight for the second, and so on; sixteen each with
-        ``.m16n16``. Addresses of the lanes behind are ignored.
+        Byte address in the image from each lane: the start of a row of 16 bytes, a multiple of 16. The first eight
+        lanes address the rows of the first matrix, the next eight those of the second, and so on; with ``.m16n16``
+        each matrix has sixteen lanes. Addresses of the remaining lanes are ignored.
 
     Returns
     -------
     ndarray of uint32, shape (..., 32, registers)
-        What the 32 threads receive. No operand is modified.
+        Registers that the 32 threads receive. No operand is modified.
 
     Raises
     ------
@@ -59,16 +59,16 @@ def stmatrix(
     instruction : str
         PTX opcode with its qualifiers, for example ``stmatrix.sync.aligned.m8n8.x2.shared.b16``.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image before. Leading axes are a batch and broadcast against each other.
+        Shared-memory image before the store. Leading axes are a batch and broadcast against each other.
     addresses : ndarray of integers, shape (..., 32)
-        As for :func:`ldmatrix`; no two rows may lie at one address.
+        As for :func:`ldmatrix`; no two rows may have the same address.
     registers : ndarray of uint32, shape (..., 32, registers)
-        What the 32 threads hold.
+        Registers of the 32 threads.
 
     Returns
     -------
     ndarray of uint8, shape (..., bytes)
-        The image after. No operand is modified.
+        Image after the store. No operand is modified.
 
     Raises
     ------

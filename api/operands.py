@@ -1,4 +1,4 @@
-"""What every instruction's operands have in common: their checks, and the cut of a batch into blocks."""
+"""Operand checks that all instructions share, and the split of a batch into blocks."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,20 +30,20 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Tiles worked on at once; bounds the memory of a call beside its operands and result.
+#: Tiles computed at once. It bounds the memory of a call beyond its operands and result.
 _BLOCK_TILES = 1024
 
 
 class Places(Protocol):
-    """Which lane, column and bits every nibble was read from, each of shape (m, chunks)."""
+    """Lane, column and bit where each nibble was read, each of shape (m, chunks)."""
 
     @property
     def lanes(self) -> NDArray[np.intp]:
-        """Lane, of registers or of tensor memory."""
+        """Lane of registers or of tensor memory."""
 
     @property
     def columns(self) -> NDArray[np.intp] | None:
-        """Column of tensor memory; None of registers."""
+        """Column of tensor memory; None for registers."""
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
@@ -57,14 +57,14 @@ def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exc
 
 
 def describe(value: object) -> str:
-    """Name the type of a wrong operand, and the shape of an array."""
+    """Name the type of a rejected operand, with the shape of an array."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Tell whether a value is an integer of Python or numpy; a bool, or a difference of times of numpy, is none."""
+    """Return whether a value is a Python or numpy integer; a bool and a ``timedelta64`` are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 
@@ -77,7 +77,7 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
-    """Return the sparsity selector, of Python's type: maps are kept by it. Raise unless the instruction has it."""
+    """Return the sparsity selector as a Python int, by which maps are cached. Raise unless the instruction has it."""
     if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
@@ -89,7 +89,7 @@ def checked_selector(selector: int, instruction: Instruction) -> int:
 
 
 def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tuple[int, int]:
-    """Return byte id and thread id of block scales in registers, of Python's type; raise unless there are such."""
+    """Return byte id and thread id of block scales in registers as Python ints. Raise unless both are valid."""
     assert i.scale_size
     byte_ids, threads = range(0, 4, i.scale_size), range(2 if name == "scale_a" else 4)
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, threads)):
@@ -100,7 +100,7 @@ def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tupl
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:
-    """Return a shared-memory image if it is one and holds every byte that the operands of `maps` reach."""
+    """Return a shared-memory image. Raise unless it is a uint8 array that holds every byte that `maps` address."""
     if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
         raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
     for name, where in maps.items():
@@ -119,25 +119,25 @@ def check_metadata(
     places: Places,
     policy: str,
 ) -> None:
-    """Raise for the first nibble that a policy does not take.
+    """Raise for the first nibble that the policy does not accept.
 
     Parameters
     ----------
     instruction : Instruction
-        Whose rule applies.
+        Instruction whose rule applies.
     nibbles : ndarray of uint8, shape (batch, m, chunks)
         Metadata.
     stored : callable
-        Gives the stored elements of A, shape (batch, m, stored k); called only where the policy asks for zeros.
+        Returns the stored elements of A, shape (batch, m, stored k). Called only under policy ``"software"``.
     places : Places
-        Where each nibble was read, shape (m, chunks).
+        Place where each nibble was read, shape (m, chunks).
     policy : str
         ``"strict"``, ``"software"`` or ``"silicon"``.
 
     Raises
     ------
     MetadataError
-        Its batch is relative to the block; see :func:`in_blocks`.
+        An undefined nibble. Its batch index counts from the start of the block; see :func:`in_blocks`.
     """
     rule, granularity = instruction.rule, instruction.granularity
     assert rule
@@ -175,9 +175,9 @@ def in_blocks(
     tails: Mapping[str, int] | None = None,
     block_tiles: int = _BLOCK_TILES,
 ) -> Registers:
-    """Broadcast the batch axes and compute blocks of tiles, none of which copies more than itself.
+    """Broadcast the batch axes and compute the tiles in blocks, so that only one block is copied at a time.
 
-    `tails` counts the axes behind the batch where they are not those of registers.
+    `tails` gives the number of axes behind the batch, by operand; by default those of registers.
     """
     tails = tails or {name: 1 if name in ("e", "smem", "scale_a", "scale_b") else 2 for name in operands}
     shapes = {name: value.shape[: value.ndim - tails[name]] for name, value in operands.items()}
@@ -187,7 +187,7 @@ def in_blocks(
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
     axes = batch or (1,)
-    # Stride-0 views: a broadcast operand is never copied whole, only block by block.
+    # Stride-0 views: a broadcast operand is copied block by block, never whole.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

@@ -1,4 +1,4 @@
-"""A back end that keeps the operands and the products of another one."""
+"""A back end that records the operands and products of another back end."""
 
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands, Product
@@ -8,7 +8,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """A back end that passes operands on to another one; see :class:`sptc.api.backends.Backend`.
+    """Back end that passes operands to another one and records them; see :class:`sptc.api.backends.Backend`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` as a function: operands are checked here, once, whatever back end computes them."""
+"""``tcgen05.mma`` as a function: it checks the operands once, before any back end computes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,9 +41,9 @@ from .operands import (
 
 __all__ = ["placement_of", "tcgen05_mma"]
 
-#: Every descriptor of shared memory has bit 46 set, and every address of tensor memory is shorter.
+#: Every shared-memory descriptor has bit 46 set; every tensor-memory address is smaller.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Images worked on at once; tensor memory of a CTA takes 256 KiB.
+#: Images computed at once; tensor memory of a CTA takes 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -76,47 +76,47 @@ def tcgen05_mma(
     instruction : str
         PTX opcode with its qualifiers, for example ``tcgen05.mma.sp.cta_group::1.kind::f16``.
     tmem : ndarray of uint32, shape (..., 128, 512)
-        Tensor memory, lane then column; (2, ..., 128, 512) with ``.cta_group::2``, one for each CTA. The other axes in
-        front are a batch and broadcast against those of `smem`.
+        Tensor memory, lane then column; (2, ..., 128, 512) with ``.cta_group::2``, one for each CTA. The other leading
+        axes are a batch and broadcast against those of `smem`.
     d : int
         Address of D in tensor memory, ``lane << 16 | column``.
     a : int
-        Shared-memory descriptor of A (64 bits, all of which are 2**46 or more), or its address in tensor memory.
+        Shared-memory descriptor of A (64 bits, always at least 2**46), or address of A in tensor memory.
     b : int
-        Shared-memory descriptor of B. With ``.cta_group::2`` each CTA's shared memory holds half of its columns.
+        Shared-memory descriptor of B. With ``.cta_group::2`` the shared memory of each CTA holds half of the columns.
     idesc : int
         Instruction descriptor (32 bits): shape, types, selector, transposition, negation, scale ids.
     e : int, optional
-        Address of the sparsity metadata in tensor memory, of a sparse instruction.
+        Address of the sparsity metadata in tensor memory; required by a sparse instruction.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image that the descriptors point into; (2, ..., bytes) with ``.cta_group::2``.
+        Shared-memory image that the descriptors address; (2, ..., bytes) with ``.cta_group::2``.
     scale_a, scale_b : int, optional
-        Addresses of the block scales in tensor memory, for the block-scaled kinds. Each CTA reads its own.
+        Addresses of the block scales in tensor memory, for the block-scaled kinds. Each CTA reads its own scales.
     enable_input_d : bool
-        Whether D is added; otherwise D = A B, whatever it held.
+        Whether D is added; otherwise D = A B, whatever D held before.
     scale_input_d : int
-        D is multiplied by ``2**-scale_input_d`` before it is added: 0 to 15, of kinds f16 and tf32 without ``.ws``.
+        D is multiplied by ``2**-scale_input_d`` before it is added: 0 to 15, for kinds f16 and tf32 without ``.ws``.
     disable_output_lane : sequence of 4 int, optional
-        Mask of the lanes of D that keep what they hold, 32 to a number, lane 0 in the lowest bit of the first.
+        Mask of the lanes of D that keep their content: 32 lanes a number, lane 0 in the lowest bit of the first.
     zero_column_mask : int, optional
-        Zero-column mask descriptor of ``.ws`` (64 bits): columns of B that are zero, and by how many they are shifted.
+        Zero-column mask descriptor of ``.ws`` (64 bits): which columns of B are zero, and the shift of the columns.
     arch : str
         ``"sm_100"``, or a target with its numerics: ``"sm_100a"``, ``"sm_103a"``, which lacks ``.kind::i8``, or
         ``"sm_110a"``.
     backend : str or Backend
         ``"golden"``: the numpy model; ``"rtl"``: the datapath of the hardware, compiled by Verilator; ``"pysim"``: the
-        same datapath in Amaranth's simulator; ``"tcgen05"``: the hardware that executes instructions of 128 rows in
-        each CTA, from both memories to tensor memory; ``"native"``: the model in C++. Or an object: see
-        :class:`sptc.api.backends.Backend`.
+        same datapath in Amaranth's simulator; ``"tcgen05"``: the whole hardware of a CTA or a pair, from shared and
+        tensor memory to tensor memory, for instructions of 128 rows a CTA; ``"native"``: the model in C++. Or an
+        object: see :class:`sptc.api.backends.Backend`.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
-        every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
+        every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
 
     Returns
     -------
     ndarray of uint32, shape of `tmem` with the broadcast batch
-        Tensor memory with the new D and, with ``.ashift``, A shifted. An f16 of D takes the low half of its word, and
-        the high half stays as it was. No operand is modified.
+        Tensor memory with the new D and, with ``.ashift``, with A shifted. An f16 of D takes the low half of its word;
+        the high half does not change. No operand is modified.
 
     Raises
     ------
@@ -124,16 +124,16 @@ def tcgen05_mma(
         The text does not parse, or `arch` does not have the instruction.
     OperandError
         An operand is missing, superfluous, misaligned, or of the wrong shape, type or range; copies that must be equal
-        differ; or no public source states what the instruction does with it.
+        differ; or no public source states how the instruction treats it.
     MetadataError
-        An undefined nibble; its row is that of A, its lane one of tensor memory.
+        An undefined nibble. The error gives its row of A and its lane of tensor memory.
     BackendError
-        The back end is unknown, lacks something on this machine, or does not execute the instruction.
+        The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.mma``, ``tcgen05.mma.sp`` and what they refer to; CUTLASS for metadata and scales in
-    tensor memory; the published models of the dense instruction for every bit of the result.
+    Source: PTX ISA, ``tcgen05.mma``, ``tcgen05.mma.sp`` and the sections they refer to; CUTLASS for metadata and
+    scales in tensor memory; the published models of the dense instruction for every bit of the result.
     """
     opcode = parse_opcode(instruction)
     computes = backend_named(backend)
@@ -173,7 +173,7 @@ def tcgen05_mma(
 def _images(
     opcode: Opcode, placement: Placement, tmem: object, smem: object
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check tensor memory and shared memory; return them with the axis of the CTAs of a pair behind the batch."""
+    """Check both memories; return them with the CTA axis of a pair behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -188,7 +188,7 @@ def _images(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Execution:
-    """One instruction, checked, for any images."""
+    """One checked instruction, ready to run on any images."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor
@@ -202,7 +202,7 @@ class _Execution:
     disabled: NDArray[np.bool_] | None
 
     def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
-        """Return the tensor memory after the instruction, for a block of images."""
+        """Execute the instruction on a block of images; return tensor memory after it."""
         opcode, instruction = self.opcode, self.descriptor.instruction
         batch = len(block["tmem"])
         tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
@@ -224,7 +224,7 @@ class _Execution:
         product = self.computes.multiply(instruction, self.arch, matrices)
         if product.tmem is not None:
             return product.tmem.reshape(block["tmem"].shape)
-        # PTX does not say what becomes of the high half of a word whose low half takes an f16: here it stays.
+        # PTX does not define the high half of a word whose low half takes an f16; this model keeps it.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
@@ -233,7 +233,7 @@ class _Execution:
 
     @property
     def _options(self) -> tuple[str, ...]:
-        """Names of the further arguments in use."""
+        """Names of the optional arguments in use."""
         in_use = {
             "scale_input_d": self.scale_input_d != 0,
             "disable_output_lane": self.disabled is not None,
@@ -242,7 +242,7 @@ class _Execution:
         return tuple(name for name, used in in_use.items() if used)
 
     def _accumulator(self, c: NDArray) -> NDArray:
-        """Return what is added: the old D, scaled, or zero."""
+        """Return the accumulator: the old D, the scaled D, or zero."""
         if not self.enable_input_d:
             return np.zeros_like(c)
         if not self.scale_input_d:
@@ -297,23 +297,23 @@ def placement_of(
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Turn addresses and descriptors into maps.
+    """Turn addresses and descriptors into maps of the operands.
 
     Parameters
     ----------
     opcode, descriptor : Opcode, InstructionDescriptor
-        What runs.
+        Opcode, and its decoded instruction descriptor.
     operands : dict of str to int
-        Descriptors and addresses of `a`, `b`, `d`, and of a sparse instruction `e`.
+        Descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction.
     scales : dict of str to int or None
         Addresses of `scale_a` and `scale_b`.
     zero_column_mask : int or None
-        As of :func:`tcgen05_mma`.
+        As for :func:`tcgen05_mma`.
 
     Raises
     ------
     OperandError
-        As there.
+        As for :func:`tcgen05_mma`.
     """
     instruction = descriptor.instruction
     operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
@@ -349,7 +349,7 @@ def placement_of(
 
 
 def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) -> None:
-    """Raise unless what shares half of the lanes uses the same half."""
+    """Raise unless all operands in tensor memory use the same half of the lanes, where a layout has halves."""
     if layout.half_lanes:
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:
@@ -369,7 +369,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 def _shared(
     name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
 ) -> SharedMap:
-    """Map operand A or B in shared memory; of B, the columns behind the first `shift`."""
+    """Map operand A or B in shared memory; for B, only the columns after the first `shift`."""
     i = descriptor.instruction
     if name == "a":
         fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
@@ -402,7 +402,7 @@ def _scales(
 
 
 def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
-    """Raise unless the copies of an operand are equal: which of them is read where is not known."""
+    """Raise unless the copies of an operand are equal; no source says which copy the hardware reads."""
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
         for copy in where.copies[1:] if isinstance(where, TensorMap) else ():

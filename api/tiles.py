@@ -1,4 +1,4 @@
-"""Matrices that never were in registers: cut into tiles of an instruction, and spread by the index maps."""
+"""Whole matrices cut into tiles of an instruction and placed in registers and shared memory by the index maps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ..isa.operands import HeldOperands, Immediates, MatrixOperands, Product, St
 
 __all__ = ["multiply_held"]
 
-#: Executes an instruction once for each of a batch of operands.
+#: Executes an instruction once for each case of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
 _Value = TypeVar("_Value")
 _CORE_MATRIX_BYTES = 128
@@ -23,14 +23,14 @@ _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D by something that executes instructions, as many as the matrices take.
+    """Compute D with a back end that executes instructions; large matrices take several instructions.
 
-    What came from registers and shared memory goes there as it was.
+    Operands that came from registers and shared memory are passed on unchanged.
 
     Parameters
     ----------
     execute : callable
-        Executes a batch.
+        Executes one instruction on each case of a batch.
     instruction, arch, operands
         As for :meth:`~sptc.api.backends.Backend.multiply`.
     """
@@ -53,7 +53,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Yield the flags of several matrices in the same steps as those of all their tiles."""
+    """Concatenate the flags of several matrices, step by step, over all their tiles."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -64,7 +64,7 @@ def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFl
 
 
 def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Multiply matrices of one batch, filled with zeros to whole tiles."""
+    """Multiply the matrices of one case, padded with zeros to whole tiles."""
     (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
     down, across = -(-rows // m), -(-columns // n)
     tiles, accumulators = (down, across), accumulator_fragment(instruction)
@@ -75,7 +75,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return filled.reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat what all tiles of a row or a column share."""
+        """Repeat a part that all tiles of a row (or a column) share."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 
@@ -113,7 +113,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
 
 
 def _image_of_b(instruction: Instruction, b: NDArray) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return images of shared memory that hold B, shape (tiles, k, n), K-major and packed, and the descriptors."""
+    """Return shared-memory images of B, shape (tiles, k, n), K-major without swizzle, and the descriptors."""
     leading = _CORE_MATRIX_BYTES * -(-instruction.n // _CORE_MATRIX_ROWS)
     descriptor = encode_descriptor(0, leading, _CORE_MATRIX_BYTES)
     where = operand_map(instruction, "b", decode_descriptor(descriptor))

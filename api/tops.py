@@ -1,4 +1,4 @@
-"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: instructions on the compiled tops of the hardware, with cycles."""
+"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: instructions on simulated tops of the hardware, with cycles."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ __all__ = ["Tcgen05Backend", "WarpBackend", "WarpgroupBackend"]
 
 
 class WarpBackend:
-    """The warp of an architecture, which executes ``mma``; see :class:`sptc.api.backends.Backend`."""
+    """The `Warp` top of an architecture, which executes ``mma``; see :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
-        """Build the warp.
+        """Compile the warp.
 
         Raises
         ------
@@ -32,7 +32,7 @@ class WarpBackend:
         warp_for(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D by as many instructions as the matrices take, one after the other without a gap."""
+        """Compute D with as many instructions as the matrices need, issued back to back."""
         if "warp" not in tops_of(instruction, arch):
             raise refusal("warp", instruction, arch)
         return multiply_held(_on_warp, instruction, arch, operands)
@@ -45,10 +45,10 @@ def _on_warp(instruction: Instruction, arch: str, operands: HeldOperands) -> Pro
 
 
 class WarpgroupBackend:
-    """The four tensor cores of an SM of sm_90, which execute ``wgmma`` and ``mma``."""
+    """The `Warpgroup` top: four tensor cores of an SM of sm_90, which execute ``wgmma`` and ``mma``."""
 
     def make_ready(self, arch: str) -> None:
-        """Build the warpgroup.
+        """Compile the warpgroup.
 
         Raises
         ------
@@ -58,7 +58,7 @@ class WarpgroupBackend:
         warpgroup()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D by as many instructions as the matrices take, one after the other without a gap."""
+        """Compute D with as many instructions as the matrices need, issued back to back."""
         if "warpgroup" not in tops_of(instruction, arch):
             raise refusal("warpgroup", instruction, arch)
         return multiply_held(_on_warpgroup, instruction, arch, operands)
@@ -79,7 +79,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return flags of shape (cases, panels of columns, m, 16) as those of a step for each panel, which has its own."""
+    """Return the flags, shape (cases, panels of B, m, 16), as one record of step flags for each panel."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
@@ -92,10 +92,10 @@ def _panels(instruction: Instruction, nibbles: NDArray[np.uint8], illegal: NDArr
 
 
 class Tcgen05Backend:
-    """The tensor cores of a CTA of sm_100, or of a pair, which execute ``tcgen05.mma``."""
+    """The `Tcgen05` top: the tensor cores of a CTA of sm_100, or of a pair, which execute ``tcgen05.mma``."""
 
     def make_ready(self, arch: str) -> None:
-        """Build the tensor cores.
+        """Compile the tensor cores.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Tcgen05Backend:
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Execute the instruction on the tensor memory of each case, each from reset on."""
+        """Execute the instruction on the memories of each case; the hardware is reset before each case."""
         if "tcgen05" not in tops_of(instruction, arch):
             raise refusal("tcgen05", instruction, arch)
         images = operands.held

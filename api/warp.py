@@ -1,4 +1,4 @@
-"""``mma`` and ``mma.sp`` as a function: operands are checked here, once, whatever back end computes them."""
+"""``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
 
 from ..errors import InstructionError, OperandError
 from ..golden.registers import gather_warp, pack
@@ -25,36 +25,36 @@ from .operands import (
 
 __all__ = ["evidence", "mma"]
 
-#: Scale data with byte id and thread id.
+#: Scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
 
 
 def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
-    """Say what the model of an instruction on an architecture rests on.
+    """Return the level of evidence for the model of an instruction on an architecture.
 
     Parameters
     ----------
     instruction : str
         PTX opcode with its qualifiers.
     arch : str
-        For example ``"sm_90"``, or a target such as ``"sm_90a"``. Of chips that only share the numerics of another
-        one, sm_103, sm_110 and sm_121, everything is modelled.
+        For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_103, sm_110 and sm_121 only share the numerics of
+        another chip; on them every instruction is modelled.
     a_from : str, optional
-        Of ``wgmma``, the form with A in ``"registers"`` or behind a descriptor, ``"shared"``; otherwise the weaker of
-        the two counts.
+        Form of a ``wgmma``: A in ``"registers"``, or in ``"shared"`` memory behind a descriptor. By default the form
+        with the weaker evidence.
 
     Returns
     -------
     str
-        ``"recorded"``: register files of this very form, recorded on that GPU, ship; ``"measured"``: a campaign whose
-        record ships compared it with that GPU; ``"recorded elsewhere"``: dense dot products of it that others recorded
-        ship; ``"modelled"``: it follows published models of the dense instruction. In the first three cases the model
-        gives every bit of what was recorded or compared.
+        ``"recorded"``: the package ships register files of this form, recorded on that GPU; ``"measured"``: it ships
+        the record of a campaign that compared the model with that GPU; ``"recorded elsewhere"``: it ships dense dot
+        products of the instruction, recorded by others; ``"modelled"``: the model follows published models of the
+        dense instruction. In the first three cases the model reproduces every recorded or compared bit.
 
     Raises
     ------
     InstructionError
-        The text does not parse, the architecture does not have the instruction, or it has no such form.
+        The text does not parse, the architecture does not have the instruction, or the instruction has no such form.
     """
     parsed = any_instruction(instruction)
     level = evidence_of(parsed, require_target(parsed, arch), a_from)
@@ -82,24 +82,24 @@ def mma(
     instruction : str
         PTX opcode with its qualifiers.
     a, b, c : ndarray of uint32, shape (..., 32, registers)
-        What the 32 threads hold. Leading axes are a batch and broadcast against each other.
+        Registers of the 32 threads. Leading axes are a batch and broadcast against each other.
     e : ndarray of uint32, shape (..., 32), optional
         Metadata; required by ``mma.sp``, not accepted by dense ``mma``.
     selector : int
         Sparsity selector: which lanes of each quad contribute metadata.
     scale_a, scale_b : (ndarray of uint32, shape (..., 32), int, int), optional
-        Scale data, byte id and thread id of the block-scaled kinds.
+        Scale data, byte id and thread id, for the block-scaled kinds.
     arch : str
         ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"``.
     backend : str or Backend
         ``"golden"``: the numpy model; ``"rtl"``: the datapath of the hardware, compiled by Verilator; ``"pysim"``: the
-        same datapath in Amaranth's simulator, which is slow and needs no compiler; ``"warp"``: the hardware that
-        executes ``mma`` of 16 rows, from registers to registers; ``"warpgroup"``: that of sm_90, which executes
-        ``wgmma``, too; ``"native"``: the model in C++; ``"cuda"``: an NVIDIA GPU of that architecture, with whatever
-        numerics it has. Or an object: see :class:`sptc.api.backends.Backend`.
+        same datapath in Amaranth's simulator, which is slow and needs no compiler; ``"warp"``: the whole hardware that
+        executes ``mma`` with m = 16, from registers to registers; ``"warpgroup"``: the hardware of sm_90 that executes
+        ``wgmma`` and ``mma``; ``"native"``: the model in C++; ``"cuda"``: the instruction on an NVIDIA GPU of that
+        architecture, with the numerics of that GPU. Or an object: see :class:`sptc.api.backends.Backend`.
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
-        every stored value of the chunk is zero; ``"silicon"`` computes what the multiplexers do with any nibble.
+        every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def mma(
     MetadataError
         An undefined nibble.
     BackendError
-        The back end is unknown, lacks something on this machine, or does not execute the instruction.
+        The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
     """
     parsed = parse(instruction)
     if parsed.family != "mma":

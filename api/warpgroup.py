@@ -1,4 +1,4 @@
-"""``wgmma.mma_async`` as a function: operands are checked here, once, whatever back end computes them."""
+"""``wgmma.mma_async`` as a function: it checks the operands once, before any back end computes them."""
 
 from typing import Any
 
@@ -53,24 +53,24 @@ def wgmma(
     instruction : str
         PTX opcode with its qualifiers.
     d : ndarray of uint32, shape (..., 128, registers)
-        Accumulator as the 128 threads hold it.
+        Accumulator registers of the 128 threads.
     a : ndarray of uint32, shape (..., 128, registers), or int
-        A as the threads hold it, or its shared-memory descriptor.
+        Registers of the 128 threads that hold A, or the shared-memory descriptor of A.
     b : int
         Shared-memory descriptor of B.
     e : ndarray of uint32, shape (..., 128), optional
         Metadata; required by the sparse form, not accepted by the dense one.
     selector : int, optional
-        Sparsity selector, likewise.
+        Sparsity selector; required by the sparse form, not accepted by the dense one.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory image that the descriptors point into: address 0 is its first byte.
+        Shared-memory image that the descriptors address; address 0 is its first byte.
     scale_d : bool
         Whether D is added; otherwise D = A B, whatever `d` holds.
     imm_scale_a, imm_scale_b : int
-        -1 negates the products, of floats only; both together change nothing. PTX speaks of the elements of A or B,
-        which differs for B where an undefined nibble splices two tf32.
+        -1 negates the products; floats only. Two -1 cancel. PTX says that the elements of A or B are negated; for B
+        this gives other results where an undefined nibble combines halves of two tf32.
     imm_trans_a, imm_trans_b : int
-        0, K-major; 1, MN-major, of f16 and bf16 in shared memory only.
+        0: K-major; 1: MN-major, only for f16 and bf16 in shared memory.
     backend, metadata : str
         As for :func:`sptc.mma`.
 
@@ -112,7 +112,8 @@ def wgmma(
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # The sign of B acts behind the selection, where an undefined nibble has spliced two tf32; measured on an H200.
+        # The sign of B is applied behind the mux, where an undefined nibble has combined halves of two tf32; measured
+        # on an H200.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         matrices = MatrixOperands(
@@ -128,7 +129,7 @@ def wgmma(
 
 
 def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int | None) -> int:
-    """Return the sparsity selector, 0 of a dense instruction, which has neither that nor metadata."""
+    """Return the sparsity selector, 0 for a dense instruction. Raise where selector or metadata is missing or extra."""
     for name, value in (("metadata operand e", e), ("selector", selector)):
         if value is None and instruction.sparse:
             raise OperandError(f"{instruction} is sparse and requires the {name}")
@@ -145,7 +146,7 @@ def _immediates(
     imm_scale: tuple[int, int],
     imm_trans: tuple[int, int],
 ) -> Immediates:
-    """Check all that is neither register nor address, and return it."""
+    """Check the immediates of the instruction and return them."""
     if not isinstance(scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(scale_d)}")
     for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):

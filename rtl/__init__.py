@@ -1,1 +1,1 @@
-"""The hardware: Amaranth components. A stage is a file and a class of its name; the parts of stages are in `cells`."""
+"""The RTL in Amaranth. Each pipeline stage is a file with a class of the same name; `cells` has the parts of stages."""

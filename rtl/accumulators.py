@@ -1,4 +1,4 @@
-"""Accumulators in tensor memory: panels of eight columns read ahead, and written once their results come."""
+"""Accumulators in tensor memory: panels of eight columns are read ahead, and written when their results arrive."""
 
 from collections.abc import Sequence
 
@@ -14,22 +14,22 @@ from .warp import COLUMNS, LANES, REGISTERS, ROWS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Arrays of 16 rows that take all lanes of tensor memory.
+#: Arrays of 16 rows that use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Panels that are kept until they are multiplied.
+#: Buffers for panels that wait to be multiplied.
 _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
 
 def accumulator_memory_signature(arrays: int = ARRAYS) -> wiring.Signature:
-    """Return the port to a tensor memory that reads and writes eight columns at once, of the lanes of so many arrays.
+    """Return the port to a tensor memory that reads and writes eight columns of all lanes at once.
 
     Members
     -------
     read, write : Out(1)
-        The columns are meant.
+        Eight columns are read or written.
     read_column, write_column : Out(9)
-        The first of eight; they wrap at 512.
+        First of the eight columns; columns wrap at 512.
     read_data : In(32).array(128, 8)
         Words of each lane, one cycle later.
     write_data : Out(32).array(128, 8)
@@ -57,43 +57,43 @@ def accumulator_request_layout() -> data.StructLayout:
     Fields
     ------
     column : 9
-        The first of them.
+        First of the eight columns.
     add : 1
-        Their contents are wanted; otherwise anything is given.
+        The contents are read; otherwise their values are undefined.
     half : 1
-        They are of 16 bits, in the lower halves of words.
+        Accumulators have 16 bits, in the lower halves of words.
     """
     return data.StructLayout({"column": COLUMN_BITS, "add": 1, "half": 1})
 
 
 class Accumulators(wiring.Component):
-    """Read accumulators ahead, and write results where they belong, in the order of the requests.
+    """Read accumulators ahead, and write results to the same columns, in the order of the requests.
 
-    A request is taken once no result that is still to come overlaps its columns, and one of two buffers is free; its
-    contents are offered two cycles later. Results are written in the cycle in which they come.
+    A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. Its
+    contents are offered two cycles later. Results are written in the cycle in which they arrive.
 
     Parameters
     ----------
     arrays : int
-        Arrays of 16 rows, which take 16 lanes each.
+        Arrays of 16 rows, with 16 lanes each.
     most : int
-        Panels whose results may be to come.
+        Most panels with a pending result.
 
     Members
     -------
     i : In(stream of accumulator_request_layout())
-        Eight columns, in the order in which they are multiplied.
+        Requests for eight columns, in the order in which they are multiplied.
     c : Out(stream of 8 x fragment_layout())
-        Their contents, as registers of each array.
+        Contents of the columns, as registers of each array.
     o : In(stream of 8 x fragment_layout())
-        The results, likewise, in the same order; always taken.
+        Results as registers of each array, in the same order; always accepted.
     memory : Out(accumulator_memory_signature())
-        Tensor memory.
+        Port to tensor memory.
 
     Notes
     -----
-    Source: PTX ISA, layouts A and D, a row of D in a lane, and the packing of D. That an instruction waits for those
-    before it that have the same accumulators is PTX's pipelining of ``tcgen05.mma``. Modelled.
+    Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
+    ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. Modelled.
     """
 
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
@@ -109,7 +109,7 @@ class Accumulators(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the list of what is to be written, the two buffers, and the wiring to registers."""
+        """Build the FIFO of pending results, the two buffers, and the wiring to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
@@ -141,7 +141,7 @@ class Accumulators(wiring.Component):
         return m
 
     def _give(self, m: Module, asked: Value, given: Value, kept: Signal) -> None:
-        """Keep what arrives until it is taken, the oldest first."""
+        """Build the buffers, which hold contents that arrive until they are taken, the oldest first."""
         arriving, half = Signal(), Signal(reset_less=True)
         here = Signal(range(_BUFFERS + 1))
         behind = here - given
@@ -165,7 +165,7 @@ class Accumulators(wiring.Component):
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from a and eight from b have one in common; columns wrap."""
+    """Return whether eight columns from `a` and eight from `b` overlap; columns wrap."""
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)
 

@@ -1,4 +1,4 @@
-"""The align stage: every product and the accumulator in units of one grid, and the sums of groups."""
+"""The align stage: shift every product and the accumulator to one grid, and sum the groups."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -26,12 +26,12 @@ _INTEGER_EXPONENT = 2
 
 
 def aligned_signature(config: CoreConfig) -> wiring.Signature:
-    """Return what the align stage hands on, as its producer sees it.
+    """Return the output signature of the align stage, as the stage sees it.
 
     Members
     -------
     addends : Out(addends_signature(config))
-        What is to be added.
+        Aligned terms.
     headroom : Out(11)
         Exponents from the smallest normal number of the result up to the sign bit of the sum.
     nan, positive_inf, negative_inf : Out(1)
@@ -49,7 +49,7 @@ def aligned_signature(config: CoreConfig) -> wiring.Signature:
 
 
 class AlignStage(wiring.Component):
-    """Align every product and the accumulator to e_max, and sum up the groups. Combinational.
+    """Align every product and the accumulator to e_max, and sum the groups. Combinational.
 
     Parameters
     ----------
@@ -59,15 +59,15 @@ class AlignStage(wiring.Component):
     Members
     -------
     control : In(control_layout())
-        What to do.
+        Control word of the step.
     i : In(products_signature(config))
-        From the multiply stage.
+        Outputs of the multiply stage.
     c : In(33)
-        Accumulator; its sign extended, or what it is beyond 32 bits.
+        Accumulator; bit 32 is its sign, also after the previous step exceeded 32 bits.
     scale_a, scale_b : In(32)
-        Block scales of groups.
+        Block scales, one byte for each group.
     o : Out(aligned_signature(config))
-        What the reduce stage adds.
+        Aligned terms, headroom and special values.
 
     Notes
     -----
@@ -126,7 +126,7 @@ class AlignStage(wiring.Component):
         return groups
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Return e_max, with the exponents of groups, and align them to it; pass on the special values."""
+        """Find e_max of all terms, align the groups to it, and drive the outputs that it decides. Return e_max."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan = self.i.e_max, self.i.nan
         if groups:
@@ -160,10 +160,10 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # products of 4-bit elements add up apart, in groups
+            if self.widths.narrow:  # products of 4-bit elements are summed in groups instead
                 significand = Mux(narrow, 0, significand)
-            # An integer is not shifted: bit 0 of its significand stands at bit `integer_bits` of the term. A slot of
-            # narrow floats pads these with more zeros:
+            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. A slot of
+            # narrow floats pads its floats with more zeros:
             #
             #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
             #     integer           iiiiiiii-----          `padding - integer_shift` zeros
@@ -183,10 +183,10 @@ class AlignStage(wiring.Component):
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return e_max for slots that serve the same floats, saturated.
+        """Return the saturated e_max for slots that serve the same floats.
 
-        Of all else it is what integers have for an exponent: these are not shifted then, and where nothing is
-        multiplied no shift amount follows an e_max that others have found.
+        In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
+        amounts of unused slots do not toggle with e_max.
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
@@ -225,8 +225,8 @@ class AlignStage(wiring.Component):
 
 
 def _complement(magnitude: Value, negative: Value) -> Value:
-    """Return a magnitude, or its complement, with a sign bit.
+    """Return a magnitude, or its one's complement if it is negative, with a sign bit.
 
-    The one that makes it a two's complement is added in the reduce stage, whose tree has room for it at no delay.
+    The reduce stage adds the one that makes it a two's complement, as an increment that costs no delay in its tree.
     """
     return Cat(magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()

@@ -1,4 +1,4 @@
-"""Element codes: how a control word names one of a configuration's formats."""
+"""Element codes: indices into the formats of a configuration, as control words hold them."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -9,12 +9,12 @@ from .config import CoreConfig, Element
 
 __all__ = ["ELEMENT_CODE_BITS", "case", "is_one_of", "is_wide"]
 
-#: Width of the control field that names an element of the configuration by its place there.
+#: Width of an element code in a control word.
 ELEMENT_CODE_BITS = 4
 
 
 def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
-    """Return whether a code names one of `elements`; a code that names none may be taken for any."""
+    """Return whether a code is that of one of `elements`; undefined for a code that the configuration does not have."""
     if len(elements) == len(config.elements):
         return Const(1)
     codes = [config.elements.index(element) for element in elements]
@@ -22,11 +22,11 @@ def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> V
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code names an element of 16 bits or more: its chunks are of units twice as wide."""
+    """Return whether a code is that of an element of 16 bits or more, whose chunks have units of 16 bits."""
     return is_one_of(config, code, [element for element in config.elements if element.wide])
 
 
 def case(m: Module, config: CoreConfig, element: Element) -> AbstractContextManager[None]:
-    """Return the case of an element in a switch over codes; the last is what remains, and needs no decoding."""
+    """Return the case of an element in a switch over codes; the last element is the default, without decoding."""
     code = config.elements.index(element)
     return m.Default() if code == len(config.elements) - 1 else m.Case(code)

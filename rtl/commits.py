@@ -1,4 +1,4 @@
-"""Committed groups of instructions: how many are not finished, in order."""
+"""Tracking of committed groups of instructions until they are finished, in order."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -9,36 +9,36 @@ from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "Commits"]
 
-#: Committed groups that may be pending, as the widest operand of ``wait_group`` here can say.
+#: Most committed groups that may be pending; N of ``wait_group`` has three bits here.
 GROUPS = 8
 
 
 class Commits(wiring.Component):
-    """Follow instructions to their last result, and committed groups to their last instruction.
+    """Track instructions up to their last result, and committed groups up to their last instruction.
 
     Parameters
     ----------
     in_flight : int
-        Panels that may be multiplied and not delivered.
+        Most panels that are multiplied and not yet delivered.
 
     Members
     -------
     issued : In(1)
-        An instruction is taken.
+        An instruction is accepted.
     multiplied, last : In(1)
         A panel is multiplied; it is the last one of its instruction.
     delivered : In(1)
         A panel of results is delivered.
     commit : In(1)
-        The instructions so far, and of no earlier group, are one; only where there is `room`, and nothing is issued.
+        The instructions since the last commit become a group; only while `room`, and not together with `issued`.
     room : Out(1)
         Another group can be committed.
     pending : Out(range(9))
         Groups that are not finished.
     remaining : Out(range), eight
-        Of each of these, the oldest first: instructions that it waits for; behind them anything.
+        For each pending group, the oldest first: instructions that it waits for; undefined from `pending` on.
     finished : Out(1)
-        The oldest of them is, from the next cycle on.
+        The oldest pending group is finished; `pending` counts it for the last time in this cycle.
     """
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
@@ -49,9 +49,9 @@ class Commits(wiring.Component):
         super().__init__(inputs | outputs | {"remaining": Out(range(self.most + 1)).array(GROUPS)})
 
     def elaborate(self, platform: object) -> Module:
-        """Build the list of panels, the count of instructions, and the list of groups."""
+        """Build the FIFO of panels, the count of instructions, and the FIFO of groups."""
         m = Module()
-        # Of the panels that are multiplied, the oldest first: is it the last of its instruction?
+        # One bit for each panel that is not yet delivered, the oldest lowest: it is the last of its instruction.
         ends, inside = Signal(self.in_flight), Signal(range(self.in_flight + 1))
         unfinished = Signal(range(self.most + 1))
         finishes = self.delivered & ends[0]

@@ -1,4 +1,4 @@
-"""What a datapath holds: a frozen configuration, validated, and the presets."""
+"""Configurations of datapaths, frozen and validated, and the presets."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,35 +25,35 @@ __all__ = [
     "Element",
 ]
 
-#: Places where a pipeline register may stand, in the order that data meets them: behind a stage, or within one, behind
-#: the products, the tree of sums, the count of leading digits and the normalising shift.
+#: Places where a pipeline register may be, in the order of the data flow: behind a stage, or within one, behind the
+#: products, the adder tree, the count of leading digits and the normalising shift.
 CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
-#: Those behind stages.
+#: Cuts behind stages.
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
 #: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
 MUXES = ("mux4", "mux3")
 #: Block scale formats.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-#: Outputs of a warp.
+#: Rows and columns of the outputs of a warp.
 WARP_ROWS, WARP_COLUMNS = 16, 8
-#: Bytes of a row of A that one register of each lane of a quad holds: a segment, of which a warp holds two.
+#: Bytes of a segment: the part of a row of A that is in one register of the four lanes of a quad. A row has two.
 WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
-    """A configuration that makes no sense; the message names the field."""
+    """Invalid configuration; the message names the field."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element format in a container.
+    """An element format and its container.
 
     Attributes
     ----------
     format : Format
-        How its bits are read.
+        Encoding of the element.
     container_bits : int
-        Bits it takes in an operand: e2m1 is held in 8 bits by some kinds and in 4 by others.
+        Bits that an element takes in an operand: for e2m1, 8 in some kinds and 4 in others.
     """
 
     format: Format
@@ -74,17 +74,17 @@ class Element:
 
     @property
     def packed_float(self) -> bool:
-        """Whether this is e2m1 two in a byte, which is summed in groups of 16 as an integer of halves."""
+        """Whether this is e2m1, two in a byte. It is summed in groups of 16, as an integer in units of one half."""
         return self.container_bits == 4 and not self.format.is_integer
 
     @property
     def fixed_point(self) -> bool:
-        """Whether its significand is an integer: true integers, and packed e2m1 in units of one half."""
+        """Whether the significand is an integer: true integers, and packed e2m1 in units of one half."""
         return self.format.is_integer or self.packed_float
 
     @property
     def significand_bits(self) -> int:
-        """Bits of the unsigned significand: with the hidden bit, or the magnitude of an integer."""
+        """Bits of the unsigned significand: hidden bit and fraction, or the magnitude of an integer."""
         if self.packed_float:
             return 4
         if self.format.is_integer:
@@ -93,7 +93,7 @@ class Element:
 
     @property
     def low_bit(self) -> int:
-        """Where it starts in its container."""
+        """Lowest bit of the element in its container."""
         return low_bit(self.format, self.container_bits)
 
     @property
@@ -105,38 +105,38 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Rows, columns and bytes of a step beyond which nothing is built: far more than any known hardware has.
+#: Upper limit of rows, columns and bytes of a step: far more than any known hardware has.
 _MOST = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """One datapath.
+    """Configuration of one datapath.
 
     Attributes
     ----------
     name : str
-        For headers and messages.
+        Name in headers and messages.
     formats : tuple of str
-        Element formats held, as :meth:`Element.parse` reads them.
+        Element formats that the datapath has, as :meth:`Element.parse` reads them.
     scales : tuple of str
-        Block scale formats held: ``ue8m0``, ``ue4m3``.
+        Block scale formats that it has: ``ue8m0``, ``ue4m3``.
     step_bytes : int
-        Stored A that a unit takes each cycle: 16 or 32 on known architectures.
+        Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     alignment_bits : int
-        Bits kept below the largest exponent, e_max (F).
+        Bits that alignment keeps below the largest exponent, e_max (F).
     fp8_alignment_bits : int
-        The same for 8-bit floats, where it is less.
+        F of 8-bit floats, at most `alignment_bits`.
     block_alignment_bits : int
-        The same for packed e2m1.
+        F of packed e2m1.
     mux : str
         Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`.
     rows, columns : int
-        Units of the array, at most 256 of either, as of the bytes of a step.
+        Rows and columns of units in the array, at most 256 each.
     cuts : tuple of str
-        Pipeline registers, a subset of :data:`CUTS`; their number is the latency in cycles.
+        Pipeline registers, a subset of :data:`CUTS` in that order; their number is the latency in cycles.
     sparse : bool
-        Whether B is selected by metadata. Without, the same ports lead to a dense datapath: the low half of B meets A.
+        Whether metadata selects B. Otherwise the datapath is dense, with the same ports: the low half of B meets A.
     """
 
     name: str
@@ -204,7 +204,7 @@ class CoreConfig:
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
-        """The element formats, parsed; an element's place is its code in the control word."""
+        """The parsed element formats; the index of an element is its code in the control word."""
         return tuple(Element.parse(word) for word in self.formats)
 
     def element_code(self, fmt: Format, container_bits: int) -> int:
@@ -213,7 +213,7 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            If this datapath does not hold it.
+            This datapath does not have the element.
         """
         wanted = Element(fmt, container_bits)
         if wanted not in self.elements:
@@ -221,12 +221,12 @@ class CoreConfig:
         return self.elements.index(wanted)
 
     def slots_of(self, element: Element) -> int:
-        """Return how many products of an element a step holds."""
+        """Return the number of products of an element in a step."""
         return self.step_bytes * 8 // element.container_bits
 
     @property
     def chunks(self) -> int:
-        """Metadata nibbles of a step at the finest granularity: 8-bit units, two bytes of A a chunk."""
+        """Metadata nibbles of a step with the smallest chunks: 8-bit units, two bytes of stored A per chunk."""
         return self.step_bytes // 2
 
     @property
@@ -236,12 +236,12 @@ class CoreConfig:
 
     @property
     def warp_blocks(self) -> int:
-        """Blocks of rows x columns outputs that the 16 x 8 of a warp are cut into: cycles of one step of K."""
+        """Blocks of rows x columns outputs in the 16 x 8 outputs of a warp, and so the cycles of one step of K."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
     def interleaved(self) -> bool:
-        """Whether units take narrow chunks of B byte by byte in turns, so that one multiplexer serves both widths."""
+        """Whether units take pairs of narrow chunks of B interleaved by bytes, so that one mux serves both widths."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
@@ -260,16 +260,16 @@ class CoreConfig:
 
     @property
     def term_slots(self) -> int:
-        """Slots whose products are aligned, or summed as 8-bit integers: all but those of 4-bit elements alone."""
+        """Slots whose products are aligned, or summed as 8-bit integers: all but those of 4-bit elements only."""
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def require_warp(self) -> None:
-        """Refuse what cannot serve a warp.
+        """Check that the array can execute the instructions of a warp.
 
         Raises
         ------
         ConfigError
-            Its blocks do not fill 16 x 8 outputs, or a step is neither a segment nor two.
+            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two.
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(
@@ -281,7 +281,7 @@ class CoreConfig:
 
     @property
     def serves_warp(self) -> bool:
-        """Whether :meth:`require_warp` takes it."""
+        """Whether :meth:`require_warp` raises no error."""
         try:
             self.require_warp()
         except ConfigError:
@@ -289,20 +289,20 @@ class CoreConfig:
         return True
 
     def warp_interval(self, steps: int) -> int:
-        """Return the cycles from one 16 x 8 of outputs to the next, of so many steps of K each.
+        """Return the cycles from one 16 x 8 of outputs to the next, each of `steps` steps of K.
 
-        A step takes a cycle for each block of rows x columns outputs; a later one waits for the first one's results
-        where there are fewer blocks than pipeline stages.
+        A step takes one cycle for each block of rows x columns outputs. Where there are no more blocks than cycles of
+        latency, a step waits for the results of the step before.
         """
         blocks = self.warp_blocks
         return steps * blocks + (steps - 1) * max(0, self.latency + 1 - blocks)
 
     def warp_latency(self, steps: int) -> int:
-        """Return the cycles from the operands of 16 x 8 outputs to these."""
+        """Return the cycles from the operands of 16 x 8 outputs to the results."""
         return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:
-        """Whether the datapath has the formats of an instruction, and the selection of a sparse one."""
+        """Return whether the datapath has the formats of an instruction, and selection if it is sparse."""
         if instruction.sparse and not self.sparse:
             return False
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]
@@ -315,11 +315,11 @@ _BLACKWELL = ("f16", "bf16", "tf32", "s8", "u8", *_FP8_AND_SMALLER, "e2m1/4")
 
 
 def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> CoreConfig:
-    """Return a datapath with the step and the alignment of an architecture."""
+    """Return a datapath with the step size, the alignment bits and the muxes of an architecture."""
     return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
 
 
-#: Datapaths by name. `hopper` has the throughput measured on an H200: m16n8k32 f16 every eight cycles.
+#: Datapaths by name. `hopper` has the throughput measured on an H200: one m16n8k32 of f16 every eight cycles.
 PRESETS: dict[str, CoreConfig] = {
     config.name: config
     for config in (
@@ -332,7 +332,7 @@ PRESETS: dict[str, CoreConfig] = {
     )
 }
 
-#: Which datapath an architecture's instructions run on.
+#: Name of the datapath that executes the instructions of each architecture.
 PRESET_OF_ARCHITECTURE = {
     "sm_80": "ampere",
     "sm_86": "ampere",

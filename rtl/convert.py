@@ -1,6 +1,6 @@
-"""Text of a design, Verilog or RTLIL: how all that this project emits is written.
+"""Conversion of a design to Verilog or RTLIL, for everything that this project emits.
 
-A design is millions of objects that live to the end; a collector would walk them again and again.
+Garbage collection is off meanwhile: a design is millions of objects that live to the end.
 """
 
 import re
@@ -16,21 +16,21 @@ from ..infra.collector import uncollected
 
 __all__ = ["to_rtlil", "to_verilog"]
 
-#: Yosys lets every ``always @*`` look at a register, whose first value starts it. In Verilog that comes with time 0; in
-#: SystemVerilog before it, and what changes no input later stays unknown: so it is made to come at time 0. Verilator
-#: needs no start, and is faster with a constant.
+#: Yosys makes every ``always @*`` read a register, whose initialisation triggers it. Verilog initialises it at time 0.
+#: SystemVerilog does so before time 0, and the outputs of a block whose inputs never change stay unknown; so the
+#: register is assigned at time 0 instead. Verilator needs no trigger, and is faster with a constant.
 _TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;$", re.MULTILINE)
 _TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
 
-#: Amaranth gives the bits of all input ports of a top module one index of 16 bits, of which it uses some itself.
+#: Most input bits of a top module: Amaranth numbers them with 16 bits, and uses some numbers itself.
 _MOST_INPUT_BITS = (1 << 16) - 64
-#: What stands at the ports of a component in :class:`_Surroundings`.
+#: Type of the cells at the ports of a component in :class:`_Surroundings`.
 _PORT = "sptc_port"
 
 
 class _Surroundings(Elaboratable):
-    """Contain a component, each port of which is connected to a cell of type :data:`_PORT`."""
+    """A module around a component, whose ports are connected to one cell of type :data:`_PORT` each."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -45,19 +45,19 @@ class _Surroundings(Elaboratable):
 
 
 def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None) -> str:
-    """Return RTLIL, for Yosys, that does not say where in the source anything stands.
+    """Return RTLIL for Yosys, without source locations.
 
     Parameters
     ----------
     design : Elaboratable
-        What is written. A component with more bits of input ports than Amaranth takes becomes a module below one that
-        has its ports.
+        Design to convert. A component with more input bits than Amaranth takes becomes a module below a top module
+        with its ports.
     name : str
         Name of the top module.
     ports : sequence of Value, optional
-        By default those of a component's signature.
+        Ports of the top module; by default those of a component's signature.
     platform : object
-        What components are elaborated for: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
+        Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     """
     with uncollected():
         if ports is None and isinstance(design, wiring.Component):
@@ -71,16 +71,16 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
 def to_verilog(
     design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None
 ) -> str:
-    """Return Verilog without Amaranth's own attributes; parameters as of :func:`to_rtlil`.
+    """Return Verilog without Amaranth's internal attributes; the parameters are those of :func:`to_rtlil`.
 
     Raises
     ------
     BackendError
-        Yosys, which writes it, is missing or fails.
+        Yosys, which writes the Verilog, is missing or fails.
     """
     text = to_rtlil(design, name, ports=ports, platform=platform)
     try:
-        # What `verilog.convert` does with its own RTLIL; no public name of Amaranth takes text.
+        # `verilog.convert` does this with its own RTLIL; no public function of Amaranth takes RTLIL text.
         text = str(verilog._convert_rtlil_text(text, strip_internal_attrs=True))
     except YosysError as error:
         lines = str(error).strip().splitlines() or ["no message"]
@@ -97,7 +97,7 @@ def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:
 
 
 def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
-    """Make ports of the wires at the cells of :class:`_Surroundings`, the top module of `text`."""
+    """Replace the cells in the top module :class:`_Surroundings` of `text` by ports."""
     start = text.index(f"module \\{name}\n")
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]

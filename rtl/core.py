@@ -1,4 +1,4 @@
-"""An array of units behind streams."""
+"""The core: an array of units with stream ports."""
 
 from itertools import product
 
@@ -18,18 +18,18 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.StructLayout:
-    """Return the layout of what a core takes each cycle: one step of rows x columns outputs.
+    """Return the layout of a tile, which a core takes each cycle: one step of rows x columns outputs.
 
     Fields
     ------
     control : control_layout()
-        What to do, for all units.
+        Control word of all units.
     a, metadata, scale_a : array of rows
         Operands of each row, as in :func:`~sptc.rtl.step.row_step_layout`.
     b, scale_b : array of columns
         Operands of each column.
     c, overflow : array of rows * columns, and as many bits
-        Accumulators, row by row.
+        Accumulators and the overflow flag of each, row by row.
     tag : tag_shape
         Returned with the result.
     """
@@ -55,11 +55,11 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.Str
     Fields
     ------
     d, overflow : array of rows * columns, and as many bits
-        Results, row by row.
+        Results and the overflow flag of each, row by row.
     illegal : array of rows
         Chunks of each row whose nibble the rule does not define.
     tag : tag_shape
-        The tile's.
+        Tag of the tile.
     """
     outputs = config.rows * config.columns
     return data.StructLayout(
@@ -73,22 +73,22 @@ def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.Str
 
 
 class Core(wiring.Component):
-    """Rows x columns of units that share operands, as a stream processor.
+    """An array of rows x columns units that share operands, with stream ports.
 
-    What all of a row or of a column have in common stands once before them: the order of their operands, and the
-    decoder of a row's metadata.
+    Logic that all units of a row or a column share is built once, in front of them: the order of their operands, and
+    the metadata decoder of a row.
 
-    One tile enters and one result leaves each cycle. Latency ``config.latency`` cycles while the output is taken; a
-    result that is not taken stops the whole pipeline, and nothing is lost. Results keep the order of the tiles.
+    One tile enters and one result leaves each cycle. The latency is ``config.latency`` cycles while results are taken.
+    A result that is not taken stalls the whole pipeline; nothing is lost. Results keep the order of the tiles.
 
     Parameters
     ----------
     config : CoreConfig
         Units and array.
     tag_shape : shape-like
-        Of a tag that accompanies each tile to its result.
+        Shape of a tag that accompanies each tile to its result.
     unit_class : type
-        What is repeated: :class:`~sptc.rtl.unit.Unit`, or a component with its ports that stands for it.
+        Class of the units: :class:`~sptc.rtl.unit.Unit`, or a component with the same ports.
 
     Members
     -------
@@ -110,7 +110,7 @@ class Core(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the array and the control of the pipeline."""
+        """Build the array and the pipeline control."""
         m = Module()
         config = self.config
         advance = Signal()
@@ -153,7 +153,7 @@ class Core(wiring.Component):
         return m
 
     def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
-        """Put the metadata of a row in order and decode it."""
+        """Reorder and decode the metadata of a row."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
         m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)
@@ -170,7 +170,7 @@ class Core(wiring.Component):
         return decode
 
     def _column(self, m: Module, column: int, wide: Value) -> Value:
-        """Put B of a column in order."""
+        """Reorder B of a column."""
         tile = self.i.payload
         m.submodules[f"order_column_{column}"] = order = ColumnOrder(self.config)
         m.d.comb += [

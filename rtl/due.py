@@ -1,4 +1,4 @@
-"""What is due, in order: a short list whose oldest entry leaves first and of which every entry is seen."""
+"""In-order FIFO with every entry visible."""
 
 from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
@@ -8,25 +8,25 @@ __all__ = ["DueList"]
 
 
 class DueList(wiring.Component):
-    """Entries that wait for something, the oldest first.
+    """Shift-register FIFO with every entry visible.
 
     Parameters
     ----------
     shape : shape-like
-        Of an entry.
+        Shape of an entry.
     most : int
-        That it has room for; nothing may come where there is none.
+        Capacity. Push into a full FIFO only together with a pop; pop only with `count` above zero.
 
     Members
     -------
     push, pop : In(1)
-        An entry comes; the oldest leaves.
+        Append `entry`; remove the oldest entry.
     entry : In(shape)
-        The one that comes.
+        Entry to append.
     entries : Out(shape), so many
-        Those that are there, and behind them anything.
+        Entries, the oldest first; from `count` on they are undefined.
     count : Out(range)
-        How many are.
+        Number of entries.
     """
 
     def __init__(self, shape: ShapeLike, most: int) -> None:
@@ -42,7 +42,7 @@ class DueList(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the list: what comes goes behind the last that stays."""
+        """Build the shift register; a new entry goes behind the last one that stays."""
         m = Module()
         behind = self.count - self.pop
         m.d.sync += self.count.eq(behind + self.push)

@@ -1,4 +1,4 @@
-"""Verilog of a unit, a row, a core, and of the three tops that execute instructions; a unit is emitted once for all."""
+"""Verilog of a unit, a row, a core, and the three tops that execute instructions. The unit is one shared module."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .warpgroup import Warpgroup
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
-#: What can be emitted.
+#: Components that can be emitted, by name.
 COMPONENTS: dict[str, Callable[..., wiring.Component]] = {
     "unit": Unit,
     "row": Row,
@@ -46,19 +46,19 @@ def emit(
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        The datapath.
     top : str
         One of :data:`TOPS`.
     name : str
-        Name of the top module; that of an array's unit is :func:`unit_of` it.
+        Name of the top module; :func:`unit_of` gives the name of its unit.
     tag_shape : shape-like
-        Of the tag that a core carries with each tile.
+        Shape of the tag that a core carries with each tile.
     language : str
-        ``verilog``, or ``rtlil`` for Yosys, whose texts of what holds many units are two designs one after the other.
+        ``verilog``, or ``rtlil`` for Yosys. In RTLIL a top with many units is two designs, one after the other.
     platform : object
-        What components are elaborated for: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
+        Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
     with_unit : bool
-        What holds many units comes with the module of its unit.
+        Append the module of the unit to a top with many units.
     """
     if top in ("unit", "row"):
         return _convert(COMPONENTS[top](config), name, language, platform)
@@ -69,12 +69,12 @@ def emit(
 
 
 def module_name(config: CoreConfig, top: str) -> str:
-    """Return what the module of a top is called where nobody says it: its datapath, without what no identifier has."""
+    """Return the default name of a top module: `config.name` and `top`, with only the characters of an identifier."""
     return f"sptc_{re.sub(r'[^0-9A-Za-z]', '_', config.name)}_{top}"
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a unit that is the module :func:`unit_of` a top: Amaranth would emit one for each place."""
+    """Return a class of units that instantiate one shared module; Amaranth would emit one module per unit."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:
@@ -89,7 +89,7 @@ def unit_instance(name: str) -> type[Unit]:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the unit's module below a top module."""
+    """Return the name of the unit's module for the name of a top module."""
     return f"{name}_unit"
 
 

@@ -1,7 +1,8 @@
-"""A matrix descriptor to the operands it leads to: addresses of core matrices, and what is requested of them.
+"""Matrix descriptors, the addresses of core matrices in shared memory, and requests for panels.
 
-A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or columns of B: two core
-matrices of A (32 stored bytes a row), four of B (64 bytes a column), of a dense instruction's two as well.
+A *core matrix* is eight units of 16 bytes, 128 bytes in all. A *panel* is eight rows of A or eight columns of B. A
+panel of A is two core matrices (32 stored bytes a row). A panel of B is four (64 bytes a column), or two in a dense
+instruction.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,12 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Core matrices of a panel of B; of A, and where A is dense, half as many.
+#: Core matrices of a panel of B; a panel of A, or of B in a dense instruction, has half as many.
 CORE_MATRICES = 4
 #: Bits of an address, in units of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
-_ELEMENT_BITS = 16  #: of operands that may be MN-major
+_ELEMENT_BITS = 16  #: width of the elements of operands that may be MN-major
 
 
 class SwizzleCode(enum.Enum, shape=2):
@@ -49,13 +50,13 @@ def descriptor_layout() -> data.StructLayout:
     Fields
     ------
     start, leading, stride : 14
-        In units of 16 bytes.
+        Start address, leading-dimension and stride-dimension offset, in units of 16 bytes.
     base_offset : 3
         Row of banks on which the swizzle pattern starts.
     swizzle : SwizzleCode
-        Permutation of the units.
+        Permutation of the units of 16 bytes.
     reserved0, reserved1, reserved2, reserved3 : 2, 2, 3, 10
-        Zero, but for reserved2 of ``tcgen05``, which is 1.
+        Zero, except reserved2 of ``tcgen05``, which is 1.
     """
     return data.StructLayout(
         {
@@ -73,24 +74,24 @@ def descriptor_layout() -> data.StructLayout:
 
 
 def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
-    """Return whether a descriptor sets a reserved bit, or its third reserved field does not hold `fixed`."""
+    """Return whether a descriptor sets a reserved bit, or its field `reserved2` is not `fixed`."""
     others = Cat(descriptor[f"reserved{number}"] for number in (0, 1, 3))
     return others.any() | (descriptor.reserved2 != fixed)
 
 
 def panel_request_layout() -> data.StructLayout:
-    """Return the layout of what a fetcher is asked for.
+    """Return the layout of a request for a panel.
 
     Fields
     ------
     descriptor : descriptor_layout()
-        Where the operand lies.
+        Matrix descriptor of the operand.
     panel : 5
-        Which eight rows of A or columns of B.
+        Number of the panel: which eight rows of A or columns of B.
     mn_major : 1
-        Neighbours in memory are neighbours in M or N (16-bit elements), not in K.
+        Consecutive elements in memory are consecutive in M or N, not in K; only with 16-bit elements.
     short : 1
-        Two core matrices, not four: a panel of A, or of a dense instruction's B.
+        The panel has two core matrices, not four: a panel of A, or of B in a dense instruction.
     """
     return data.StructLayout({"descriptor": descriptor_layout(), "panel": 5, "mn_major": 1, "short": 1})
 
@@ -101,16 +102,16 @@ def panel_layout() -> data.ArrayLayout:
 
 
 def shared_memory_signature() -> wiring.Signature:
-    """Return the port to a shared memory that reads eight units a cycle.
+    """Return the port to a shared memory that reads eight units of 16 bytes each cycle.
 
     Members
     -------
     read : Out(1)
-        The addresses are meant.
+        The addresses are valid.
     address : Out(14).array(8)
-        Units, that is byte addresses without their lowest four bits.
+        Addresses of units: byte addresses without their lowest four bits.
     data : In(128).array(8)
-        Their contents, one cycle later.
+        Contents of the units, one cycle later.
     """
     return wiring.Signature(
         {
@@ -129,9 +130,9 @@ class CoreMatrixAddress(wiring.Component):
     request : In(panel_request_layout())
         Operand and panel.
     segment : In(2)
-        Which core matrix of the panel, along K.
+        Number of the core matrix in the panel, along K.
     address : Out(14).array(8)
-        Units: of the panel's rows if K-major, of eight consecutive k if MN-major.
+        Addresses of units: one for each row of the panel if K-major, one for each of eight consecutive k if MN-major.
 
     Notes
     -----
@@ -151,13 +152,13 @@ class CoreMatrixAddress(wiring.Component):
         """Build the base of the core matrix, its eight rows and the swizzle."""
         m = Module()
         descriptor, mn_major = self.request.descriptor, self.request.mn_major
-        # K-major: panels follow the stride and core matrices the units of a row; MN-major: the other way round.
+        # K-major: the panel steps along the stride and the segment along the units of a row. MN-major: the reverse.
         outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
         swizzle = descriptor.swizzle
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
-        # log2 of the units of a row of the pattern, and those units less one
+        # log2 of the units in a row of the swizzle pattern, and the number of these units less one
         exponent = Signal(2)
         mask = Signal(3)
         m.d.comb += [
@@ -176,5 +177,5 @@ class CoreMatrixAddress(wiring.Component):
 
 
 def transposed(core_matrix: Sequence[Value], row: int) -> Value:
-    """Return 16 bytes of a row, of a core matrix whose units are of eight consecutive k: an element of each."""
+    """Return 16 bytes of a row of an MN-major core matrix: one element from each of its eight units."""
     return Cat(core_matrix[k].word_select(row, _ELEMENT_BITS) for k in range(PANEL_ROWS))

@@ -1,4 +1,4 @@
-"""What PTX leaves undefined of ``wgmma``, as far as a warpgroup's hardware can see it: flags beside what it is told."""
+"""Flags of undefined behaviour of ``wgmma`` under PTX, as far as the hardware of a warpgroup can detect it."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, enum, wiring
@@ -11,13 +11,13 @@ from .step import control_layout
 
 __all__ = ["LifeCycle", "Operation", "life_cycle_layout"]
 
-#: Groups that the widest operand of ``wait_group`` here can leave, and one bit for all older ones.
+#: Bits for committed groups: seven, as many as a ``wait_group`` here can leave pending, and one for all older groups.
 _GROUPS = 8
 _PENDING_BITS = 3
 
 
 class Operation(enum.Enum, shape=2):
-    """What a warpgroup is told to do."""
+    """Operation of a command of a warpgroup."""
 
     MULTIPLY = 0
     COMMIT = 1
@@ -26,58 +26,58 @@ class Operation(enum.Enum, shape=2):
 
 
 def life_cycle_layout() -> data.StructLayout:
-    """Return the layout of what is undefined in a cycle.
+    """Return the layout of the flags of undefined behaviour in a cycle.
 
     Fields
     ------
     unfenced : 1
-        A multiplication is taken before any fence, or of another shape than the one before it, or after an access to
-        its registers, and no fence came between.
+        A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape or
+        after an access to its registers.
     uncommitted : 1
-        Registers are accessed that a multiplication uses which was not committed.
+        Registers of a multiplication that is not committed are accessed.
     unwaited : 1
-        Registers are accessed that a multiplication uses which was not waited for.
+        Registers of a multiplication that is committed and not yet waited for are accessed.
     reserved : 1
-        A multiplication is taken of which a descriptor sets a reserved bit.
+        A descriptor of an accepted multiplication sets a reserved bit.
     """
     return data.StructLayout(dict.fromkeys(("unfenced", "uncommitted", "unwaited", "reserved"), 1))
 
 
 class LifeCycle(wiring.Component):
-    """Follow what a warpgroup takes, and say what of it is undefined; its results do not depend on it.
+    """Track the commands of a warpgroup and flag undefined behaviour. Results do not depend on the flags.
 
-    All multiplications are taken to use the same registers, since nobody tells the hardware which; an access is one to
-    these, ahead of what is taken in the same cycle.
+    All multiplications are assumed to use the same registers, since the hardware is not told which. An access is one to
+    these registers, and comes before the command that is accepted in the same cycle.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose element codes the control word has.
+        Configuration that defines the element codes of the control word.
 
     Members
     -------
     taken : In(1)
-        Something is taken in this cycle.
+        A command is accepted in this cycle.
     operation : In(Operation)
-        What.
+        Operation of the command.
     control : In(control_layout())
-        Of a multiplication.
+        Control word of a multiplication.
     last_panel : In(5)
-        Of a multiplication.
+        N / 8 - 1 of a multiplication.
     a_shared : In(1)
-        Of a multiplication.
+        A of a multiplication is in shared memory.
     a_descriptor, b_descriptor : In(descriptor_layout())
-        Of a multiplication.
+        Matrix descriptors of a multiplication.
     pending : In(3)
-        Of a wait.
+        Committed groups that may still be pending after a wait.
     accessed : In(1)
         Threads read or write registers of multiplications.
     undefined : Out(life_cycle_layout())
-        What is undefined in this cycle.
+        Undefined behaviour in this cycle.
 
     Notes
     -----
-    Source: PTX ISA 9.7.15.7, as :class:`sptc.isa.life_cycle.WgmmaSequence` has it.
+    Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -98,14 +98,14 @@ class LifeCycle(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build what is known of fences, and of groups that were not waited for."""
+        """Build the state of fences, and of groups that were not waited for."""
         m = Module()
         undefined = self.undefined
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # The group that is not committed, and those that were and were not waited for, the last one lowest: is there
-        # a multiplication in it?
+        # Set if a group has a multiplication: for the open group, and for each committed group that was not waited for,
+        # the newest lowest.
         is_open, groups = Signal(), Signal(_GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)
@@ -132,7 +132,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return the binary logarithm of K, less three: elements half as wide double it, and so does sparsity."""
+        """Return log2(K) - 3. Elements half as wide double K, and so does sparsity."""
         elements = self.config.elements
         found: Value = Const(0, 2)
         for narrow in (16, 8):

@@ -1,4 +1,4 @@
-"""The metadata stage: nibbles to the selects of multiplexers, and whether the running instruction defines them."""
+"""The metadata stage: decode nibbles to multiplexer selects, and flag nibbles that the rule does not define."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, enum, wiring
@@ -9,7 +9,7 @@ from .config import MUXES, CoreConfig
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
 
-#: Units of a chunk that meet stored elements.
+#: Units of a chunk that are stored in A, and so the units of B that are selected.
 KEPT_UNITS = 2
 
 
@@ -26,9 +26,10 @@ class RuleCode(enum.Enum, shape=3):
 class NibbleDecoder(wiring.Component):
     """Decode one nibble. Combinational.
 
-    ``i0 = nibble & 3`` names the unit of stored slot 0, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build slot 0
-    reaches units 0 to 2 and slot 1 units 1 to 3; a plain nibble's slots first trade places where that makes both
-    reachable, and an unreachable unit selects nothing. Legality never changes what is selected.
+    ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build
+    slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the two slots are exchanged where that
+    makes both units reachable. A slot whose unit is not reachable selects nothing. Selection does not depend on
+    legality.
 
     Parameters
     ----------
@@ -40,13 +41,13 @@ class NibbleDecoder(wiring.Component):
     nibble : In(4)
         Metadata.
     rule : In(RuleCode)
-        Rule of the running instruction; a code of none defines no nibble.
+        Rule of the running instruction; under a code without a rule no nibble is legal.
     index0, index1 : Out(2)
         Unit indices, after any exchange.
     select0, select1 : Out(4)
-        The same, one-hot; none for an unreachable unit.
+        The same indices one-hot; zero for an unreachable unit.
     swap : Out(1)
-        The two stored elements of A must trade places.
+        The two stored units of A must be exchanged.
     legal : Out(1)
         The rule defines the nibble.
 
@@ -90,7 +91,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Nibbles that the same rules define, by those rules.
+        # Nibbles by the set of rules that define them.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)
@@ -105,16 +106,16 @@ class NibbleDecoder(wiring.Component):
 
 
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
-    """Return the decoded metadata of a row's step: of each lane that selects, for either stored slot one unit of four.
+    """Return the layout of decoded metadata of a row's step: for each lane and stored slot, a select of four bits.
 
-    A lane is a chunk of 8-bit units; of a datapath of wide elements alone, one of 16-bit units. One-hot, or no unit.
+    A select is one-hot or zero. A lane is a chunk of 8-bit units, or of 16-bit units if all elements are wide.
     """
     lanes = config.chunks // 2 if config.always_wide else config.chunks
     return data.ArrayLayout(data.ArrayLayout(isa.UNITS_PER_CHUNK, KEPT_UNITS), lanes)
 
 
 class MetadataStage(wiring.Component):
-    """Decode the metadata of a row's step; all units of the row select by it. Combinational.
+    """Decode the metadata of a row's step, for all units of the row. Combinational.
 
     Parameters
     ----------
@@ -126,24 +127,24 @@ class MetadataStage(wiring.Component):
     a : In(8 * step_bytes)
         Stored elements of A.
     nibbles : In(4 * chunks)
-        Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; that of dense steps is
+        Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; in dense steps each nibble is
         :data:`~sptc.rtl.order.DENSE_NIBBLE`.
     wide : In(1)
         Elements take 16 bits or more.
     sparse : In(1)
-        The step selects.
+        Metadata selects B.
     rule : In(RuleCode)
-        Rule that legality is reported under.
+        Rule that nibbles are checked against.
     stored : Out(8 * step_bytes)
-        A; in a ``mux3`` build with the elements exchanged where the multiplexers exchange their operands.
+        Stored elements; in a ``mux3`` build the two units of a chunk are exchanged where its slots are.
     selects : Out(selects_layout(config))
-        The unit of its chunk that each stored slot meets.
+        Selects of the stored slots.
     illegal : Out(chunks)
         Chunks whose nibble the rule does not define; none for dense steps.
 
     Notes
     -----
-    Source: what a row of A meets depends on nothing but its metadata (measured on an H200).
+    Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -177,7 +178,7 @@ class MetadataStage(wiring.Component):
                 select[1].eq(decoder.select1),
             ]
             decoders.append(decoder)
-        # A chunk of wide elements is two lanes, with one nibble.
+        # In an interleaved datapath a chunk of wide elements takes two lanes, which have the same nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
         m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))
@@ -189,7 +190,7 @@ class MetadataStage(wiring.Component):
         return m
 
     def _exchanged(self, decoders: list[NibbleDecoder], bits: int) -> Value:
-        """Return A with the two units of a chunk exchanged where its decoder says so."""
+        """Return A with the two units of a chunk exchanged where its decoder sets `swap`."""
         pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
         return Cat(
             Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)

@@ -1,4 +1,4 @@
-"""The multiply stage: exact products of every slot, and e_max, the largest exponent of the step."""
+"""The multiply stage: the exact product of every slot, and e_max, the largest exponent of the step."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -29,12 +29,12 @@ _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
 def products_signature(config: CoreConfig) -> wiring.Signature:
-    """Return what the multiply stage hands on, as its producer sees it.
+    """Return the output signature of the multiply stage, as the stage sees it.
 
     Members
     -------
     signs : Out(1).array(slots)
-        Of products of floats.
+        Signs of products of floats.
     exponents : Out(9).array(float slots)
         Sums of biased exponents; zero where the product does not participate, two for integers.
     significands : Out(signed(Slot.product_bits)).array(slots)
@@ -42,11 +42,12 @@ def products_signature(config: CoreConfig) -> wiring.Signature:
     c_sign, c_significand : Out(1), Out(24)
         The accumulator as a float.
     c_grid_exponent : Out(signed(11))
-        Exponent below which the running format drops what the format that keeps most would still keep.
+        Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have:
+        e_max less this is the shift amount of the accumulator.
     e_max : Out(signed(11))
-        Largest exponent of the products, the accumulator and e_zero, biased like a product. Groups are still missing.
+        Largest exponent of the products, the accumulator and e_zero, biased like a product. Groups are not included.
     headroom_offset : Out(signed(11))
-        What is added to the e_max of all terms to get the headroom.
+        Headroom less the e_max of all terms.
     nan, positive_inf, negative_inf : Out(1)
         Special values that decide the result.
     """
@@ -72,22 +73,22 @@ class MultiplyStage(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        The datapath; of its cuts ``product`` is in here.
+        The datapath; its cut ``product`` is in this stage.
 
     Members
     -------
     enable : In(1)
         The register advances.
     control : In(control_layout())
-        What to do.
+        Control word of the step.
     a, b : In(8 * step_bytes)
-        Stored elements and the operands that meet them.
+        Stored elements of A, and the elements of B that meet them.
     c : In(32)
         Accumulator.
     scale_a, scale_b : In(8)
         Block scales of the step.
     o : Out(products_signature(config))
-        What the align stage needs.
+        Products, exponents and special values.
 
     Notes
     -----
@@ -113,7 +114,7 @@ class MultiplyStage(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots and what they share."""
+        """Build the slots and their shared logic."""
         m = Module()
         products = self._multiply(m)
         for port, product in zip(self.o.significands, products, strict=True):
@@ -172,7 +173,7 @@ class MultiplyStage(wiring.Component):
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
             any_product = self._held(m, ~(Cat(product.zero for product in floats).all() | packed))
-            # The high bits of the floor are there early; only the low ones wait for the products.
+            # The high bits of the floor are compared early; only the low bits wait for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)
@@ -186,7 +187,7 @@ class MultiplyStage(wiring.Component):
             "c_significand": accumulator.significand,
             "c_grid_exponent": c_exponent - dropped,
             "headroom_offset": dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"]),
-            # Of a NaN product the sign does not matter, since NaN wins anyway.
+            # The sign of a NaN product does not matter: NaN has priority.
             "nan": _any([product.nan for product in floats]) | accumulator.nan | offset.nan,
             "positive_inf": _any([product.special & ~product.sign for product in floats])
             | (accumulator.inf & ~accumulator.sign),
@@ -197,7 +198,7 @@ class MultiplyStage(wiring.Component):
             self._hand_on(m, getattr(self.o, name), value)
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
-        """Connect an output that is there before e_max is found."""
+        """Connect an output that does not depend on e_max, through the register if there is one."""
         m.d.comb += port.eq(self._held(m, value))
 
     def _held(self, m: Module, value: Value) -> Value:
@@ -210,7 +211,7 @@ class MultiplyStage(wiring.Component):
         return tree
 
     def _dropped_bits(self) -> Value:
-        """Return how many bits less the running format keeps than the one that keeps most."""
+        """Return the difference between the largest F of all formats and F of the running float format."""
         bits: Value = Const(0)
         for element in self.widths.floats:
             if dropped := self.widths.grid_bits - kept_bits(self.config, element):

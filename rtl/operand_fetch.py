@@ -1,4 +1,4 @@
-"""Operands of a warpgroup or a CTA through one port to shared memory: a core matrix a cycle, without a gap."""
+"""Operand fetch of a warpgroup or a CTA: one port to shared memory, one core matrix each cycle without gaps."""
 
 from typing import Any
 
@@ -19,58 +19,58 @@ from .fetch import (
 
 __all__ = ["OperandFetch", "core_matrix_layout"]
 
-#: Panels of B that are kept: one is filled while the other is multiplied.
+#: Buffers for panels of B: one is filled while the other is multiplied.
 _BUFFERS = 2
 
 
 def core_matrix_layout(a_panels: int) -> data.StructLayout:
-    """Return the layout of a core matrix of A as it arrives, of so many panels of eight rows.
+    """Return the layout of an arriving core matrix of A, which has `a_panels` panels of eight rows.
 
     Fields
     ------
     rows : 8 of 128 bits
-        16 bytes of each row of its panel, K ascending.
+        16 bytes of each row of the panel, K ascending.
     panel : range(a_panels)
-        Which eight of the rows.
+        Number of the panel.
     segment : 1
-        Which 16 bytes of each.
+        Which 16 of the 32 bytes of each row.
     tag : 1
-        The request's.
+        Tag of the request.
     """
     rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
     return data.StructLayout({"rows": rows, "panel": range(a_panels), "segment": 1, "tag": 1})
 
 
 class OperandFetch(wiring.Component):
-    """Read panels of B and of A through one port, B first while there is room for it.
+    """Read panels of B and of A through one port. B has priority while a buffer is free.
 
-    A core matrix is read every cycle in which one is wanted. What was read arrives in the next: of A it is handed on as
-    it comes, of B it fills one of two panels, which is offered once it is full. A panel of four core matrices is
-    offered five cycles after its request, a short one three.
+    One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
+    is output when it arrives. One of B goes to one of two panel buffers; the panel is offered once it is complete. A
+    panel of four core matrices is offered five cycles after its request, a short one after three.
 
     Parameters
     ----------
     a_panels : int
         Panels of A.
     address_class : type
-        What computes addresses: :class:`~sptc.rtl.fetch.CoreMatrixAddress`, or a component with its ports.
+        Class that computes addresses: :class:`~sptc.rtl.fetch.CoreMatrixAddress`, or a component with the same ports.
 
     Members
     -------
     b : In(stream of panel_request_layout())
-        Panels of B, in order; a request is taken with its last read.
+        Requests for panels of B, in order; a request is accepted with its last read.
     a : In(stream of panel_request_layout())
-        Panels of A, short ones; likewise.
+        Requests for panels of A, which are short; accepted likewise.
     a_tag : In(1)
         Returned with the core matrices of the request at `a`.
     panels : Out(stream of panel_layout())
         Panels of B.
     arriving : Out(1)
-        A core matrix of A is there in this cycle.
+        A core matrix of A arrives in this cycle.
     core_matrix : Out(core_matrix_layout(a_panels))
-        The one that is.
+        The core matrix that arrives.
     memory : Out(shared_memory_signature())
-        The port.
+        Port to shared memory.
     """
 
     def __init__(self, a_panels: int = 8, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
@@ -88,12 +88,12 @@ class OperandFetch(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of what is read, the address, and the two panels."""
+        """Build the arbitration of reads, the address, and the two panel buffers."""
         m = Module()
         m.submodules.addresses = addresses = self.address_class()
         memory = self.memory
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Panels of B that have been begun and not been taken.
+        # Panels of B that are begun and not yet taken.
         kept = Signal(range(_BUFFERS + 1))
         taken = self.panels.valid & self.panels.ready
         room = (segments["b"] != 0) | (kept != _BUFFERS) | taken
@@ -107,7 +107,7 @@ class OperandFetch(wiring.Component):
         ]
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
 
-        # What arrives in the next cycle.
+        # The core matrix that arrives in the next cycle.
         arriving_b, completes = (Signal(name=name) for name in ("arriving_b", "completes"))
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_mn_major = Signal(reset_less=True)
@@ -124,7 +124,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # The panels of B.
+        # The panel buffers of B.
         full = Signal(_BUFFERS)
         filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
@@ -140,7 +140,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of a request one after another; return whether one is read, and whether it ends it."""
+        """Read the core matrices of each request in order; return whether one is read, and whether it is the last."""
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

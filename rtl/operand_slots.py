@@ -82,11 +82,11 @@ class OperandSlots(wiring.Component):
     instruction : Out(instruction)
         Its contents.
     ready : Out(1)
-        It is occupied, and all awaited operands have arrived.
+        The slot is occupied, and all awaited operands have arrived.
     panel : Out(5)
-        Number of its panels that have been multiplied.
+        Number of panels of that instruction that have been multiplied.
     last : Out(1)
-        Its next panel is the last.
+        The next panel is its last.
     multiply : In(1)
         A panel is multiplied in this cycle; only while `ready`.
     """
@@ -157,14 +157,14 @@ class PanelRequests(wiring.Component):
     Parameters
     ----------
     panels : int
-        The most that an operand has.
+        Most panels that an operand has.
 
     Members
     -------
     wanted : In(1)
-        There are panels to request; it and the inputs below stay constant until `end`.
+        There are panels to request; this input and those below stay constant until `end`.
     descriptor : In(descriptor_layout())
-        Where the operand lies.
+        Matrix descriptor of the operand.
     mn_major, short : In(1)
         As in :func:`~sptc.rtl.fetch.panel_request_layout`.
     last : In(range(panels))
@@ -172,7 +172,7 @@ class PanelRequests(wiring.Component):
     o : Out(stream of panel_request_layout())
         The requests.
     end : Out(1)
-        The last one is taken in this cycle.
+        The last request is accepted in this cycle.
     """
 
     def __init__(self, panels: int) -> None:
@@ -189,7 +189,7 @@ class PanelRequests(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the count of the panels."""
+        """Build the panel counter."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The order in which units take metadata and B: an array puts them so once for all units of a row or a column."""
+"""Order of metadata and B at the inputs of units. An array reorders them once for all units of a row or a column."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux
 from amaranth.lib import wiring
@@ -19,31 +19,31 @@ __all__ = [
     "selected_byte",
 ]
 
-#: Metadata of dense steps: the first two units of a chunk.
+#: Metadata of dense steps: selects the first two units of a chunk.
 DENSE_NIBBLE = 0b0100
 _KEPT_UNITS = 2
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
-    """Return which byte of a column of B stands at each byte that a unit takes.
+    """Return the byte of a column of B for each byte at the input of a unit.
 
-    Dense operands are spread to the first two units of each chunk. Where a datapath has elements of 16 bits and
-    smaller ones, two chunks of the small ones take turns byte by byte: their units then stand where those of a chunk of
-    16-bit elements do.
+    Dense operands are spread to the first two units of each chunk. In a datapath with 16-bit and smaller elements, two
+    chunks of the smaller ones are interleaved byte by byte. Their units are then where those of a chunk of 16-bit
+    elements are.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath, which selects.
+        A datapath with selection.
     wide : bool
         Elements take 16 bits or more.
     sparse : bool
-        The step's B holds four units a chunk; otherwise two.
+        B of the step has four units per chunk; otherwise two.
 
     Returns
     -------
     list of int or None
-        Bytes of the column by their place in ``step.b``; None where the unit does not look.
+        Byte of the column for each byte of ``step.b``; None where the unit does not use the byte.
     """
     units = UNITS_PER_CHUNK if sparse else _KEPT_UNITS
     order: list[int | None] = []
@@ -61,14 +61,14 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return which chunk's nibble stands at each that a unit takes; one of an interleaved wide chunk stands twice."""
+    """Return the chunk for each nibble at the input of a row; wide chunks of an interleaved datapath appear twice."""
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return where the operand of a stored byte of A comes out of the selection."""
+    """Return the byte at the output of the select stage that meets a stored byte of A."""
     if wide or not config.interleaved:
         return byte
     word, chunk, slot = byte // 4, byte % 4 // 2, byte % 2
@@ -76,7 +76,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 class ColumnOrder(wiring.Component):
-    """Put a column of B in the order in which units take it. Combinational; one serves a whole column of units.
+    """Reorder a column of B for the units of that column. Combinational.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ class ColumnOrder(wiring.Component):
     Members
     -------
     natural : In(16 * step_bytes)
-        B, lowest first; of a dense step the low half counts.
+        B, lowest k first; a dense step uses the low half.
     wide, sparse : In(1)
-        Elements take 16 bits or more; the step selects.
+        Elements take 16 bits or more; metadata selects B.
     ordered : Out(16 * step_bytes)
-        As :func:`byte_order` says.
+        B in the order of :func:`byte_order`.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -117,7 +117,7 @@ class ColumnOrder(wiring.Component):
 
 
 class RowOrder(wiring.Component):
-    """Put the metadata of a row in the order in which units take it. Combinational; one serves a whole row of units.
+    """Reorder the metadata of a row for its decoder. Combinational.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ class RowOrder(wiring.Component):
     natural : In(4 * chunks)
         Metadata, chunk 0 lowest; wide elements use the lower half.
     wide, sparse : In(1)
-        Elements take 16 bits or more; the step selects.
+        Elements take 16 bits or more; metadata selects B.
     ordered : Out(4 * chunks)
-        As :func:`nibble_order` says; :data:`DENSE_NIBBLE` for every chunk of a dense step.
+        Metadata in the order of :func:`nibble_order`; :data:`DENSE_NIBBLE` for every chunk of a dense step.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -152,9 +152,9 @@ class RowOrder(wiring.Component):
 
 
 class OrderedSelect(wiring.Component):
-    """The selection of one unit with what an array puts before it: operands in and out as they lie. Combinational.
+    """The selection of one unit with the reordering of an array: operands and results lowest k first. Combinational.
 
-    It stands for the way through an array in proofs and benches.
+    Proofs and benches use it in place of an array.
 
     Parameters
     ----------
@@ -164,11 +164,11 @@ class OrderedSelect(wiring.Component):
     Members
     -------
     a, b, nibbles : In(8 * step_bytes), In(16 * step_bytes), In(4 * chunks)
-        Stored elements, a column of B, metadata; all lowest first.
+        Stored elements, a column of B, metadata; all lowest k first.
     wide, sparse, rule : In(1), In(1), In(RuleCode)
-        Elements take 16 bits or more; the step selects; the rule that legality is reported under.
+        Elements take 16 bits or more; metadata selects B; rule that nibbles are checked against.
     stored, selected : Out(8 * step_bytes)
-        A, and the B operand of each byte of it.
+        Stored A, and the byte of B that meets each byte of it.
     illegal : Out(chunks)
         Chunks whose nibble the rule does not define; none for dense steps.
     """
@@ -191,7 +191,7 @@ class OrderedSelect(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the four."""
+        """Connect the four components."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

@@ -1,4 +1,4 @@
-"""The operands of eight columns: an instruction of ``wgmma`` or ``tcgen05`` as one of ``mma`` for an array."""
+"""Operands of a panel: eight columns of a ``wgmma`` or ``tcgen05.mma`` instruction as an ``mma`` for an array."""
 
 from collections.abc import Sequence
 
@@ -18,15 +18,15 @@ _WORD = 32
 
 
 def fragment_layout() -> data.ArrayLayout:
-    """Return the layout of A of 16 rows, or of the accumulators of eight columns: 32 lanes of 4 registers.
+    """Return the layout of 16 rows of A, or of the accumulators of eight columns: 32 lanes of 4 registers.
 
-    Accumulators of f16 use the first two.
+    Accumulators of f16 use the first two registers.
     """
     return data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
 
 
 def panel_instruction_layout() -> data.StructLayout:
-    """Return the layout of what an instruction says of every eight columns.
+    """Return the layout of the fields of an instruction that are the same for all panels.
 
     Fields
     ------
@@ -35,15 +35,15 @@ def panel_instruction_layout() -> data.StructLayout:
     sparsity_selector : 2
         PTX's sparsity selector: which threads of a quad hold the metadata.
     negated : 1
-        The products are: A bears their sign, since B is selected from halves of elements.
+        The products are negated. The hardware negates A, since B may be selected in halves of elements.
     add : 1
-        D is added; otherwise the accumulators are zero.
+        D is the accumulator; otherwise the accumulators are zero.
     """
     return data.StructLayout({"control": control_layout(), "sparsity_selector": 2, "negated": 1, "add": 1})
 
 
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
-    """Return the registers of 32 lanes that hold 16 bytes of each of eight rows, those of one segment of K.
+    """Return one register for each of 32 lanes: one segment of K (16 bytes) of each of eight rows.
 
     Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
     """
@@ -51,17 +51,17 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
 
 class PanelOperands(wiring.Component):
-    """Give an array the operands of eight columns, as an ``mma`` of 32 stored bytes a row. Combinational.
+    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes a row. Combinational.
 
     Parameters
     ----------
     config : CoreConfig
-        The array's, whose element codes the control word has.
+        Configuration of the array, which defines the element codes.
 
     Members
     -------
     instruction : In(panel_instruction_layout())
-        What is multiplied.
+        Fields of the instruction.
     e : In(32), 32 lanes
         Metadata.
     a : In(fragment_layout())
@@ -71,7 +71,7 @@ class PanelOperands(wiring.Component):
     c : In(fragment_layout())
         Accumulators.
     o : Out(warp_operands_layout())
-        The array's input, without block scales.
+        Input of the array, without block scales.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -107,7 +107,7 @@ class PanelOperands(wiring.Component):
         return m
 
     def _signs(self) -> Value:
-        """Return the sign bits of a register's elements; integers have none here."""
+        """Return a mask of the sign bits in a register of A; zero for integers."""
         signs: Value = Const(0, _WORD)
         for code, element in enumerate(self.config.elements):
             if not element.format.is_integer:

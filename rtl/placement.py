@@ -1,4 +1,4 @@
-"""What is undefined of where ``tcgen05.mma`` finds its operands: flags beside what the tensor cores are told."""
+"""Flags of undefined operand placement of ``tcgen05.mma``."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import data, wiring
@@ -12,12 +12,12 @@ from .warp import COLUMNS
 __all__ = ["Placement", "placement_layout"]
 
 _ALL_COLUMNS = 1 << COLUMN_BITS
-#: What the third reserved field of a descriptor of ``tcgen05`` holds.
+#: Value of `reserved2` in a descriptor of ``tcgen05``.
 _FIXED = 1
 
 
 def placement_layout() -> data.StructLayout:
-    """Return the layout of what is undefined of an instruction.
+    """Return the layout of the flags of undefined placement of an instruction.
 
     Fields
     ------
@@ -28,32 +28,32 @@ def placement_layout() -> data.StructLayout:
     beyond : 1
         An operand reaches beyond the last column.
     reserved : 1
-        A descriptor of shared memory sets a reserved bit, or does not hold what it must.
+        A matrix descriptor sets a reserved bit, or does not have the value of `reserved2` that it must have.
     """
     return data.StructLayout(dict.fromkeys(("overlap", "misaligned", "beyond", "reserved"), 1))
 
 
 class Placement(wiring.Component):
-    """Say what is undefined of where an instruction's operands are. Combinational; its results do not depend on it.
+    """Flag undefined placement of an instruction's operands. Combinational. Results do not depend on the flags.
 
     Members
     -------
     taken : In(1)
-        An instruction is taken in this cycle.
+        An instruction is accepted in this cycle.
     request : In(operand_request_layout())
-        What it has in tensor memory.
+        Its operands in tensor memory.
     d_column : In(9)
         Its first column of D.
     a_descriptor, b_descriptor : In(descriptor_layout())
-        Its operands in shared memory.
+        Matrix descriptors of its operands in shared memory.
     undefined : Out(placement_layout())
-        What is undefined of it.
+        Undefined placement of the instruction.
 
     Notes
     -----
-    Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts; that D lies apart from the others, as
-    :func:`sptc.tcgen05_mma` demands. Descriptors of absolute leading addresses and swizzles in atoms of 32 bytes, which
-    the hardware does not have, count as reserved.
+    Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
+    :func:`sptc.tcgen05_mma` demands. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
+    which the hardware does not support, count as reserved.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Placement(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the comparisons of ranges of columns."""
+        """Build the comparisons of column ranges."""
         m = Module()
         request, d = self.request, self.d_column
         d_end = d + (request.last_panel + 1) * COLUMNS

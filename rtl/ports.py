@@ -1,6 +1,6 @@
-"""What the ports of an emitted module hold, field by field: for tables, for SystemVerilog, and for headers.
+"""The ports of an emitted module, field by field: for tables, for SystemVerilog, and for headers.
 
-Names, widths and places are read from the components themselves, and what they mean from their documentation.
+Names, widths and bit positions are read from the components, meanings from their docstrings.
 """
 
 import gc
@@ -41,9 +41,9 @@ class Bits:
     Attributes
     ----------
     width : int
-        In bits.
+        Width in bits.
     signed : bool
-        In two's complement.
+        Whether it is in two's complement.
     """
 
     width: int
@@ -52,16 +52,16 @@ class Bits:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """A code.
+    """A code with named values.
 
     Attributes
     ----------
     name : str
-        Of the enumeration.
+        Name of the enumeration.
     width : int
-        In bits.
+        Width in bits.
     values : tuple of (str, int)
-        What each code means; others mean nothing.
+        Name and code of each value; other codes have no meaning.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Enumeration:
 
 @dataclass(frozen=True)
 class Array:
-    """Elements one behind the other, the first in the lowest bits.
+    """Elements side by side, the first in the lowest bits.
 
     Attributes
     ----------
     element : Type
-        What each is.
+        Type of each element.
     count : int
-        How many.
+        Number of elements.
     """
 
     element: "Type"
@@ -86,24 +86,24 @@ class Array:
 
     @property
     def width(self) -> int:
-        """In bits."""
+        """Width in bits."""
         return self.count * self.element.width
 
 
 @dataclass(frozen=True)
 class Field:
-    """A part of a structure.
+    """A field of a structure.
 
     Attributes
     ----------
     name : str
-        By which it is known.
+        Name of the field.
     low : int
-        Its lowest bit.
+        Lowest bit in the structure.
     type : Type
-        What it is.
+        Type of the field.
     meaning : str
-        In words; perhaps nothing.
+        Description; may be empty.
     """
 
     name: str
@@ -119,9 +119,9 @@ class Structure:
     Attributes
     ----------
     width : int
-        In bits.
+        Width in bits.
     fields : tuple of Field
-        Those of no bits are left out.
+        Fields with at least one bit.
     """
 
     width: int
@@ -138,13 +138,13 @@ class Port:
     Attributes
     ----------
     name : str
-        As the Verilog has it.
+        Name in the Verilog.
     is_input : bool
-        It is driven from outside.
+        Whether it is driven from outside.
     type : Type
-        What is in it.
+        Type of its value.
     meaning : str
-        In words.
+        Description.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Port:
     meaning: str
 
 
-#: Where fields are described: functions that return layouts, by what a structure's fields are.
+#: Functions that return layouts and describe the fields; the names of a structure's fields decide which one is used.
 _LAYOUTS: tuple[Callable[..., Any], ...] = (
     control_layout,
     unit_step_layout,
@@ -174,7 +174,7 @@ _LAYOUTS: tuple[Callable[..., Any], ...] = (
     life_cycle_layout,
     placement_layout,
 )
-#: Signatures of the memory ports of what has some.
+#: Signatures of the memory ports, by top and port.
 _MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
     "warpgroup": {"memory": shared_memory_signature},
     "warpgroups": {"memory": shared_memory_signature},
@@ -185,21 +185,21 @@ _MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
     },
 }
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
-_STREAM = {"valid": "The payload is meant.", "ready": "The payload is taken in this cycle, if it is valid."}
+_STREAM = {"valid": "The payload is valid.", "ready": "The payload is accepted in this cycle if it is valid."}
 
 
 def ports(config: CoreConfig, top: str) -> list[Port]:
-    """Return the ports of an emitted module in their order, behind clock and reset.
+    """Return the ports of an emitted module in order, clock and reset first.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        The datapath.
     top : str
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are looked at
+        warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are read
         component = COMPONENTS[top](config)
         streams = {
             name
@@ -209,7 +209,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         members = [(path, member) for path, member, _ in component.signature.flatten(component)]
         documentation = type(component).__doc__ or ""
         del component
-        gc.collect()  # it refers to itself, and would be missed later
+        gc.collect()  # frees it here, where its warning is ignored: it refers to itself
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     meanings = described(documentation, "Members")
@@ -229,7 +229,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
 
 
 def _type(shape: Any, elements: Enumeration) -> Type:
-    """Return what a shape is; the element codes of a control word are those of the configuration."""
+    """Return the type of a shape; element codes of a control word are named by the configuration."""
     if isinstance(shape, data.StructLayout):
         meanings, codes = _meanings(shape), ("a", "b") if shape == control_layout() else ()
         fields = [
@@ -253,7 +253,7 @@ def _type(shape: Any, elements: Enumeration) -> Type:
 
 
 def _meanings(shape: data.StructLayout) -> dict[str, str]:
-    """Return what is said of the fields of a layout, by the function that returns one with these fields."""
+    """Return the descriptions of a layout's fields, from the function that describes most of them and no others."""
     names = set(shape.members)
     best: dict[str, str] = {}
     for function in _LAYOUTS:
@@ -273,7 +273,7 @@ def _fields_of(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def described(documentation: str, section: str) -> dict[str, str]:
-    """Return what a section of a docstring in the manner of numpydoc says of each name, in plain words."""
+    """Return the description of each name in a section of a numpydoc docstring, as plain text."""
     lines = inspect.cleandoc(documentation).split("\n")
     if section not in lines:
         return {}
@@ -291,5 +291,5 @@ def described(documentation: str, section: str) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Return text without its markup: of a reference the last name remains."""
+    """Return text without markup; a reference is replaced by its last name."""
     return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").replace("`", "")

@@ -36,8 +36,8 @@ SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
 class ProductGroup(wiring.Component):
     """Sum one group of products exactly and apply its scales. Combinational.
 
-    ``total = sum of the products``; with P = total / 4 the scaled group is worth
-    ``(-1)**sign * magnitude * 2**(exponent - 8)``, not normalised.
+    ``total = sum of the products``. The scaled group is total / 4 times both scales, not normalised:
+    ``(-1)**sign * magnitude * 2**(exponent - 8)``.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class ProductGroup(wiring.Component):
     signs : In(16)
         Signs of the products of floats.
     products : In(signed(9)).array(16)
-        Products of the significands, of integers with their sign.
+        Products of the significands; those of integers have their sign.
     scale : In(ScaleCode), scale_a, scale_b : In(8)
         The group's block scales.
     total : Out(signed(13))
         Exact sum.
     participates : Out(1)
-        Some product and the scales are not zero: the group's exponent enters the maximum, even if the sum cancels.
+        A product and both scales are not zero: the group's exponent enters the maximum, even if the sum cancels.
     sign, magnitude, exponent, nan : Out(1), Out(19), Out(signed(11)), Out(1)
-        The scaled group.
+        The scaled group, and whether a scale is NaN.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The reduce stage: every aligned term and the accumulator, in one exact sum."""
+"""The reduce stage: the exact sum of every aligned term and the accumulator."""
 
 from collections.abc import Collection
 
@@ -14,26 +14,26 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
-#: Levels of adders in front of the register. In front of all it is widest; behind more levels glitches of the alignment
-#: would run through more adders, and the stage would be the longest.
+#: Levels of adders in front of the ``align`` register. In front of all levels it would be widest. Behind more levels,
+#: glitches of the alignment would pass through more adders, and the stage in front of it would be the slowest.
 _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> wiring.Signature:
-    """Return what a step adds, as its producer sees it. A negative term is a complement, with an increment beside it.
+    """Return the terms of a step, as the align stage sees them. A negative term is a complement with an increment.
 
     Members
     -------
     terms : Out(signed(Widths.term_bits)).array(config.term_slots)
         Aligned products in units of the grid, integers in units of ``2**integer_bits``, sign-extended to the widest.
     increments : Out(1).array(config.term_slots)
-        A one to add for each of them that is a complement.
+        Ones to add: one for each term that is a complement.
     group_sums : Out(signed(13)).array(groups)
         Exact sums of 16 products of 4-bit elements.
     group_terms, group_increments : Out(signed(Widths.group_term_bits)).array(groups), Out(groups)
-        The same of scaled groups of packed e2m1, in units of the grid.
+        Aligned scaled groups of packed e2m1 in units of the grid, and their increments.
     c_term, c_increment : Out(signed(Widths.total_bits)), Out(1)
-        The same of the aligned accumulator.
+        Aligned accumulator, and its increment.
     """
     widths = Widths(config)
     return wiring.Signature(
@@ -53,21 +53,21 @@ class ReduceStage(wiring.Component):
     """Add every aligned term and the accumulator. Combinational, or with registers: latency one enabled cycle each.
 
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
-    the sums of 4-bit integers only where `integer_groups` is set. No reachable terms overflow the total.
+    with `group_sums` only while `integer_groups` is set. Terms that can occur do not overflow the total.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats and step size; logic of what it lacks is not built.
+        Formats and step size; logic of formats that it does not have is not built.
     cuts : collection of str, optional
-        Registers: ``align`` is within the tree of adders, ``tree`` behind it.
+        Registers: ``align`` is within the adder tree, ``tree`` behind it.
 
     Members
     -------
     enable : In(1)
         The registers advance.
     i : In(addends_signature(config))
-        What to add.
+        Terms to add.
     integer_groups : In(1)
         The 4-bit elements are integers.
     total : Out(signed(Widths.total_bits))

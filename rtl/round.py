@@ -1,4 +1,4 @@
-"""The round stage: the one rounding of a step, from the exact sum to a result register."""
+"""The round stage: round the exact sum of a step once, to a result register."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ __all__ = ["ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
-#: Where the last fraction bit of an f16 stands among those of an f32.
+#: Bit of an f32's fraction where the last fraction bit of an f16 is.
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
-#: Places of registers in the stage.
+#: Cuts with registers in this stage.
 _CUTS = ("reduce", "count", "normalise")
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
@@ -35,13 +35,13 @@ class ResultCode(enum.Enum, shape=2):
 
 
 def normalised_bits(total_bits: int) -> int:
-    """Return the width that a sum is normalised in; below it one bit at least, so that -1 has one when complemented."""
+    """Return the width of a normalised sum: one bit or more below the sum, so that the complement of -1 is not zero."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What is rounded, behind the registers so far."""
+    """Inputs of the rounding, behind the registers so far."""
 
     total: Value
     headroom: Value
@@ -54,10 +54,10 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Normalised:
-    """The sum, shifted as it is, and what is known of it by then.
+    """The shifted sum before it is complemented, and its properties.
 
-    `exponent` is its field, if it is a normal number; `dropped` and `sticky` say whether there is a one among the bits
-    that an f32 drops, and among those below the guard of an f16.
+    `exponent` is the exponent field of a normal number. `dropped`: any bit that an f32 drops is one. `sticky`: any bit
+    below the guard of an f16 is one.
     """
 
     shifted: Value
@@ -72,14 +72,15 @@ _T = TypeVar("_T", _Inputs, _Normalised)
 class RoundStage(wiring.Component):
     """Round an exact sum once. Combinational, or with registers: latency one enabled cycle each.
 
-    The sum is shifted left until its top bit is one or has the weight of the smallest normal number, whichever comes
-    first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws where its bits stand then. That
-    place is found before the register, where there is time.
+    The sum is shifted left until its top bit is the leading digit or has the weight of the smallest normal number,
+    whichever comes first, so subnormal results need no second shifter. :mod:`sptc.rtl.widths` draws the bits of the
+    shifted sum. The place of the smallest normal number is computed in front of the ``reduce`` register, where there
+    is time.
 
     Parameters
     ----------
     total_bits : int
-        Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` says what a rounding needs.
+        Signed width of the sum; :attr:`~sptc.rtl.widths.Widths.total_bits` is the width that rounding needs.
     integer_bits : int
         Bits of the sum below the integer unit.
     results : collection of ResultCode
@@ -92,19 +93,19 @@ class RoundStage(wiring.Component):
     enable : In(1)
         The registers advance.
     total : In(signed(total_bits))
-        Exact sum.
+        Exact sum of the step.
     headroom : In(11)
         Places that the sum can be shifted left until its sign bit has the weight of the smallest normal number.
     result : In(ResultCode)
-        Format.
+        Result format.
     saturate : In(1)
         Clamp an integer to 32 bits instead of wrapping.
     nan, positive_inf, negative_inf : In(1)
         Special results; both infinities together are NaN.
     output : Out(32)
-        The register; f16 in its low half.
+        Result register; f16 in its low half.
     overflow : Out(1)
-        An integer sum that did not clamp left 32 bits.
+        An integer sum exceeded 32 bits and was not clamped.
 
     Notes
     -----
@@ -135,7 +136,7 @@ class RoundStage(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the roundings asked for."""
+        """Build the roundings of `results`."""
         m = Module()
         i = _Inputs(**{name: getattr(self, name) for name in _Inputs.__annotations__})
         normalised = None
@@ -161,7 +162,7 @@ class RoundStage(wiring.Component):
         return m
 
     def _behind(self, m: Module, cut: str, values: _T) -> _T:
-        """Return values behind a register, if there is one."""
+        """Return values behind the register of a cut, if there is one."""
         cycles = int(cut in self.cuts)
         return replace(
             values, **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
@@ -169,7 +170,7 @@ class RoundStage(wiring.Component):
 
     def _normalise(self, m: Module, i: _Inputs) -> tuple[_Inputs, _Normalised]:
         bits = self.normalised_bits
-        # One-hot, or zero if the sum cannot be shifted that far: where the smallest normal number has its leading one.
+        # Place of the leading one of the smallest normal number: one-hot, or zero if the sum cannot be shifted so far.
         #
         #     headroom            0            1            2
         #     smallest_normal     1000...      01000...     001000...
@@ -178,8 +179,8 @@ class RoundStage(wiring.Component):
         smallest_normal = delayed(m, smallest_normal, int("reduce" in self.cuts), self.enable, "smallest_normal")
         i = self._behind(m, "reduce", i)
 
-        # Bits that differ from their upper neighbour show the leading digit of a sum of any sign; a bit where the
-        # smallest normal number has its leading one keeps the shift from going further.
+        # The highest bit that differs from its upper neighbour is the leading digit, for either sign. The bit of
+        # `smallest_normal` limits the shift.
         padding = Const(0, bits - self.total_bits)
         total = Cat(padding, i.total)
         m.submodules.leading = leading = LeadingZeros(bits)
@@ -202,7 +203,7 @@ class RoundStage(wiring.Component):
         return self._behind(m, "normalise", i), self._behind(m, "normalise", normalised)
 
     def _float(self, m: Module, i: _Inputs, normalised: _Normalised) -> Value:
-        """Return the rounded float; a negative sum is complemented now."""
+        """Return the rounded float; a negative sum is complemented here."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)
@@ -212,7 +213,7 @@ class RoundStage(wiring.Component):
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
-        # A complement lacks a one in its last place: the increment adds it where only zeros are dropped.
+        # The complement is one too small in its last place: the increment adds that one if only zeros are dropped.
         truncated = negative & ~normalised.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()
@@ -234,7 +235,7 @@ class RoundStage(wiring.Component):
             #     1 1     less than a half                                 0
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
             m.d.comb += increment.eq(Mux(half, up, truncated))
-            # Ones below the last place of an f16 carry the increment there.
+            # Ones below the last place of an f16 carry the increment up to that place.
             fraction = fraction | half.replicate(_HALF_PLACE)
         m.submodules.increment = adder = Adder(_F32.bits - 1)
         m.d.comb += [adder.word0.eq(Cat(fraction, field[: _F32.exponent_bits])), adder.carry.eq(increment)]
@@ -266,7 +267,7 @@ class RoundStage(wiring.Component):
         infinite: Value,
         name: str,
     ) -> Value:
-        """Put sign, Inf and NaN around a rounded magnitude."""
+        """Return a result register: a rounded magnitude with its sign, or Inf, or NaN."""
         fmt = FORMATS[name]
         inf_body = Const(((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits, fmt.bits - 1)
         finite = Signal(fmt.bits - 1)

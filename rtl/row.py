@@ -1,4 +1,4 @@
-"""The row, a unit behind the decoder of metadata: a step of stored A, B, metadata and accumulator in, a result out."""
+"""The row: a metadata decoder and a unit. In: stored A, B, metadata and accumulator of a step. Out: the result."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -15,28 +15,28 @@ __all__ = ["Row"]
 
 
 class Row(wiring.Component):
-    """A row of an array that has one column: the decoder of metadata, the unit, and the flags beside it.
+    """A row of an array with one column: metadata decoder, unit, and flags of illegal metadata.
 
-    ``d = round(c + sum of products of the kept slots)``. Latency ``config.latency`` cycles, one step each cycle, no
-    handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``. One step each cycle, with a latency of ``config.latency``
+    cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it lacks is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
 
     Members
     -------
     step : In(row_step_layout(config))
-        Operands and control.
+        Operands and control word of a step.
     enable : In(1)
         The pipeline advances.
     result : Out(row_result_layout(config))
-        The step of `config.latency` enabled cycles ago.
+        Result of the step of `config.latency` enabled cycles ago.
 
     Notes
     -----
-    Source: as of its parts.
+    Source: that of each part.
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -25,22 +25,22 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """What stands between biased product exponents and true ones. Combinational.
+    """Compute the offset from true product exponents to biased ones. Combinational.
 
-    ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, the scales only while `enable` is set: a block
-    scale enters as an addition to every product exponent, before the maximum.
+    ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
+    block scale is added to every product exponent, before the maximum.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose formats' biases apply.
+        Configuration that defines the element codes and the scale formats.
 
     Members
     -------
     a, b : In(4)
-        Element codes; one of no float has no bias.
+        Element codes; integers and packed e2m1 have no bias.
     enable : In(1)
-        Scales apply.
+        The scales apply.
     scale_a, scale_b : In(8)
         ue8m0 codes.
     offset : Out(signed(11))
@@ -90,14 +90,14 @@ class ExponentOffset(wiring.Component):
 
 
 class GroupScale(wiring.Component):
-    """Product of the two scales of one group of 16 packed products. Combinational.
+    """Multiply the two scales of one group of 16 packed products. Combinational.
 
     Value: ``significand * 2**(exponent - 6)``; subnormal ue4m3 keeps the exponent -6 and is not normalised.
 
     Parameters
     ----------
     config : CoreConfig
-        Which scale formats are held.
+        Configuration with the scale formats.
 
     Members
     -------

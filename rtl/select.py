@@ -1,4 +1,4 @@
-"""The select stage: of the four units of B in every chunk of a step, the two that its metadata names."""
+"""The select stage: metadata selects two of the four units of B in each chunk."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -15,9 +15,9 @@ __all__ = ["SelectStage"]
 class SelectStage(wiring.Component):
     """Pair every stored element of a step with its operand of B. Combinational.
 
-    Each chunk of B has four units, of 16 bits for wide elements and of 8 bits for the others, and its metadata names
-    those that meet the two stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit
-    elements for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
+    Each chunk of B has four units: of 16 bits for wide elements, of 8 bits for others. Its metadata selects the two
+    that meet the stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
+    for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class SelectStage(wiring.Component):
     b : In(16 * step_bytes)
         B in the order of :func:`~sptc.rtl.order.byte_order`.
     selects : In(selects_layout(config))
-        What :class:`~sptc.rtl.metadata.MetadataStage` decoded.
+        Selects from :class:`~sptc.rtl.metadata.MetadataStage`.
     selected : Out(8 * step_bytes)
-        The B operand of each stored element, at the byte that :func:`~sptc.rtl.order.selected_byte` says.
+        The B operand of each stored element, at the byte that :func:`~sptc.rtl.order.selected_byte` returns.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Product slots: which formats each serves, and where their significands stand, as :mod:`sptc.rtl.widths` draws it."""
+"""Product slots: the formats that each serves, and the bits of their significands; drawn in :mod:`sptc.rtl.widths`."""
 
 from functools import cached_property
 
@@ -11,29 +11,29 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return the bits that a float which is aligned by itself keeps below the largest exponent, e_max (F)."""
+    """Return F of a float that is aligned one by one: the bits kept below the largest exponent, e_max."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 class Slot:
     """One product slot of a unit.
 
-    Bit 0 of the sum is worth ``2**(E - F)``, whatever F the running format has. So a slot's product always enters at
-    one place, `padding`; where F is smaller, the format's significands stand lower in the operands, and what it must
-    not keep falls off the bottom of the shifter. Integers stand at the bottom of the operands and are not shifted. The
-    picture is in :mod:`sptc.rtl.widths`.
+    Bit 0 of the sum has the weight ``2**(E - F)``, with F of the running format. The product of a slot enters the sum
+    at bit `padding` for every format. A format with a smaller F has its significands at lower bits of the operands, so
+    that the shifter drops the bits below F. Integers have the lowest bits of the operands and are not shifted.
+    :mod:`sptc.rtl.widths` draws the bits.
 
     Parameters
     ----------
     config : CoreConfig
         The datapath.
     index : int
-        Which slot; 0 serves every format.
+        Number of the slot; slot 0 serves every format.
 
     Attributes
     ----------
     elements, floats : tuple of Element
-        What it serves, and the floats among them that are aligned one by one.
+        Elements that the slot serves, and the floats among them that are aligned one by one.
     """
 
     def __init__(self, config: CoreConfig, index: int) -> None:
@@ -51,11 +51,11 @@ class Slot:
         widest = max(element.significand_bits for element in self.elements)
         least = max(0, *(kept_bits(self.config, element) - 2 * (widest - 1) for element in self.floats))
         most = min(kept_bits(self.config, element) - 2 * element.format.fraction_bits for element in self.floats)
-        # An integer then has the unit that it has in slot 0, unless a float would need a wider multiplier for it.
+        # The lowest bit of an integer is then where it is in slot 0, unless floats would need a wider multiplier.
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return the bits of a significand below the binary point of a float, in operand ``a`` or ``b``."""
+        """Return the bits below the binary point in the significand of a float, in operand ``a`` or ``b``."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
@@ -67,7 +67,7 @@ class Slot:
 
     @property
     def factor(self) -> Shape:
-        """Shape of the significands that are multiplied: those of integers have their sign, if any has one."""
+        """Shape of the significands that are multiplied: signed if the slot serves signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]
@@ -82,18 +82,18 @@ class Slot:
 
     @property
     def float_bits(self) -> int:
-        """Bits of the sum, from the lowest, that a float's product can reach: it is smaller than four."""
+        """Low bits of the sum that a product of floats can reach, since the product of significands is below 4."""
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width of the shift amount: e_max may saturate in it, since what is farther below is shifted out anyway."""
+        """Width of the shift amount. e_max saturates in it: a product that far below is shifted out anyway."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 
     @property
     def integer_shift(self) -> int:
-        """Places that an integer product stands higher than in slot 0."""
+        """Places that an integer product is higher than in slot 0."""
         return self.padding - Slot(self.config, 0).padding
 
     @property

@@ -1,4 +1,4 @@
-"""What a row and its unit take and give each cycle."""
+"""Layouts of the operands and results of a row and of a unit: one step each cycle."""
 
 from amaranth.hdl import ShapeLike
 from amaranth.lib import data
@@ -18,15 +18,15 @@ def control_layout() -> data.StructLayout:
     Fields
     ------
     a, b : 4
-        Element codes, their places in the configuration's formats.
+        Element codes: indices into the formats of the configuration.
     result : ResultCode
         Result format.
     saturate : 1
         Clamp an integer result.
     sparse : 1
-        B is selected by metadata; to a row dense steps look alike, see :func:`row_step_layout`.
+        Metadata selects B. A row takes the operands of dense steps in the same form: see :func:`row_step_layout`.
     rule : RuleCode
-        Rule that the metadata is held against.
+        Rule that the metadata is checked against.
     scale : ScaleCode
         Block scaling.
     """
@@ -44,39 +44,39 @@ def control_layout() -> data.StructLayout:
 
 
 def row_step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a row takes each cycle.
+    """Return the layout of a step as a row takes it each cycle.
 
     Fields
     ------
     a : 8 * step_bytes
-        Stored elements of one row of A, lowest first.
+        Stored elements of one row of A, lowest k first.
     b : 16 * step_bytes
-        The same stretch of one column of B, twice as many bytes, in the order of :func:`~sptc.rtl.order.byte_order`; a
-        datapath that does not select takes the low half as it stands.
+        Elements of one column of B with the same k, in the order of :func:`~sptc.rtl.order.byte_order`: twice as many
+        bytes. A datapath without selection uses the low half, lowest k first.
     metadata : 4 * chunks
-        Nibbles, chunk 0 lowest, as :func:`~sptc.rtl.order.nibble_order` says; dense steps give each chunk
+        Nibbles, chunk 0 lowest, in the order of :func:`~sptc.rtl.order.nibble_order`; in dense steps each is
         :data:`~sptc.rtl.order.DENSE_NIBBLE`.
     c : 32
         Accumulator.
     scale_a, scale_b : 32
         Block scales: byte 0, or one byte for each group of 16 packed products.
     control : control_layout()
-        What to do.
+        Control word.
     overflow : 1
-        From the previous step of an integer instruction: its sum left 32 bits, so the sign is not that of bit 31.
+        From the previous step of an integer instruction: its sum exceeded 32 bits, so its sign is not bit 31.
     """
     return _step_layout(config, {"metadata": 4 * config.chunks})
 
 
 def unit_step_layout(config: CoreConfig) -> data.StructLayout:
-    """Return the layout of what a unit takes each cycle: a step whose metadata is decoded.
+    """Return the layout of a step as a unit takes it each cycle, with decoded metadata.
 
     Fields
     ------
     a : 8 * step_bytes
-        What :class:`~sptc.rtl.metadata.MetadataStage` says is stored.
+        Stored elements of A, from output `stored` of :class:`~sptc.rtl.metadata.MetadataStage`.
     selects : selects_layout(config)
-        In place of metadata; not there where the datapath does not select.
+        Decoded metadata; absent if the datapath has no selection.
     b, c, scale_a, scale_b, control, overflow
         As in :func:`row_step_layout`.
     """
@@ -106,7 +106,7 @@ def row_result_layout(config: CoreConfig) -> data.StructLayout:
     d, overflow : 32, 1
         As in :func:`unit_result_layout`.
     illegal : chunks
-        Chunks whose nibble the rule does not define. It never changes `d`.
+        Chunks whose nibble the rule does not define; `d` does not depend on it.
     """
     return data.StructLayout({**dict(unit_result_layout().members), "illegal": config.chunks})
 
@@ -119,6 +119,6 @@ def unit_result_layout() -> data.StructLayout:
     d : 32
         Result register; f16 in its low half.
     overflow : 1
-        An integer sum left 32 bits and was not clamped: pass it on with `d`, since only the last step may clamp.
+        An integer sum exceeded 32 bits and was not clamped. The next step needs it with `d`; only the last step clamps.
     """
     return data.StructLayout({"d": 32, "overflow": 1})

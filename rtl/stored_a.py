@@ -47,13 +47,13 @@ class StoredA(wiring.Component):
     number : In(3)
         Number of the column. With ``from_columns``.
     words : In(32), one a row
-        Its contents. With ``from_columns``.
+        Word of the column in each row. With ``from_columns``.
     fragments : Out(fragment_layout()), by slot and array
         Contents of both slots.
     slot : In(1)
         Slot that is multiplied.
     a : Out(fragment_layout()), one an array
-        Its A.
+        A of the slot that is multiplied.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class StoredA(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers and the ways into them."""
+        """Build the registers and their write ports."""
         m = Module()
         arrived = self.core_matrix
         of_lanes = segment_words(arrived.rows, 0)
@@ -106,7 +106,7 @@ class StoredA(wiring.Component):
         return m
 
     def _store_columns(self, m: Module, slot: int, stored: list[Signal]) -> None:
-        """Store what comes from tensor memory: word t of segment s of every row, in column 4 s + t."""
+        """Store columns of tensor memory: column 4 s + t has word t of segment s of every row."""
         for column in range(_COLUMNS):
             segment, t = divmod(column, 4)
             with m.If(self.column[slot] & (self.number == column)):

@@ -1,4 +1,4 @@
-"""SystemVerilog around an emitted module: packed structures of its ports, codes and widths, and a module with these."""
+"""SystemVerilog for an emitted module: a package with the types of its ports, and a wrapper with typed ports."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ __all__ = ["lines_of_ports", "package"]
 
 
 def package(config: CoreConfig, top: str, name: str) -> str:
-    """Return a package with the types of a module's ports, and the module with ports of these types.
+    """Return a package with the types of a module's ports, and a wrapper module with ports of these types.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
     lines = [
-        # Constants and a module of whoever wants them, and a field called long, which C++ would not have.
+        # The module is not named after the file, constants may be unused, and a field is named `long`, a word of C++.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
         f"package {name}_pkg;",
         *(f"  localparam int unsigned {constant} = {value};" for constant, value in constants.items()),
@@ -49,14 +49,14 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """A port, or several that are numbered, as one array.
+    """A port, or several numbered ports as one array.
 
     Attributes
     ----------
     name, is_input, type
-        As of a port.
+        As in :class:`~sptc.rtl.ports.Port`.
     connections : list of (str, str)
-        Ports of the module, and what each is connected to.
+        Ports of the module, and the expression that is connected to each.
     """
 
     name: str
@@ -76,7 +76,7 @@ def _groups(found: Iterable[Port]) -> Iterator[_Group]:
 
 
 def _numbered(found: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
-    """Return ports, those together that only differ in their numbers, by what is before these."""
+    """Yield ports by the name without a number; ports that differ only in their number come together."""
     for stem, members in groupby(found, key=lambda port: re.sub(r"__\d+$", "", port.name)):
         yield stem, list(members)
 
@@ -86,12 +86,12 @@ def _word(group: _Group) -> str:
 
 
 class _Types:
-    """Definitions, each before what is made of it.
+    """Type definitions, each before its first use.
 
     Attributes
     ----------
     lines : list of str
-        Of SystemVerilog.
+        Lines of SystemVerilog.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Types:
             self.lines.append(f"  typedef {word}{dimensions} {name};")
 
     def _reference(self, name: str, kind: Type) -> tuple[str, str]:
-        """Return the word for a type, and the packed dimensions behind it; define what has to be."""
+        """Return the name of a type and the packed dimensions behind it; define types that need a definition."""
         if isinstance(kind, Bits):
             sign = " signed" if kind.signed else ""
             return f"logic{sign}", f" [{kind.width - 1}:0]" if kind.width > 1 else ""
@@ -139,7 +139,7 @@ class _Types:
         self._named[kind] = name
 
     def _free(self, name: str) -> str:
-        """Return a name that no type has yet."""
+        """Return a type name that is not in use."""
         taken, number = set(self._named.values()), 2
         stem = name.removesuffix("_t")
         while name in taken:
@@ -152,7 +152,7 @@ def _remark(field: Field) -> str:
 
 
 def lines_of_ports(found: Iterable[Port]) -> list[str]:
-    """Return a table of ports and of the fields in them, with the bits that they take."""
+    """Return a table of ports and their fields, with the bits of each."""
     rows = [("port", "bits", "what", "meaning")]
     for name, each in _numbered(found):
         first = each[0]

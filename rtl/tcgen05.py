@@ -1,4 +1,4 @@
-"""The four tensor cores of an SM as a CTA sees them: ``tcgen05.mma`` of 128 rows of each CTA."""
+"""The four tensor cores of an SM for one CTA: ``tcgen05.mma`` with 128 rows per CTA."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,9 +30,9 @@ from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
-#: Half of a tensor core of sm_100, at the rate measured on a B200: eight columns of 16 rows in four cycles.
+#: Array of half a tensor core of sm_100, with the throughput measured on a B200: 16 rows x 8 columns in four cycles.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
-#: Elements of a unit of 16 bytes in which those of less than 8 bits are padded.
+#: Elements in 16 bytes of shared memory if they have less than 8 bits: packed, then padded to 16 bytes.
 _PADDED = 16
 
 
@@ -53,29 +53,29 @@ def tcgen05_layout() -> data.StructLayout:
     control : control_layout()
         Formats, rule, result and block scales.
     a_descriptor, b_descriptor : descriptor_layout()
-        Where operands in shared memory lie; the swizzle of 128 bytes in atoms of 32 is not built.
+        Matrix descriptors of operands in shared memory. The 128-byte swizzle with atoms of 32 bytes is not built.
     a_shared : 1
         A is in shared memory, not in tensor memory.
     a_transposed, b_transposed : 1
-        The operand is MN-major; of elements of 16 bits.
+        The operand is MN-major; only with elements of 16 bits.
     negated : 1
-        One of the operands is negated, not both.
+        The products are negated: either A or B is, not both.
     add : 1
         enable-input-d: D is added.
     last_panel : 5
         N / 8 - 1.
     sparsity_selector : 1
-        PTX's sparsity selector of elements of 16 or 32 bits.
+        PTX's sparsity selector, for elements of 16 or 32 bits.
     d_column, a_column, metadata_column, scale_a_column, scale_b_column : 9
-        First columns of what is in tensor memory.
+        First column of each operand in tensor memory.
     scale_size : ScaleSizeCode
-        Block scales of a row.
+        Block scales of each row of A and column of B.
     byte_a, byte_b : 2
-        Byte of a word where the block scales start.
+        Byte of the 32-bit word where the block scales start.
     pair : 1
-        cta_group::2: columns of B are this CTA's and the other's in turn, eight at a time; N is a multiple of 16.
+        cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16.
     odd : 1
-        This is the CTA of the pair whose columns of B come second.
+        This CTA provides the second eight columns of each 16.
     """
     descriptors = dict.fromkeys(("a_descriptor", "b_descriptor"), descriptor_layout())
     flags = dict.fromkeys(("a_shared", "a_transposed", "b_transposed", "negated", "add"), 1)
@@ -91,60 +91,62 @@ def tcgen05_layout() -> data.StructLayout:
 
 
 class Tcgen05(wiring.Component):
-    """Execute ``tcgen05.mma``, sparse or dense, of 128 rows of one CTA, eight columns at a time.
+    """Execute ``tcgen05.mma``, sparse or dense, for 128 rows of one CTA, one panel (eight columns of N) at a time.
 
-    Each tensor core has two arrays, each of which takes eight columns of 16 rows in ``config.warp_blocks`` cycles:
-    four, with 32 units. A panel of B is read once for all of them, with ``.cta_group::2`` by one of two CTAs for the
-    arrays of both, which multiply in the same cycles. Two instructions are held: while one multiplies, A, metadata and
-    block scales of the next arrive. So from one instruction to the next it takes what needs longest::
+    Each tensor core has two arrays. An array multiplies 16 rows by a panel in ``config.warp_blocks`` cycles: four with
+    32 units. Each panel of B is read once for all arrays. With ``.cta_group::2`` one of the two CTAs reads it for the
+    arrays of both, which multiply it in the same cycle. There are two instruction slots: while one instruction
+    multiplies, A, metadata and block scales of the next arrive. The interval from one instruction to the next is the
+    longest of three::
 
         max(blocks * N / 8, bytes from shared memory / 128, columns from tensor memory)
 
-    One on the accumulators of the one before waits, too, until these are written, 13 cycles from where they are read:
-    so less than 32 columns take longer.
+    An instruction with the same accumulators as the one before also waits until these are written, 13 cycles after
+    they were read. With N below 32 this makes the interval longer.
 
     Parameters
     ----------
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
     arrays : int
-        Arrays of 16 rows each: eight, unless all that is asked for is less to build, of as many lanes of tensor memory.
+        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build.
     unit_class, warp_class : type
-        What stands for units and for arrays.
+        Component classes of the units and of the arrays.
     fetch_class : callable
-        Returns what brings operands from shared memory, of so many panels of A.
-    operands_class, accumulators_class, words_class : callable
-        Return what reads operands of so many lanes of tensor memory, and what holds accumulators, and metadata and
-        block scales, of so many arrays.
+        Takes the number of panels of A; returns the component that fetches operands from shared memory.
+    operands_class : callable
+        Takes the number of lanes; returns the component that reads operands from tensor memory.
+    accumulators_class, words_class : callable
+        Take the number of arrays; return the components that store accumulators, and metadata and block scales.
 
     Members
     -------
     i : In(stream of tcgen05_layout())
-        Instructions and commits, in order.
+        Instructions and commits, in program order.
     pending : Out(range(9))
-        Commits that have not arrived.
+        Commits that have not arrived at their mbarrier.
     arrive : Out(1)
-        The oldest does, at its mbarrier.
+        The oldest commit arrives at its mbarrier.
     undefined : Out(placement_layout())
-        What is undefined of the instruction that is taken.
+        Undefined placement of the instruction that is accepted in this cycle.
     illegal : Out(128 rows of 16)
-        Beside every panel of D that is written: chunks of each row whose nibble the instruction does not define.
+        With each panel of D that is written: chunks of each row whose nibble the instruction does not define.
     tensor : Out(tensor_memory_signature())
-        Tensor memory, for operands.
+        Port to tensor memory, for operands.
     accumulators : Out(accumulator_memory_signature())
-        Tensor memory, for D.
+        Port to tensor memory, for D.
     memory : Out(shared_memory_signature())
-        The shared memory of the CTA.
+        Port to the shared memory of the CTA.
     waits, panel : Out(1), Out(panel_layout())
-        For the other CTA of a pair: this one would multiply the next eight columns; B, if it is this one's.
+        To the other CTA of a pair: this CTA is ready to multiply the next panel; B of the panel, if this CTA has it.
     other_waits, other_panel : In(1), In(panel_layout())
-        What the other one says.
+        `waits` and `panel` of the other CTA.
 
     Notes
     -----
-    Source: PTX ISA; the rate, the port to shared memory and what a pair reads as measured by others on a B200, dense.
-    Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes, MN-major elements of less or more
-    than 16 bits, elements of less than 8 bits of A in tensor memory but for those of 4-bit kinds.
+    Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
+    B200, with dense instructions. Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes,
+    MN-major elements of less or more than 16 bits, and A of less than 8 bits in tensor memory except in 4-bit kinds.
     """
 
     def __init__(
@@ -184,7 +186,7 @@ class Tcgen05(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots of instructions, what brings their operands, the arrays and the commits."""
+        """Build the instruction slots, the operand fetch, the arrays and the commits."""
         m = Module()
         m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)
@@ -206,7 +208,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Take multiplications into the slots, and commits where there is room for one."""
+        """Accept multiplications into the slots, and commits while there is room for one."""
         m.submodules.commits = commits = Commits()
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -229,7 +231,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Request B of one slot after another: the panels that this CTA has in its shared memory."""
+        """Request B of one slot after the other: the panels in the shared memory of this CTA."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
         instruction = turn.instruction
@@ -244,7 +246,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
-        """Bring A of one slot after another from shared memory; what is in tensor memory comes with the words."""
+        """Fetch A of one slot after the other from shared memory; :meth:`_bring_words` reads A in tensor memory."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
         instruction = turn.instruction
@@ -269,7 +271,7 @@ class Tcgen05(wiring.Component):
     def _bring_words(
         self, m: Module, slots: OperandSlots, operands: TensorOperands, words: TensorWords, stored: StoredA
     ) -> None:
-        """Bring what one slot after another has in tensor memory: metadata, block scales and A."""
+        """Read the operands in tensor memory of one slot after the other: metadata, block scales and A."""
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
@@ -289,7 +291,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request(self, request: data.View, instruction: data.View) -> list[Any]:
-        """Return the assignments of a request for the columns of an instruction in tensor memory."""
+        """Return the assignments of a request for an instruction's operands in tensor memory."""
         names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
         return [
             *(request[name].eq(instruction[name]) for name in (*names, "last_panel")),
@@ -299,7 +301,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _flag(self, m: Module, taken: Value) -> None:
-        """Say what is undefined of an instruction."""
+        """Flag undefined placement of an instruction."""
         m.submodules.placement = placement = Placement()
         m.d.comb += [
             placement.taken.eq(taken),
@@ -312,7 +314,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
-        """Request the accumulators of one slot after another, in the order in which they are multiplied."""
+        """Request the accumulators of one slot after the other, in the order in which panels are multiplied."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
         instruction = turn.instruction
         last = requested == instruction.last_panel
@@ -338,7 +340,7 @@ class Tcgen05(wiring.Component):
         words: TensorWords,
         store: Accumulators,
     ) -> None:
-        """Multiply eight columns, of a pair in the same cycle as the other CTA, and write the results."""
+        """Multiply a panel, in a pair in the same cycle as the other CTA, and write the results."""
         config, instruction = self.config, slots.instruction
         warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
         multiply, ready, is_own = (Signal(name=name) for name in ("multiply", "ready", "is_own_panel"))
@@ -379,13 +381,13 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return which eight columns of D are in some place of the order: of a pair, those of each half in turn."""
+    """Return the panel of D that is multiplied at some place in the order; in a pair, from each half of D in turn."""
     in_turn = (place >> 1) + Mux(place[0], (instruction.last_panel >> 1) + 1, 0)
     return Mux(instruction.pair, in_turn, place)[:PANEL_BITS]
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
-    """Return units of 16 bytes with an element a byte: those of less than 8 bits lie side by side, and are padded.
+    """Return units of 16 bytes with one element per byte; shared memory packs elements of less than 8 bits.
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """

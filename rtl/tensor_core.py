@@ -1,4 +1,4 @@
-"""A tensor core of an SM: one array for the panels of ``wgmma`` and for ``mma`` at the register file's pace."""
+"""A tensor core of an SM: one array for panels of ``wgmma`` and for ``mma``, which the register file limits."""
 
 from dataclasses import replace
 
@@ -13,38 +13,39 @@ from .warp import Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 
-#: The array of a tensor core of sm_90 at the rate of ``wgmma`` on an H200: eight columns of 16 rows in four cycles.
+#: The array of a tensor core of sm_90, with the throughput of ``wgmma`` on an H200: 16 rows x 8 columns in four cycles.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: What an array can hold at a time: one in each stage, one before and one behind them; and rounded up.
+#: Most instructions and panels in an array at a time: one in each stage, one in front and one behind; rounded up.
 IN_FLIGHT = 8
 
 
 class TensorCore(wiring.Component):
     """Multiply panels of ``wgmma`` and, between them, ``mma`` and ``mma.sp`` of one warp scheduler.
 
-    The array takes either in ``config.warp_blocks`` cycles: four, with 32 units. An instruction begins no sooner than
-    the register file has delivered its operands since the one before began. While a panel waits, none begins: measured
-    on an H200, beside ``wgmma`` of other warps an ``mma`` takes hundreds of cycles.
+    The array takes ``config.warp_blocks`` cycles for a panel or an ``mma``: four with 32 units. The register file
+    limits the interval between two ``mma``: it delivers the operands of the second after the first has begun. No
+    ``mma`` begins while a panel waits; measured on an H200, an ``mma`` beside ``wgmma`` of other warps takes hundreds
+    of cycles.
 
     Parameters
     ----------
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        What the register file takes to deliver the operands of an instruction.
+        Cycles in which the register file delivers the operands of an instruction.
     unit_class, warp_class : type
-        What stands for units and for the array with what gathers its operands.
+        Component classes of the units, and of the array with its operand gathering.
 
     Members
     -------
     panel_waits : In(1)
-        Eight columns of ``wgmma`` are there, though not all that takes them may be ready.
+        A panel of ``wgmma`` is available; other arrays may not be ready for it yet.
     panel : In(stream of warp_operands_layout())
-        Eight columns of ``wgmma``, as an instruction.
+        Panels of ``wgmma``, each as an ``mma`` instruction.
     i : In(stream of warp_operands_layout())
-        Instructions with their registers.
+        ``mma`` instructions with their registers.
     panel_result, o : Out(stream of warp_result_layout())
-        Results of either, in order.
+        Results of panels, and of ``mma`` instructions, each in order.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class TensorCore(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of what is multiplied, the register file's pace, and the way of the results."""
+        """Build the input multiplexer, the register-file interval, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # Of what is in the array, the oldest first: is it an instruction?
+        # One bit for each entry in the array, the oldest lowest: the entry is an `mma` and not a panel.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, given = Signal(), Signal()
         paces = self.registers.of_mma
-        # By sparsity and by whether A takes four registers.
+        # Index: bit 0 is `sparse`, bit 1 is `long` (A takes four registers).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
         left = Signal(range(max(paces.values())))
         from_registers = ~self.panel_waits & ~self.panel.valid

@@ -1,4 +1,4 @@
-"""The four tensor cores of an SM: ``wgmma`` of 64 rows, whose operands are fetched while others multiply."""
+"""The four tensor cores of an SM, for ``wgmma`` with M = 64. Operand fetch and multiplication overlap."""
 
 from collections.abc import Callable
 
@@ -20,12 +20,13 @@ from .warp import LANES, Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
-#: Warps of a warpgroup, each on a tensor core of its own.
+#: Warps per warpgroup. Each has its own tensor core.
 WARPS = 4
 _WORD = 32
-#: Panels of A: eight rows each.
+#: Panels of A per instruction, eight rows each.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
-#: Reads of each; and panels of B that come before them, as many as :class:`~sptc.rtl.operand_fetch.OperandFetch` keeps.
+#: Shared-memory reads per panel of A. Panels of B that are read before A: all that
+#: :class:`~sptc.rtl.operand_fetch.OperandFetch` has buffers for.
 _A_READS, _PANELS_FIRST = 2, 2
 
 
@@ -35,13 +36,13 @@ def multiplication_layout() -> data.StructLayout:
     Fields
     ------
     a, e : 4 arrays of 32 lanes
-        A as registers, unless it is in shared memory, and metadata, of each warp.
+        Registers of each warp: A, unless it is in shared memory, and metadata.
     control, sparsity_selector, negated, add
         As in :func:`~sptc.rtl.panel_operands.panel_instruction_layout`.
     a_descriptor, b_descriptor : descriptor_layout()
-        Where the operands lie.
+        Matrix descriptors of the operands in shared memory.
     a_shared : 1
-        A is in shared memory.
+        A is in shared memory, not in registers.
     a_transposed, b_transposed : 1
         imm-trans: the operand is MN-major.
     last_panel : 5
@@ -67,27 +68,27 @@ def multiplication_layout() -> data.StructLayout:
 
 
 def mma_layout() -> data.StructLayout:
-    """Return the layout of an instruction of ``mma`` for one of the tensor cores.
+    """Return the layout of an ``mma`` instruction for one of the four tensor cores.
 
     Fields
     ------
     operands : warp_operands_layout()
         The instruction and its registers.
     core : 2
-        Which array is to multiply it.
+        Number of the tensor core that executes it.
     """
     return data.StructLayout({"operands": warp_operands_layout(), "core": range(WARPS)})
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the cycles from when an instruction is taken by itself to its first eight columns, at the earliest.
+    """Return the fewest cycles from acceptance of an instruction to its first panel, if no other is in flight.
 
     Parameters
     ----------
     registers : int
-        That the register file takes to deliver A; 0 of A in shared memory, before which two panels of B are read.
+        Cycles in which the register file delivers A; 0 if A is in shared memory. Two panels of B are then read first.
     panels, panel_reads : int
-        Panels of B, and reads of each.
+        Panels of B, and shared-memory reads per panel.
     """
     if registers:
         return registers + 1
@@ -95,7 +96,7 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
 
 
 def shared_members() -> dict[str, wiring.Member]:
-    """Return the ports that all warps of an SM share: ``mma`` of other warps, and the shared memory."""
+    """Return the ports that all warps of an SM share: ``mma`` of other warps, and shared memory."""
     return {
         "mma": In(stream.Signature(mma_layout())),
         "mma_room": Out(WARPS),
@@ -105,21 +106,21 @@ def shared_members() -> dict[str, wiring.Member]:
 
 
 class RegisterDelivery(wiring.Component):
-    """Count the cycles in which the register file delivers A and metadata of an instruction.
+    """Count the cycles in which the register file delivers A and metadata of one instruction.
 
     Parameters
     ----------
     registers : RegisterCycles
-        How many these are.
+        Number of cycles for each kind of instruction.
 
     Members
     -------
     wanted : In(1)
-        Operands are being delivered; it and the inputs below stay constant until `end`.
+        Operands are being delivered; this input and those below stay constant until `end`.
     sparse : In(1)
-        There is metadata.
+        The instruction has metadata.
     narrow : In(1)
-        Results are of f16, or there are eight columns alone.
+        Results are f16, or N is 8.
     end : Out(1)
         Last cycle of the delivery.
     """
@@ -141,16 +142,16 @@ class RegisterDelivery(wiring.Component):
 
 
 class TensorCores(wiring.Component):
-    """Multiply ``wgmma`` of 64 rows, eight columns at a time, on four arrays.
+    """Multiply ``wgmma`` with M = 64 on four arrays, one panel (eight columns of N) at a time.
 
-    Each of four warps has an array of its own, which takes eight columns of N in ``config.warp_blocks`` cycles: four,
-    with 32 units. A panel of B is read once for all of them. Two instructions are held: while one multiplies, A of the
-    next arrives, from registers or from shared memory, whose port of 128 bytes a cycle B has first. So from one
-    instruction to the next it takes what needs longest::
+    Each of the four warps has its own array, which multiplies a panel in ``config.warp_blocks`` cycles: four with 32
+    units. Each panel of B is read once for all four arrays. There are two instruction slots: while one instruction
+    multiplies, A of the next arrives from registers or from shared memory. The port to shared memory reads 128 bytes a
+    cycle, B before A. The interval from one instruction to the next is the longest of three::
 
         max(blocks * N / 8, bytes from shared memory / 128, cycles of the register file)
 
-    Between its panels each array multiplies ``mma`` and ``mma.sp`` of other warps: see
+    Between panels each array executes ``mma`` and ``mma.sp`` of other warps: see
     :class:`~sptc.rtl.tensor_core.TensorCore`.
 
     Parameters
@@ -158,30 +159,31 @@ class TensorCores(wiring.Component):
     config : CoreConfig
         The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        What the register file takes to deliver operands; a parameter, since nobody knows what silicon does in them.
+        Cycles in which the register file delivers operands. A parameter, since the cause of these cycles in silicon
+        is not known.
     unit_class, warp_class : type
-        What stands for units and for arrays.
+        Component classes of the units and of the arrays.
     fetch_class : callable
-        Returns what brings operands from shared memory, of so many panels of A.
+        Takes the number of panels of A; returns the component that fetches operands from shared memory.
 
     Members
     -------
     i : In(stream of multiplication_layout())
-        Multiplications, in order.
+        Multiplications, in program order.
     c : In(stream of 4 x fragment_layout())
-        Accumulators of eight columns of each warp, in order of columns.
+        Accumulators of one panel for each warp, in order of columns.
     last : Out(1)
-        The panel that is multiplied, with its accumulators, is the last one of its instruction.
+        The next panel to be taken from `c` is the last of its instruction.
     o : Out(stream of 4 x warp_result_layout())
         Results, in the same order.
     mma : In(stream of mma_layout())
-        Instructions of ``mma`` of other warps; of four arrays that each take four cycles at least, one begins a cycle.
+        ``mma`` instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one.
     mma_room : Out(4)
-        Which arrays would take an instruction in this cycle.
+        For each array: it would accept an ``mma`` instruction in this cycle.
     mma_result : Out(stream of warp_result_layout()), four
-        Results of each array's instructions, in order.
+        Results of the ``mma`` instructions of each array, in order.
     memory : Out(shared_memory_signature())
-        The shared memory of the block.
+        Port to the shared memory of the CTA.
     """
 
     def __init__(
@@ -208,7 +210,7 @@ class TensorCores(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots, what brings the operands, and the four cores."""
+        """Build the instruction slots, the operand fetch and the four tensor cores."""
         m = Module()
         m.submodules.fetch = fetch = self.fetch_class(_A_PANELS)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
@@ -261,7 +263,7 @@ class TensorCores(wiring.Component):
         return m
 
     def _bring(self, m: Module, slots: OperandSlots, stored: StoredA, fetch: OperandFetch) -> None:
-        """Bring B from shared memory, and A from there or out of the register file."""
+        """Fetch B from shared memory, and A from shared memory or from the register file."""
         m.submodules.requests_b = requests_b = PanelRequests(1 << PANEL_BITS)
         m.submodules.requests_a = requests_a = PanelRequests(_A_PANELS)
         m.submodules.delivery = delivery = RegisterDelivery(self.registers)

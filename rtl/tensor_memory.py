@@ -11,15 +11,15 @@ WORD_BITS = 32
 
 
 def tensor_memory_signature(lanes: int = TENSOR_LANES) -> wiring.Signature:
-    """Return the port to a tensor memory of so many lanes that reads one column a cycle.
+    """Return the port to a tensor memory that reads one column of all lanes each cycle.
 
     Members
     -------
     read : Out(1)
-        The column is meant.
+        The column is read.
     column : Out(9)
-        Which one.
+        Number of the column.
     data : In(32).array(lanes)
-        Its word in each lane, one cycle later.
+        Word of the column in each lane, one cycle later.
     """
     return wiring.Signature({"read": Out(1), "column": Out(COLUMN_BITS), "data": In(WORD_BITS).array(lanes)})

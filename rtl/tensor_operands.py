@@ -1,4 +1,4 @@
-"""Tensor memory to an instruction's operands: metadata, block scales and A, one column of all lanes a cycle."""
+"""Reads of an instruction's operands in tensor memory: metadata, block scales and A, one column each cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -8,15 +8,15 @@ from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_s
 
 __all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
-#: Columns of A, 32 stored bytes a row; and of block scales of 128 rows.
+#: Columns of A (32 stored bytes a row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: Of panels of B, 2**2 of eight columns whose block scales share a column.
+#: log2 of the panels of B whose block scales share a column.
 _SCALE_SHIFT = 2
 
 
 class Operand(enum.Enum, shape=2):
-    """What a column holds, in the order of reading."""
+    """Operand in a column, in the order of reads."""
 
     METADATA = 0
     SCALE_A = 1
@@ -25,26 +25,26 @@ class Operand(enum.Enum, shape=2):
 
 
 def operand_request_layout() -> data.StructLayout:
-    """Return the layout of what an instruction reads from tensor memory.
+    """Return the layout of a request for an instruction's operands in tensor memory.
 
     Fields
     ------
     a_column, metadata_column, scale_a_column, scale_b_column : 9
-        First columns of each.
+        First column of each operand.
     a_shared : 1
-        A is in shared memory.
+        A is in shared memory, not in tensor memory.
     sparse : 1
-        There is metadata.
+        The instruction has metadata.
     wide : 1
-        Elements of 16 or 32 bits, whose metadata is one column; otherwise it is two.
+        Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two.
     sparsity_selector : 1
-        PTX's sparsity selector of a wide instruction: which of two columns that is.
+        PTX's sparsity selector: with wide elements, which of two columns holds the metadata.
     scaled : 1
-        There are block scales.
+        The instruction has block scales.
     last_panel : 5
         N / 8 - 1.
     tag : 1
-        Returned with what is read.
+        Returned with each column.
     """
     columns = dict.fromkeys(("a_column", "metadata_column", "scale_a_column", "scale_b_column"), COLUMN_BITS)
     flags = dict.fromkeys(("a_shared", "sparse", "wide", "sparsity_selector", "scaled"), 1)
@@ -52,34 +52,34 @@ def operand_request_layout() -> data.StructLayout:
 
 
 def tensor_column_layout() -> data.StructLayout:
-    """Return the layout of a column as it arrives.
+    """Return the layout of the identification of an arriving column.
 
     Fields
     ------
     operand : Operand
-        What it holds.
+        Operand in the column.
     number : 3
-        Which of the columns of that.
+        Number of the column in its operand.
     tag : 1
-        The request's.
+        Tag of the request.
     """
     return data.StructLayout({"operand": Operand, "number": _NUMBER_BITS, "tag": 1})
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return what a request has of an operand.
+    """Return the columns of an operand in a request.
 
     Parameters
     ----------
     request : view of operand_request_layout()
-        Of an instruction.
+        The request.
     operand : Operand
-        Which.
+        The operand.
 
     Returns
     -------
     tuple of Value
-        Whether it is there, its first column, and how many are read.
+        Whether the operand is in tensor memory, its first column, and the number of columns to read.
     """
     selected = request.wide & request.sparsity_selector
     return {
@@ -91,29 +91,29 @@ def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Valu
 
 
 class TensorOperands(wiring.Component):
-    """Read what an instruction has in tensor memory, a column a cycle without a gap.
+    """Read the operands of instructions in tensor memory, one column each cycle without gaps.
 
-    What was read arrives in the next cycle. An instruction that has nothing there takes one cycle.
+    A column arrives in the cycle after its read. An instruction without operands in tensor memory takes one cycle.
 
     Parameters
     ----------
     lanes : int
-        Of the memory.
+        Lanes of the memory.
 
     Members
     -------
     i : In(stream of operand_request_layout())
-        Requests; one is taken with its last read.
+        Requests; a request is accepted with its last read.
     arriving : Out(1)
-        A column is there in this cycle.
+        A column arrives in this cycle.
     column : Out(tensor_column_layout())
-        Which one.
+        Identification of that column.
     words : Out(32).array(lanes)
-        What it holds in each lane.
+        Word of the column in each lane.
     complete : Out(1)
-        The last of its request is there in this cycle, if it has any; `column.tag` says whose.
+        The last column of a request arrives in this cycle, if the request has any; `column.tag` is its tag.
     memory : Out(tensor_memory_signature())
-        The port.
+        Port to tensor memory.
 
     Notes
     -----
@@ -134,7 +134,7 @@ class TensorOperands(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of the operand, the count of its columns, and what arrives."""
+        """Build the choice of the operand, the column counter, and the outputs for an arriving column."""
         m = Module()
         request, memory = self.i.payload, self.memory
         first = Signal(range(len(Operand)))

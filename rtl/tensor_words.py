@@ -37,13 +37,13 @@ class TensorWords(wiring.Component):
     column : In(tensor_column_layout())
         Operand and number of the column; its tag is the slot.
     words : In(32), 16 lanes an array
-        Its contents.
+        Word of the column in each lane.
     wide : In(2)
         For each slot: elements of 16 or 32 bits, whose metadata is one column.
     slot : In(1)
         Slot that is multiplied.
     panel : In(5)
-        Number of its panel of B.
+        Number of the panel of B that is multiplied.
     e, scales_a : Out(32 lanes of 32 bits), one an array
         Registers of that slot's rows.
     scales_b : Out(32 lanes of 32 bits)
@@ -52,7 +52,7 @@ class TensorWords(wiring.Component):
     Notes
     -----
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
-    ``tmem_sf_frg`` for block scales, of whose four copies the first 32 lanes' is used. Modelled.
+    ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.
     """
 
     def __init__(self, arrays: int = ARRAYS) -> None:
@@ -76,7 +76,7 @@ class TensorWords(wiring.Component):
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
         columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
-        # Of metadata, what pair x of a quad holds.
+        # Metadata in the registers of pair x of each quad.
         pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]
         scales_a, scales_b = self._slots("scale_a", rows), self._slots("scale_b", columns)
         column, words = self.column, self.words
@@ -114,7 +114,7 @@ class TensorWords(wiring.Component):
         return [Signal(layout, name=f"{name}_{slot}", reset_less=True) for slot in range(SLOTS)]
 
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
-        """Return what the slot that is multiplied has."""
+        """Return the contents of the slot that is multiplied."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
         m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self.slot])
         return chosen

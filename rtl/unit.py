@@ -1,4 +1,4 @@
-"""The unit, a dot product of one row and one column: a decoded step and an accumulator in, a rounded result out."""
+"""The unit: dot product of one row and one column. In: a decoded step and an accumulator. Out: a rounded result."""
 
 from typing import TypeVar
 
@@ -20,32 +20,32 @@ from .widths import Widths
 __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
-#: What the align stage hands to the rounding, past the sum.
+#: Outputs of the align stage that bypass the reduce stage and go to the round stage.
 _ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
 
 
 class Unit(wiring.Component):
-    """What an array repeats: five stages, with a register behind each that the configuration cuts at.
+    """The dot product of one row and one column, in five stages with a pipeline register at each cut.
 
-    That behind the align stage stands within the sum of the reduce stage, where fewer bits are to be held; so do others
-    in their stages, which divide what is longest there.
+    The ``align`` register is inside the adder tree of the reduce stage, where fewer bits need storage. The cuts that do
+    not have the name of a stage divide the longest paths within stages.
 
-    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. Latency
-    ``config.latency`` cycles, one step each cycle, no handshake: see :class:`~sptc.rtl.core.Core` for streams.
+    ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. One step each cycle,
+    with a latency of ``config.latency`` cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
     Parameters
     ----------
     config : CoreConfig
-        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it lacks is not built.
+        Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
 
     Members
     -------
     step : In(unit_step_layout(config))
-        Operands and control.
+        Operands and control word of a step.
     enable : In(1)
         The pipeline advances.
     result : Out(unit_result_layout())
-        The step of `config.latency` enabled cycles ago.
+        Result of the step of `config.latency` enabled cycles ago.
 
     Notes
     -----
@@ -121,11 +121,11 @@ class Unit(wiring.Component):
         return m
 
     def _cut(self, m: Module, name: str, value: _T) -> _T:
-        """Return `value` registered if the configuration cuts there."""
+        """Return `value`, registered if the configuration has this cut."""
         return delayed(m, value, int(name in self.config.cuts), self.enable, name)
 
     def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
-        """Connect what a stage hands on to the next, behind a cut."""
+        """Connect the outputs of a stage to the next stage, through the register of a cut."""
         pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
         for (_, _, value), (_, _, port) in pairs:
             m.d.comb += port.eq(self._cut(m, cut, value))

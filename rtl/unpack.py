@@ -1,4 +1,4 @@
-"""Element codes to the raw form that the stages between unpacking and rounding share."""
+"""Unpacking of elements and accumulators to the raw form, which is the same for all formats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -26,38 +26,37 @@ ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
 def traits_layout() -> data.StructLayout:
-    """Return the layout of what all slots need to know of a format.
+    """Return the layout of the traits of a format, which all slots share.
 
-    A value is special when all bits of its exponent and its three top fraction bits are ones, leaving out those that
-    `ignore` names.
+    A value is special if its exponent bits and its top three fraction bits are ones, except for the bits in `ignore`.
 
     Fields
     ------
     ignore : 11
-        Three top fraction bits, then eight exponent bits: set where the format does not ask for a one.
+        Top three fraction bits, then eight exponent bits: set where a special value need not have a one.
     lone_nan : 1
-        Every special value is NaN; otherwise only one with a non-zero fraction, and the rest is Inf.
+        Every special value is NaN. Otherwise a special value with a zero fraction is Inf.
     shorter : 1
-        A float that keeps fewer bits below e_max than others.
+        A float with a smaller F than other floats.
     """
     return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1, "shorter": 1})
 
 
 class FormatDecoder(wiring.Component):
-    """Decode what all slots need to know of the running format, once. Combinational.
+    """Decode the traits of the running format, once for all slots. Combinational.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose elements the control codes name.
+        Configuration that defines the element codes.
 
     Members
     -------
     element : In(4)
-        Control code.
+        Element code.
     traits : Out(traits_layout())
-        Of the format. No code of a format without special values, or of an integer, looks like one: its exponent never
-        fills all eight bits.
+        Traits of the format; zero for integers and formats without special values, except `shorter`. These never look
+        special, since their eight exponent bits are never all ones.
     """
 
     element: In(ELEMENT_CODE_BITS)
@@ -99,20 +98,20 @@ class Unpack(wiring.Component):
     config : CoreConfig
         The datapath.
     index : int
-        Slot: which element of the operand, of which formats.
+        Number of the slot.
     operand_name : str
         ``a`` or ``b``.
 
     Members
     -------
     operand : In(8 * step_bytes)
-        All elements of a step: of A lowest first, of B as they come out of the selection.
+        All elements of a step: A lowest k first, or B in the order of the select stage's output.
     element : In(4)
-        Control code; of a format that the slot does not serve, the element is zero.
+        Element code; for a format that the slot does not serve, the element is zero.
     traits : In(traits_layout())
-        From :class:`FormatDecoder` for the same code.
+        Traits from :class:`FormatDecoder` for the same code.
     raw : Out(raw_signature(significand_bits))
-        The element.
+        The unpacked element of the slot.
 
     Notes
     -----
@@ -139,7 +138,7 @@ class Unpack(wiring.Component):
         m = Module()
         raw, slot = self.raw, self.slot
         width = len(raw.significand)
-        # One word from the multiplexer over formats: significand (of a float: its fraction), exponent, sign.
+        # Output of the multiplexer over formats: significand (the fraction of a float), exponent, sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
             for element in self.config.elements:
@@ -170,7 +169,7 @@ class Unpack(wiring.Component):
         return m
 
     def _first_bit(self, element: Element) -> int:
-        """Return where the slot's container of an element begins in the operand."""
+        """Return the lowest bit of the slot's container of an element in the operand."""
         first = self.index * element.container_bits
         if self.operand_name == "a":
             return first
@@ -214,13 +213,13 @@ class UnpackAccumulator(wiring.Component):
     Members
     -------
     word : In(32)
-        The register; f16 in its low half.
+        Accumulator register; f16 in its low half.
     half : In(1)
-        It holds an f16.
+        The accumulator is an f16.
     sign, zero, inf, nan : Out(1)
-        What it is.
+        Sign, and flags of zero, Inf and NaN.
     exponent : Out(signed(9))
-        True exponent, the minimum of the format for subnormals and zero.
+        True exponent; for subnormals and zero the least exponent of the format.
     significand : Out(24)
         Hidden bit on top; zero for Inf and NaN.
     """

@@ -1,4 +1,4 @@
-"""A warp's instruction: registers of 32 lanes in, fragments gathered, steps issued to a core, registers out."""
+"""Execution of ``mma`` by a warp: gather fragments from 32 lanes, issue steps to a core, scatter the results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ __all__ = [
 
 ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
-#: What a block's result must know of its instruction by the time it leaves the core.
+#: Tag of a block in the core: the properties of its instruction that are needed to store the result.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
 
@@ -46,7 +46,7 @@ def warp_operands_layout() -> data.StructLayout:
     Fields
     ------
     a, b, c : 32 lanes of 4 registers of 32 bits
-        Operand registers; those that the instruction does not have are ignored.
+        Operand registers; those that the instruction does not use are ignored.
     e, scale_a, scale_b : 32 lanes of 32 bits
         Metadata and block scale registers.
     control : control_layout()
@@ -56,9 +56,9 @@ def warp_operands_layout() -> data.StructLayout:
     sparsity_selector : 2
         PTX's sparsity selector: which threads of a quad hold the metadata.
     scale_size : ScaleSizeCode
-        Block scales of a row.
+        Block scales of each row of A and column of B.
     byte_a, thread_a, byte_b, thread_b : 2, 1, 2, 2
-        Where the block scales are.
+        PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are.
     """
     fragment = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
     lanes = data.ArrayLayout(32, LANES)
@@ -90,7 +90,7 @@ def warp_result_layout() -> data.StructLayout:
     d : 32 lanes of 4 registers of 32 bits
         Result registers; f16 results fill the first two and leave the others zero.
     illegal : 16 rows of 16 bits
-        Chunks of each row whose nibble the instruction does not define.
+        Chunks of each row whose nibble the rule of the instruction does not define.
     """
     return data.StructLayout(
         {
@@ -102,7 +102,7 @@ def warp_result_layout() -> data.StructLayout:
 
 @dataclass(frozen=True)
 class _Position:
-    """What is being issued: which step of K, how many there are, and which block of outputs."""
+    """The step and the block that are issued: step of K, last step of the instruction, block of rows and of columns."""
 
     step: Value
     last_step: Value
@@ -112,7 +112,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _Outputs:
-    """What is known of every output, row by row: its word, and whether an integer sum is beyond 32 bits."""
+    """Results of all outputs so far, row by row: the result word, and whether an integer sum exceeds 32 bits."""
 
     words: Sequence[Signal]
     overflows: Sequence[Signal]
@@ -121,10 +121,12 @@ class _Outputs:
 class Warp(wiring.Component):
     """Execute ``mma`` and ``mma.sp`` of shape m16n8 from registers.
 
-    The fragments of every shape and type are one byte map (PTX ISA 9.7.14.6.2, measured on an H200), so gathering is
-    wiring. The 16 x 8 outputs are cut into blocks of the core's rows x columns, one block issued each cycle, block by
-    block for each step of K. A following instruction is accepted while the last block is issued, so the interval is
-    ``blocks * steps`` cycles; the latency from acceptance to a valid result is that plus ``config.latency + 1``.
+    The fragments of all shapes and types have one byte map (PTX ISA 9.7.14.6.2, measured on an H200), so gathering is
+    wiring. The 16 x 8 outputs are divided into blocks of the core's rows x columns. One block is issued each cycle: all
+    blocks for one step of K, then all blocks for the next. The next instruction is accepted while the last block is
+    issued. So the interval is ``blocks * steps`` cycles, or ``config.warp_interval(steps)`` where blocks have to wait
+    for results of the step before. The latency from acceptance to a valid result is the interval plus
+    ``config.latency + 1``.
 
     Parameters
     ----------
@@ -153,11 +155,11 @@ class Warp(wiring.Component):
 
     @property
     def blocks(self) -> int:
-        """Blocks of outputs, that is cycles of one step of K."""
+        """Blocks of outputs, and so the cycles of one step of K."""
         return self.config.warp_blocks
 
     def elaborate(self, platform: object) -> Module:
-        """Build the operand buffer, the gathering, the issue and the collection."""
+        """Build the operand registers, the gathering, the issue and the collection."""
         m = Module()
         config = self.config
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
@@ -204,9 +206,9 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the result of the same block of the step before is there to go on from.
+        """Return whether the same block's result of the step before has been stored, to be the accumulator.
 
-        A pipeline of fewer stages than there are blocks has always let it out by then.
+        With more blocks than cycles of latency it always has.
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.blocks > self.config.latency:
             return Const(1)
@@ -215,7 +217,7 @@ class Warp(wiring.Component):
         return (step == 0) | (outstanding < self.blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
-        """Step through the blocks, columns first."""
+        """Advance to the next block, columns first."""
         with m.If(column_block == self.column_blocks - 1):
             m.d.sync += column_block.eq(0)
             m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
@@ -267,7 +269,7 @@ class Warp(wiring.Component):
                 ]
 
     def _a_row(self, held: data.View, row: int, step: Value) -> Value:
-        """Bytes 16 h to 16 h + 15 of a row are register 2 h + (row >= 8) of its quad."""
+        """Return stored A of a row: bytes 16 h to 16 h + 15 are register 2 h + (row >= 8) of its quad."""
         lanes = [4 * (row % 8) + t for t in range(4)]
         first, second = (Cat(held.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
@@ -275,7 +277,7 @@ class Warp(wiring.Component):
         return Cat(first, Mux(held.long, second, 0))
 
     def _b_column(self, held: data.View, column: int, step: Value) -> Value:
-        """Bytes 16 r to 16 r + 15 of a column are register r of its quad."""
+        """Return B of a column: bytes 16 r to 16 r + 15 are register r of its quad."""
         quad = [held.b[4 * column + t] for t in range(4)]
         words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
         sparse, long = held.control.sparse, held.long
@@ -285,7 +287,7 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, held: data.View, row: int, step: Value) -> Value:
-        """Collect a row's nibbles from its quad; chunks that the instruction does not have get a legal one."""
+        """Return the nibbles of a row from its quad; chunks that the instruction does not use get a legal nibble."""
         quad = [held.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
@@ -315,13 +317,13 @@ class Warp(wiring.Component):
         return Mux(held.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
     def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
-        """Return C of one output: f32 and s32 fill a register, f16 half of one; above it stands what no unit reads."""
+        """Return C of one output. f32 and s32 fill a register, f16 half of one; no unit reads the bits above an f16."""
         lane = held.c[4 * (row % 8) + column // 2]
         register = lane[2 * (row // 8) + column % 2]
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
-        """Store results by block and present the registers once the last one is in."""
+        """Store the results of each block, and output the registers once the last block is stored."""
         config, result = self.config, core.o.payload
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))

@@ -1,4 +1,4 @@
-"""``wgmma`` as warpgroups see it: multiplications, commits, waits and fences, of one warpgroup or of several."""
+"""``wgmma`` of one warpgroup or of several: multiplications, commits, waits and fences."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def warpgroup_layout() -> data.StructLayout:
     operation : Operation
         ``wgmma.mma_async``, ``wgmma.commit_group``, ``wgmma.wait_group`` or ``wgmma.fence``.
     pending : 3
-        Of a wait: for how many committed groups it does not wait.
+        N of ``wgmma.wait_group``: committed groups that may still be pending after the wait.
     control, a_descriptor, b_descriptor, a_shared, a_transposed, b_transposed
         As in :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
     negated, add, last_panel, sparsity_selector
@@ -43,7 +43,7 @@ def warpgroup_layout() -> data.StructLayout:
     return data.StructLayout(registers | {"operation": Operation, "pending": 3} | multiplication)
 
 
-#: What the flags of an instruction depend on.
+#: Fields of a command that its flags of undefined behaviour depend on.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
@@ -52,12 +52,12 @@ def _command_layout() -> data.StructLayout:
 
 
 class Commands(wiring.Component):
-    """Accept the commands of one warpgroup, count its committed groups, and flag what PTX leaves undefined.
+    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour that PTX leaves undefined.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose element codes the control word has.
+        Configuration that defines the element codes of the control word.
 
     Members
     -------
@@ -68,13 +68,13 @@ class Commands(wiring.Component):
     multiplied, last, delivered : In(1)
         A panel of this warpgroup is multiplied; it is the last one of its instruction; a panel of results is delivered.
     accessed : In(1)
-        Threads read or write registers of accumulators or of A.
+        Threads read or write registers that hold accumulators or A.
     multiplies : Out(1)
         A multiplication is offered.
     pending : Out(range(9))
         Committed groups that are not finished.
     undefined : Out(life_cycle_layout())
-        What PTX leaves undefined in this cycle.
+        Undefined behaviour in this cycle.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -137,7 +137,7 @@ class Arbiter(wiring.Component):
         super().__init__({"requests": In(count), "accepted": In(1), "chosen": Out(range(count))})
 
     def elaborate(self, platform: object) -> Module:
-        """Build the search from the warpgroup behind the last one."""
+        """Build the search, which starts behind the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
         m.d.comb += self.chosen.eq(before)
@@ -153,7 +153,7 @@ class Arbiter(wiring.Component):
 
 
 class Owners(wiring.Component):
-    """Record the warpgroup of each multiplication and of each panel of results, in order.
+    """Track the warpgroup of each multiplication and of each panel of results, in order.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Owners(wiring.Component):
     issued, owner : In(1), In(range(count))
         A multiplication is accepted, and its warpgroup.
     multiplied, last, delivered : In(1)
-        As of :class:`~sptc.rtl.commits.Commits`.
+        As in :class:`~sptc.rtl.commits.Commits`.
     multiplies : Out(count)
         One-hot: warpgroup of the instruction that is multiplied; zero without one.
     delivers : Out(range(count))
@@ -180,7 +180,7 @@ class Owners(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the two lists."""
+        """Build the two FIFOs."""
         m = Module()
         m.submodules.instructions = instructions = DueList(range(self.count), SLOTS)
         m.submodules.panels = panels = DueList(range(self.count), IN_FLIGHT)
@@ -201,53 +201,54 @@ class Owners(wiring.Component):
 class Warpgroup(wiring.Component):
     """Execute ``wgmma.mma_async`` of one warpgroup, or of several that share the tensor cores, sparse or dense.
 
-    Operands are fetched while others multiply, at the pace of :class:`~sptc.rtl.tensor_cores.TensorCores`. A
-    multiplication of each warpgroup is taken in turns; commits, waits and fences are each one's own and wait for no
-    other. The tensor cores multiply in the order in which they take, so that several warpgroups are as fast as one:
-    each panel of B is read once for every warpgroup that wants it.
+    Operand fetch and multiplication overlap; :class:`~sptc.rtl.tensor_cores.TensorCores` states the throughput.
+    Multiplications of the warpgroups are accepted round-robin and executed in that order. Each warpgroup has its own
+    commits, waits and fences, which do not wait for other warpgroups. Several warpgroups together have the throughput
+    of one: they share no panels of B, so each reads its own.
 
     Parameters
     ----------
     config : CoreConfig
         The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
     registers : RegisterCycles
-        What the register file takes to deliver operands; a parameter, since nobody knows what silicon does in them.
+        Cycles in which the register file delivers operands. A parameter, since the cause of these cycles in silicon
+        is not known.
     count : int
         Warpgroups.
     unit_class, warp_class : type
-        What stands for units and for arrays.
+        Component classes of the units and of the arrays.
     fetch_class : callable
-        Returns what brings operands from shared memory, of so many panels of A.
+        Takes the number of panels of A; returns the component that fetches operands from shared memory.
 
     Members
     -------
     i : In(stream of warpgroup_layout())
-        Instructions, commits and waits, in order. A wait is taken once no more groups are pending than it says.
+        Commands, in program order. A wait is accepted once at most `pending` committed groups are unfinished.
     c : In(stream of 4 x fragment_layout())
-        Accumulators of eight columns of each warp, in order of columns.
+        Accumulators of one panel (eight columns) for each warp, in order of columns.
     o : Out(stream of 4 x warp_result_layout())
         Results, in the same order.
     pending : Out(range(9))
         Committed groups that are not finished.
     accessed : In(1)
-        Threads read or write registers of accumulators or of A, which decides nothing but what is flagged.
+        Threads read or write registers that hold accumulators or A. Only `undefined` depends on it.
     undefined : Out(life_cycle_layout())
-        What PTX leaves undefined in this cycle.
+        Undefined behaviour in this cycle.
     mma : In(stream of mma_layout())
-        Instructions of ``mma`` of other warps; of four arrays that each take four cycles at least, one begins a cycle.
+        ``mma`` instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one.
     mma_room : Out(4)
-        Which arrays would take an instruction in this cycle.
+        For each array: it would accept an ``mma`` instruction in this cycle.
     mma_result : Out(stream of warp_result_layout()), four
-        Results of each array's instructions, in order.
+        Results of the ``mma`` instructions of each array, in order.
     memory : Out(shared_memory_signature())
-        The shared memory of the block.
+        Port to the shared memory of the CTA.
 
     Notes
     -----
-    Of several warpgroups `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of as many. One whose
-    accumulators are not offered, or whose results are not taken, keeps the others waiting.
+    With several warpgroups, `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports. A
+    warpgroup that does not offer its accumulators, or does not take its results, stalls the others.
 
-    Source: measured on an H200, where two and three warpgroups finish as many instructions in a time as one.
+    Source: measured on an H200: two and three warpgroups complete as many instructions per time as one.
     """
 
     def __init__(
@@ -277,7 +278,7 @@ class Warpgroup(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tensor cores and each warpgroup's commands; of several, whose turn it is and whose is what."""
+        """Build the tensor cores and the commands of each warpgroup; for several, also the arbiter and the owners."""
         m = Module()
         m.submodules.tensor_cores = cores = TensorCores(self.config, *self._parts)
         wiring.connect(m, cores.memory, wiring.flipped(self.memory))

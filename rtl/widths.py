@@ -1,8 +1,9 @@
-"""Widths and result formats that follow from a configuration, and a picture of the bits that they are widths of.
+"""Widths and result formats of a configuration, and a picture of the bits.
 
-A step is summed exactly in one two's complement word, the *total*. What its places are worth depends on E, the largest
-exponent of all that participates and e_zero, which is the signal `e_max` without its bias, and on F, the bits that the
-running format keeps below it: bit 0 is worth ``2**(E - F)`` and bit F is worth ``2**E``. Of `hopper`, 39 bits::
+A step is summed exactly in one two's complement word, the *total*. E is the largest exponent of the terms that
+participate and of e_zero; the signal `e_max` is E with the bias of products. F is the number of bits that the running
+format keeps below ``2**E``. Bit 0 of the total has the weight ``2**(E - F)`` and bit F the weight ``2**E``. In `hopper`
+the total has 39 bits::
 
                           333333333222222222211111111110000000000
       bit                 876543210987654321098765432109876543210
@@ -20,31 +21,32 @@ running format keeps below it: bit 0 is worth ``2**(E - F)`` and bit F is worth 
     s8, u8
       product, c          iiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiii-----
 
-``s`` is the sign and ``c`` takes the carries of the sum; ``2`` is the place of ``2**(E + 1)``, ``1`` that of ``2**E``,
-and ``g`` are the grid bits, of which the format that keeps most has `grid_bits`. ``i`` and ``f`` are the bits of a term
-above and below its binary point if its exponent is E, ``-`` the zeros that are padded below it; otherwise it stands as
-many places lower as its exponent is below E, the *shift amount*, and what gets below bit 0 is dropped.
+``s`` is the sign and ``c`` takes the carries of the sum. ``2`` has the weight ``2**(E + 1)`` and ``1`` the weight
+``2**E``. ``g`` are the grid bits; the format with the largest F has `grid_bits` of them. The rows of terms show a term
+whose exponent is E: ``i`` and ``f`` are its bits above and below the binary point, ``-`` the zeros that pad it. A term
+with a smaller exponent is shifted right by the difference, the *shift amount*; bits below bit 0 are dropped.
 
-* A product enters at bit ``Slot.padding``, whatever the format. It is below four, so it has two bits above the point;
-  its bits below it are ``Slot.point`` of both operands. Those that a format does not have are zero.
+* A product enters at bit ``Slot.padding`` in every format. It is less than four, so it has two bits above the binary
+  point. Below the point it has ``Slot.point`` of operand a plus that of b; bits that a format does not have are zero.
 * The accumulator has 24 bits, the highest of them at bit F. Where F is below 23, its last bits are dropped.
-* Integers, the accumulator among them, are not shifted; their unit is at bit `integer_bits`.
-* Scaled groups of packed e2m1, where F is ``block_alignment_bits``, have their unit at bit F too, with 11 bits above
-  the point and 8 below it.
-* *Headroom* is how far the sum may be shifted left: the exponents from the smallest normal number of the result up to
-  what the sign bit is worth. Of `hopper` with F = 25 that is E + 13 + 126 for f32 and E + 13 + 14 for f16, and 6 for
-  either where E is as small as it can be, e_zero.
+* Integers, the accumulator among them, are not shifted; bit `integer_bits` has the weight one.
+* Scaled groups of packed e2m1, where F is ``block_alignment_bits``, also have the weight ``2**E`` at bit F, with 11
+  bits above the binary point and 8 below it.
+* *Headroom* is the limit of the left shift: the exponents from the smallest normal number of the result up to the
+  weight of the sign bit. In `hopper` with F = 25 it is E + 13 + 126 for f32 and E + 13 + 14 for f16. For e_zero, the
+  smallest E, it is 6 for both.
 
-The sum is shifted left, with one more bit below it, until its leading digit is the top bit or headroom is used up; a
-negative one is complemented afterwards. Of `hopper`, 40 bits::
+The sum, extended by one bit below it, is shifted left until its leading digit is the top bit or the shift reaches the
+headroom. A negative sum is complemented afterwards. In `hopper` the shifted sum has 40 bits::
 
                           3333333333222222222211111111110000000000
       bit                 9876543210987654321098765432109876543210
       f32                 1fffffffffffffffffffffffdddddddddddddddd
       f16                 1ffffffffffGSSSSSSSSSSSSSSSSSSSSSSSSSSSS
 
-``1`` is the leading one, ``f`` the fraction, ``d`` what an f32 drops; ``G`` is *guard* and ``S`` are the bits of which
-*sticky* is the OR, both before the complement. With the last ``f`` they decide the *increment* of an f16. In numbers:
+``1`` is the leading one, ``f`` the fraction, and ``d`` the bits that an f32 drops. ``G`` is *guard*, and *sticky* is
+the OR of the bits ``S``, both before the complement. Guard, sticky and the last ``f`` decide the *increment* of an
+f16. Widths and bit numbers:
 
 ==================================  ======  =========
 what                                hopper  blackwell
@@ -60,11 +62,12 @@ guard                                   28         38
 ==================================  ======  =========
 
 For example, a step of f16 on `hopper` has the products 1.5 * 1.5 and (1.5 * 2**-12) * 2**-13, and c = -63 * 2**-10, so
-E is 0. The first product is not shifted and enters as ``9 << 23``. The second has the shift amount 25: of its 1.5 at
-bit 25 the one gets to bit 0, and the half is dropped. c has the exponent -5 and enters as ``-63 << 15``. The total is
-73,433,089 with its leading one at bit 26, so it is shifted by 12 places of a headroom of 139 for f32, 27 for f16, and
-the exponent field is 139 + 1 - 12 = 128, or 16. The f32 is 2.1884765625: the one at bit 0 is dropped. The f16 would be
-a tie of 2.1875 and 2.189453125 by its guard, which is one, but sticky is one as well: it is 2.189453125.
+E is 0. The first product is not shifted and enters as ``9 << 23``. The second has the shift amount 25: the leading one
+of 1.5 moves from bit 25 to bit 0, and the half is dropped. c has the exponent -5 and enters as ``-63 << 15``. The total
+is 73,433,089 with its leading one at bit 26, so it is shifted left by 12. The headroom is 139 for f32 and 27 for f16.
+The exponent field is 139 + 1 - 12 = 128 for f32 and 27 + 1 - 12 = 16 for f16. The f32 is 2.1884765625: the one at
+bit 0 is dropped. For f16 guard is one; without sticky this would be a tie of 2.1875 and 2.189453125. Sticky is one, so
+the f16 is 2.189453125.
 """
 
 from functools import cached_property
@@ -80,7 +83,7 @@ __all__ = ["Widths"]
 
 
 class Widths:
-    """What the stages of a unit must be wide enough for.
+    """Widths of the signals in the stages of a unit.
 
     Parameters
     ----------
@@ -96,9 +99,9 @@ class Widths:
     fp8_is_shorter : bool
         8-bit floats keep fewer alignment bits than the others.
     grid_bits : int
-        Bits of the exact sum below ``2**E`` while the format runs that keeps most.
+        Bits of the exact sum below ``2**E`` for the format with the largest F.
     integer_bits : int
-        Bits of the exact sum below the unit of integers.
+        Bits of the exact sum below the lowest bit of integers.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -140,7 +143,7 @@ class Widths:
 
     @property
     def floating(self) -> bool:
-        """Whether there are exponents at all."""
+        """Whether the configuration has floats."""
         return bool(self.floats or self.packed)
 
     @property
@@ -172,8 +175,7 @@ class Widths:
     def total_bits(self) -> int:
         """Signed width that holds every exact sum, and in which rounding needs no right shift.
 
-        Shifting a sum left must be able to put the smallest normal number on the top bit, from the smallest exponent
-        that a step can have: e_zero.
+        A left shift must be able to bring the smallest normal number to the top bit even for e_zero, the smallest E.
         """
         config, bound = self.config, 0
         for element in self.config.elements:

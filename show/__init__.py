@@ -1,1 +1,1 @@
-"""What an instruction, a datapath and a step look like: objects that print, and draw themselves in a notebook."""
+"""Objects that show an instruction, a datapath or a step: they print as text and draw themselves in a notebook."""

@@ -1,4 +1,4 @@
-"""The pictures of datapaths: a unit, an array of them behind streams, and the three tops."""
+"""Diagrams of datapaths: the unit, the array of units behind streams, and the three tops."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ from .unit import draw_unit
 __all__ = ["TOPS", "datapath"]
 
 _LEFT = 14
-#: What is drawn of more rows or columns than these: the first ones, dots, and the last.
+#: Rows or columns drawn in full. Of more, the first ones are drawn, then dots, then the last.
 _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
 
 
 def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
-    """Return the picture of an array: what stands once for a row or a column, and the units."""
+    """Draw an array: the logic that exists once for each row or column, and the units."""
     rows, columns = _shown(config.rows), _shown(config.columns)
     grid, top = 250.0, 170.0
     width, height = grid + len(columns) * _PITCH_X + 20, top + len(rows) * _PITCH_Y + 60
@@ -43,7 +43,7 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _shown(count: int) -> list[int | None]:
-    """Return which of so many are drawn; None stands for those left out."""
+    """Return the indices of the rows or columns to draw; None stands for those left out."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
 
 
@@ -79,7 +79,7 @@ _DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
     "warpgroup": draw_warpgroup,
     "tcgen05": draw_tcgen05,
 }
-#: What can be drawn.
+#: Datapaths that can be drawn.
 TOPS = tuple(_DRAWINGS)
 
 
@@ -89,17 +89,17 @@ def datapath(config: CoreConfig | str, top: str = "unit", theme: Theme = Theme.A
     Parameters
     ----------
     config : CoreConfig or str
-        Which one; a preset by its name.
+        Configuration, or the name of a preset.
     top : str
-        One of :data:`TOPS`: ``unit``, its stages, widths and registers; ``core``, the array of units; and what
-        executes ``mma`` (``warp``), ``wgmma`` (``warpgroup``) and ``tcgen05.mma`` (``tcgen05``).
+        One of :data:`TOPS`: ``unit``, with its stages, widths and registers; ``core``, the array of units; or the
+        hardware that executes ``mma`` (``warp``), ``wgmma`` (``warpgroup``) or ``tcgen05.mma`` (``tcgen05``).
     theme : Theme
         Colours.
 
     Raises
     ------
     ConfigError
-        There is no such preset or top, or the top cannot be made of it.
+        The preset or the top does not exist, or the configuration does not support the top.
     """
     if isinstance(config, str):
         if config not in PRESETS:

@@ -1,4 +1,4 @@
-"""Where the operands of an instruction lie, and how an architecture computes it, as one object."""
+"""The layout of an instruction as one object: where its operands lie, and how an architecture computes it."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,26 +18,26 @@ from .layout_text import layout_as_text, numerics_as_dict
 
 __all__ = ["Layout", "layout"]
 
-#: The architecture that was recorded most of.
+#: Default architecture: the one with the most recordings.
 _ARCH = "sm_90"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Layout:
-    """Which lane, register and bits hold each element of an instruction; prints itself, and draws itself in a notebook.
+    """Lane, register and bits of each element of an instruction; prints itself, and draws itself in a notebook.
 
     Attributes
     ----------
     subject : Subject
         The instruction.
     arch : str
-        Whose numerics.
+        Architecture whose numerics are shown.
     selector : int
         Sparsity selector.
     operand : str or None
-        Of this operand alone: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
+        The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
     choice : Choice
-        Elements that are shown.
+        Elements to show.
     """
 
     subject: Subject
@@ -48,12 +48,12 @@ class Layout:
 
     @cached_property
     def placements(self) -> Placements:
-        """Where what is shown lies.
+        """Places of the shown operands.
 
         Raises
         ------
         OperandError
-            There is no such selector or operand, or nothing to show of it.
+            The selector or the operand does not exist, or no element is left to show.
         """
         i = self.subject.instruction
         checked_selector(self.selector, i)
@@ -62,17 +62,17 @@ class Layout:
 
     @cached_property
     def numerics(self) -> dict[str, object]:
-        """How the architecture computes the instruction.
+        """Numerics of the instruction on the architecture.
 
         Raises
         ------
         InstructionError
-            It does not have it.
+            The architecture does not have the instruction.
         """
         return numerics_as_dict(self.subject.instruction, self.arch)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON has it, every element with its place."""
+        """Return the layout as JSON data, with the place of every element."""
         i, found = self.subject.instruction, self.placements
         alone = len({place.operand for place in found.operands}) == 1
         places: list[OperandPlacement] = []
@@ -91,7 +91,7 @@ class Layout:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the operands as grids, above one axis of k; elements are not chosen from.
+        """Return a picture of the operands as grids above one k axis. `choice` drops operands, not single elements.
 
         Raises
         ------
@@ -121,27 +121,27 @@ def layout(
     row: int | None = None,
     lane: int | None = None,
 ) -> Layout:
-    """Show where the operands of an instruction lie.
+    """Show where the operands of an instruction lie, and its numerics.
 
     Parameters
     ----------
     words : str or Subject
-        Its name, or words that no other has, such as ``m16n8k32 f16 ordered_metadata f32``.
+        Name of the instruction, or words that identify it, such as ``m16n8k32 f16 ordered_metadata f32``.
     arch : str, optional
-        Whose numerics; by default those of sm_90, or of the first architecture that has it.
+        Architecture whose numerics are shown. Default: sm_90, or the first architecture that has the instruction.
     selector : int
         Sparsity selector.
     operand : str, optional
-        Of this operand alone.
+        The only operand to show.
     row, lane : int, optional
-        Elements of this row of A, C, D and metadata, or of this thread or lane of tensor memory, alone.
+        Show only this row of A, C, D and metadata; only this thread, or lane of tensor memory.
 
     Raises
     ------
     InstructionError
-        There is none, several have these words, or the architecture does not have it.
+        No instruction or more than one has these words, or the architecture does not have it.
     OperandError
-        There is no such selector, operand, row or lane.
+        The selector, operand, row or lane does not exist.
     """
     subject, candidates = (words, []) if isinstance(words, Subject) else subject_of_words(words)
     if subject is None:
@@ -149,12 +149,12 @@ def layout(
     architectures = subject.instruction.architectures
     chosen = arch or (_ARCH if _ARCH in architectures else architectures[0])
     found = Layout(subject=subject, arch=chosen, selector=selector, operand=operand, choice=Choice(row, lane))
-    _ = found.placements, found.numerics  # what is wrong is said now
+    _ = found.placements, found.numerics  # raises the errors of the arguments now
     return found
 
 
 def _only(found: Placements, operand: str, instruction: str) -> Placements:
-    """Keep the maps of one operand; C shares those of D."""
+    """Return the maps of one operand; C has the maps of D."""
     name = "d" if operand == "c" else operand
     kept = tuple(place for place in found.operands if place.operand == name)
     unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}

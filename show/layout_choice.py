@@ -1,4 +1,4 @@
-"""Which elements of a layout are shown: those of one row, or of one lane."""
+"""The choice of elements that a layout shows: those of one row, of one lane, or all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["Choice"]
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for; nothing is None.
+    """Filter of elements; None chooses all.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether the choice leaves nothing out."""
         return self.row is None and self.lane is None
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
-        """Return which elements of an operand are shown; none of one that has no such rows or lanes."""
+        """Return a mask of the chosen elements; all False for an operand without such a row or lane."""
         chosen = np.ones(place.shape, np.bool_)
         if self.row is not None:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
@@ -42,12 +42,12 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands of which anything is shown.
+        """Return the operands that have a chosen element.
 
         Raises
         ------
         OperandError
-            There is none.
+            No operand has one.
         """
         if self.everything:
             return found
@@ -59,7 +59,7 @@ class Choice:
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
-        """Yield what each lane and word has of the chosen elements, lowest bits first."""
+        """Yield one line for each lane and word: its chosen elements, lowest bits first."""
         held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         for row, column in np.argwhere(self.of(place)).tolist():
             key = int(place.lanes[row, column]), int(place.words[row, column])

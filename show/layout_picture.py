@@ -1,4 +1,4 @@
-"""The picture of a layout: every operand as a grid, above one axis of k."""
+"""The picture of a layout: a grid for each operand, above one common k axis."""
 
 import importlib
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from .layout_text import name_of, span
 
 __all__ = ["layout_as_svg"]
 
-#: Rows and columns of a matrix that are drawn; what follows repeats.
+#: Rows and columns of a matrix that are drawn; the pattern repeats after them.
 _MOST_ROWS = 16
 _MOST_COLUMNS = 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
-#: Inches.
+#: Sizes of the parts of the picture, in inches.
 _CELL_HEIGHT = 0.26
 _HEADER_HEIGHT = 0.19
 _LEFT = 0.75
@@ -26,7 +26,7 @@ _GAP = 0.55
 _WORD_WIDTH = 0.86
 _TITLE_HEIGHT = 0.72
 _LEAST_WIDTH = 9.5
-#: What one element must have above it for its lowest bit, and for both.
+#: Least width of an element, in inches, to print its lowest bit above it, or both its bits.
 _ROOM_FOR_A_NUMBER = 0.14
 _ROOM_FOR_A_RANGE = 0.3
 _UNIT_BYTES = 16
@@ -40,16 +40,16 @@ _COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#
 
 @dataclass(frozen=True)
 class _Cell:
-    """A rectangle of a row.
+    """Rectangle in a row of the grid.
 
     Attributes
     ----------
     first, last : int
-        Columns of the matrix.
+        First and last column of the matrix.
     label : str
-        What holds them.
+        Name of the word that holds these elements.
     colour : int
-        Place among the colours.
+        Index into the colours.
     """
 
     first: int
@@ -60,24 +60,24 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Panel:
-    """One operand, with k to the right.
+    """Grid of one operand, with k from left to right.
 
     Attributes
     ----------
     heading : str
-        Above it.
+        Title above the grid.
     down : str
-        What the rows are called.
+        Name of the row index.
     rows : list of list of _Cell
-        From the top.
+        Cells of each row, from the top.
     headers : list of list of (float, float, str)
-        Lines above the grid: first column, end, text.
+        Header lines above the grid, each a list of (first column, end, text).
     dividers : list of float
-        Columns where a line divides the elements of a word.
+        Columns with a tick between elements of the same word.
     scale : float
-        Inches of a column.
+        Width of a column in inches.
     legend : list of (int, str)
-        Colours and what they mean.
+        Colours and their meaning.
     """
 
     heading: str
@@ -90,23 +90,23 @@ class _Panel:
 
     @property
     def height(self) -> float:
-        """Inches, with heading, headers and legend."""
+        """Height in inches, with heading, headers and legend."""
         return 2 * _HEADER_HEIGHT + len(self.headers) * _HEADER_HEIGHT + len(self.rows) * _CELL_HEIGHT + _GAP
 
 
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
-    """Return a picture of where the operands lie, as SVG.
+    """Draw where the operands lie, as SVG.
 
     Parameters
     ----------
     i : Instruction
-        Which one.
+        The instruction.
     title : str
-        Above the picture.
+        Title of the picture.
     found : Placements
-        Operands; block scales are left out.
+        Places of the operands; block scales are not drawn.
     selector : int
-        Sparsity selector, for a heading.
+        Sparsity selector, shown in the heading of the metadata.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def _columns(panel: _Panel) -> int:
 
 
 def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
-    """Lay out one operand; B is turned, so that its k stands below that of A."""
+    """Lay out one operand. B is transposed, so that its k axis is below that of A."""
     turned = place.indices[0] in _INDICES_ALONG_K
     down, across = place.indices[::-1] if turned else place.indices
     lanes, words, low_bits = (part.T if turned else part for part in (place.lanes, place.words, place.low_bits))
@@ -162,7 +162,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
         ]
         for row in range(rows)
     ]
-    # A register of A spans twice the k of one of B, if sparse: both get the same inches for the same k.
+    # In a sparse instruction a register of A spans twice the k of a register of B: the same k gets the same inches.
     logical = {"k": 1, "stored": 2, "chunk": i.granularity.logical if i.granularity else 1}.get(across, 0)
     scale = logical * _WORD_WIDTH * i.container_bits / 32 if logical else _WORD_WIDTH / per_word
     headers: list[list[tuple[float, float, str]]] = []
@@ -204,7 +204,7 @@ def _cell(place: OperandPlacement, lane: int, word: int, low_bit: int, first: in
 
 
 def _windows(columns: int, i: Instruction, nibbles: bool) -> list[tuple[float, float, str]]:
-    """Name the logical k of each chunk."""
+    """Return a header with the range of logical k of each chunk."""
     assert i.granularity
     logical, width = i.granularity.logical, 1 if nibbles else i.granularity.stored
     return [
@@ -234,7 +234,7 @@ def _heading(
 
 
 def _legend(place: OperandPlacement, grid: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]]:
-    """Say what the colours mean."""
+    """Return the colours in use and their meaning."""
     if place.memory is Memory.SHARED:
         return []
     found: dict[int, str] = {}
@@ -272,7 +272,7 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             size = _font(cell.label, width)
             axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
     for divider in panel.dividers:
-        # Ticks, not lines: labels stand across the elements of a word.
+        # Short ticks, not full lines: labels run across the elements of a word.
         x = _LEFT + divider * panel.scale
         axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
     x = _LEFT
@@ -284,5 +284,5 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
 
 
 def _font(text: str, inches: float, most: float = 7) -> float:
-    """Return the size of letters that fit, in points; a letter is some 0.62 of its size wide."""
+    """Return the largest font size in points that fits; a letter is about 0.62 of the font size wide."""
     return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))

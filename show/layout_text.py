@@ -1,4 +1,4 @@
-"""The text of a layout: grids of lanes by register, formulas, numerics."""
+"""The text of a layout: grids of lanes and registers, formulas, numerics."""
 
 import re
 import textwrap
@@ -18,7 +18,7 @@ __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
 _WIDTH = 118
 _QUAD = 4
-#: Registers whose lanes are listed; the formula goes on.
+#: Registers printed in full; a formula covers the rest.
 _LISTED = 4
 _METHODS = {
     Method.FUSED: "L products and the accumulator are aligned, cut F bits below the largest exponent, summed exactly "
@@ -30,7 +30,7 @@ _METHODS = {
 
 
 def name_of(place: OperandPlacement) -> str:
-    """Return the name of an operand in a heading."""
+    """Return the name of an operand for a heading."""
     if place.operand in ("c", "d"):
         return "C and D"
     if place.operand == "a":
@@ -39,14 +39,14 @@ def name_of(place: OperandPlacement) -> str:
 
 
 def span(first: int, last: int, high_first: bool = False) -> str:
-    """Write a range: ``3`` or ``0:3``, bits with the highest first."""
+    """Format a range as ``3`` or ``0:3``; ranges of bits have the highest bit first."""
     if first == last:
         return str(first)
     return f"{last}:{first}" if high_first else f"{first}:{last}"
 
 
 def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
-    """Return how an architecture computes an instruction.
+    """Return the numerics of an instruction on an architecture, as JSON data.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def layout_as_text(
     numbers: dict[str, object],
     choice: Choice,
 ) -> str:
-    """Return the whole text.
+    """Return the layout as text.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def layout_as_text(
     selector : int
         Sparsity selector of the metadata.
     numbers : dict
-        As :func:`numerics_as_dict` returns.
+        Result of :func:`numerics_as_dict`.
     choice : Choice
-        Which elements.
+        Elements to show.
     """
     i = subject.instruction
     lines = [subject.name, *_heading(i, selector)]
@@ -156,7 +156,7 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Cho
 
 
 def _corners(place: OperandPlacement) -> list[str]:
-    """List the first and last elements of the matrix."""
+    """Format the places of the first and last elements of the matrix."""
     last = place.shape[0] - 1, place.shape[1] - 1
     spots = dict.fromkeys([(0, 0), (0, min(1, last[1])), (min(1, last[0]), 0), (min(8, last[0]), 0), last])
     cells = []
@@ -171,7 +171,7 @@ def _corners(place: OperandPlacement) -> list[str]:
 
 
 def _held(place: OperandPlacement) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return (low bit, row, column) of what each lane of the first warp has in each register."""
+    """Return (low bit, row, column) of each element, by lane and register, for the lanes of the first warp."""
     held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     rows, columns = (place.lanes < WARP_LANES).nonzero()
     for at in zip(rows.tolist(), columns.tolist(), strict=True):
@@ -181,7 +181,7 @@ def _held(place: OperandPlacement) -> dict[tuple[int, int], list[tuple[int, int,
 
 
 def _by_register(place: OperandPlacement) -> list[str]:
-    """List what every lane holds, one block of lanes a register, blocks side by side."""
+    """Format the content of every lane as one block for each register, blocks side by side."""
     held = _held(place)
     registers = sorted({register for _, register in held})
     per_register = len(held[0, 0])
@@ -205,7 +205,7 @@ def _by_register(place: OperandPlacement) -> list[str]:
 
 
 def _one_register(place: OperandPlacement) -> list[str]:
-    """List the lanes that hold metadata or scales: bits, row, and chunks or blocks."""
+    """Format the lanes that hold metadata or scales: bits, row, and chunks or blocks."""
     held = _held(place)
     cells = []
     for lane in sorted({lane for lane, _ in held}):
@@ -233,7 +233,7 @@ def _grid(cells: Sequence[str], columns: int = _QUAD) -> list[str]:
 
 
 def _side_by_side(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """Set blocks of equal height beside each other, as many as fit."""
+    """Place blocks of equal height side by side, as many in a row as fit."""
     width = max(len(line) for block in blocks for line in block)
     fit = max(1, (_WIDTH + 3) // (width + 5))
     return [

@@ -19,9 +19,9 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: What CuTeDSL writes for an empty chunk and for a lone element 0, 1, 2 or 3, read off its source.
+#: Nibbles that CuTeDSL writes: for an empty chunk, and for a lone nonzero at element 0, 1, 2 or 3. Read off its source.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: (nibble, what the chunk of four holds, who writes it) of what is no table of lone elements.
+#: (nibble, content of the chunk of four, producer) of the cases that are not in a table of lone elements.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -29,7 +29,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield nibble, contents and software of chunks of four with one nonzero or none."""
+    """Yield (nibble, content, producer) for chunks of four with one nonzero or none."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -42,7 +42,7 @@ def _lone() -> Iterator[tuple[int, str, str]]:
 
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], list[Instruction]]:
-    """Return the sparse instructions by rule and granularity."""
+    """Group the sparse instructions by rule and granularity."""
     found: dict[tuple[str, str], list[Instruction]] = {}
     of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
     for i in [*every_instruction(), *of_tcgen05]:
@@ -52,7 +52,7 @@ def _users() -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _named(instructions: Iterable[Instruction]) -> str:
-    """Name instructions by opcode and types of A."""
+    """List instructions by opcode and type of A."""
     types: dict[str, dict[str, None]] = {}
     for i in instructions:
         opcode = {"mma": f"mma.{i.sparse}", "wgmma": "wgmma.sp", "tcgen05": "tcgen05.mma.sp"}[i.family]
@@ -62,7 +62,7 @@ def _named(instructions: Iterable[Instruction]) -> str:
 
 
 def _selected(value: int, granularity: str) -> str:
-    """Say what each stored element meets; c is the chunk."""
+    """Describe which elements of B the stored elements of A are multiplied with; c is the chunk."""
     if granularity == "1:2":
         if value in WHOLE_ELEMENT_NIBBLES:
             return f"stored 0 <- k 2c+{value >> 3}"
@@ -78,7 +78,7 @@ def _selected(value: int, granularity: str) -> str:
 
 
 def _multiplexers(value: int, rule: str, mux: str) -> str:
-    """Say which unit each of the two multiplexers reads."""
+    """Describe which unit of the chunk each of the two multiplexers reads."""
     i0, i1 = indices(value)
     slots = [0, 1]
     swaps = mux == "mux3" and rule == "plain" and swap_for_mux3(value)
@@ -93,7 +93,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 
 def _producers(value: int) -> list[tuple[str, str]]:
-    """Return what a chunk holds when software writes the nibble, and which software."""
+    """Return (content of the chunk, producers) for each case in which software writes this nibble."""
     found = []
     i0, i1 = indices(value)
     if i0 < i1:
@@ -106,7 +106,7 @@ def _producers(value: int) -> list[tuple[str, str]]:
 
 
 def nibble_as_dict(value: int) -> dict[str, Any]:
-    """Return what there is to say of a nibble.
+    """Return the legality, selection, multiplexers and producers of a nibble, as JSON data.
 
     Parameters
     ----------
@@ -116,14 +116,14 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``nibble``, ``indices``, ``rules`` (one entry for each rule and granularity, with ``legal``, ``selects`` and
-        ``multiplexers`` by kind of mux), ``swapped`` (what the assembler makes of a plain one before 3:1
-        multiplexers) and ``producers``.
+        ``nibble``; ``indices``; ``rules``, one entry for each rule and granularity, with ``legal``, ``selects`` and
+        ``multiplexers`` by kind of mux; ``swapped``, the nibble that the assembler writes in place of a plain one for
+        3:1 multiplexers, or None; and ``producers``.
 
     Notes
     -----
-    Source: :mod:`sptc.isa.metadata` for rules and multiplexers; what producers
-    write, :data:`sptc.tensors.sparsify.PRODUCERS`, was read off their sources.
+    Source: :mod:`sptc.isa.metadata` for rules and multiplexers. The nibbles that producers write
+    (:data:`sptc.tensors.sparsify.PRODUCERS`) were read off their sources.
     """
     rules = []
     for (rule, granularity), users in _users().items():
@@ -151,7 +151,7 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
 
 
 def nibble_text(value: int) -> str:
-    """Return the same as text."""
+    """Return the data of :func:`nibble_as_dict` as text."""
     found = nibble_as_dict(value)
     i0, i1 = found["indices"]
     lines = [

@@ -1,4 +1,4 @@
-"""The picture of one step of a trace: its values where the datapath has them."""
+"""The picture of one step of a trace: each value at its place in the datapath."""
 
 from textwrap import wrap
 
@@ -16,21 +16,21 @@ _TOP, _ROW, _PITCH = 92, 22, 25
 
 
 def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
-    """Draw the values of one step where the datapath has them; the picture shows itself in a notebook.
+    """Draw the values of one step at their places in the datapath; the picture shows itself in a notebook.
 
     Parameters
     ----------
     traced : TracedOutput
-        What :func:`sptc.verify.trace_output.trace` returned; the golden model's values are drawn.
+        Result of :func:`sptc.verify.trace_output.trace`. The values of its golden trace are drawn.
     number : int
-        Which step, from 0.
+        Number of the step, from 0.
     theme : Theme
         Colours.
 
     Raises
     ------
     OperandError
-        There is no such step.
+        The step does not exist.
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:
@@ -39,7 +39,7 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
 
 
 class _StepDrawing:
-    """A row for each product, then the accumulator."""
+    """Drawing with one row for each product and a last row for the accumulator."""
 
     def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
         self.trace, self.step = trace, trace.steps[number]
@@ -54,7 +54,7 @@ class _StepDrawing:
         self._draw_result(bottom)
 
     def _draw_product(self, product: Product, top: float) -> None:
-        """Draw A, what metadata selects of B, and their product."""
+        """Draw the element of A, the element of B that metadata selects, and their product."""
         picture, middle, bits = self.picture, top + _ROW / 2, self.trace.instruction.container_bits
         left, width = HEADS["operands"]
         words = [f"A[{product.element}] {as_code(product.a, bits)}"]
@@ -72,7 +72,7 @@ class _StepDrawing:
         picture.box((left, top, width, _ROW), [as_decimal(product.value)], "logic", size=10)
 
     def _draw_terms(self) -> None:
-        """Draw each term beside the products that it is of, and the accumulator below them."""
+        """Draw each term beside its products, and the accumulator in the last row."""
         rows = {product.element: row for row, product in enumerate(self.step.products)}
         of_c = len(rows)
         left, width = HEADS["operands"]

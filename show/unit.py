@@ -1,4 +1,4 @@
-"""The picture of a unit: its stages from left to right, with their widths, and the registers between them."""
+"""The diagram of a unit: its stages from left to right, their widths, and the pipeline registers between them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ..rtl.widths import Widths
 __all__ = ["CUT_PLACES", "HEADS", "WIDTH", "begin", "draw_cuts", "draw_unit", "right_of"]
 
 WIDTH = 1000
-#: Left edge and width of each stage's column, and what stands above it.
+#: Left edge and width of the column of each stage; the key is its title.
 HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90),
     "select": (136, 112),
@@ -29,7 +29,7 @@ HEADS: dict[str, tuple[float, float]] = {
     "round": (806, 104),
     "result": (936, 52),
 }
-#: Where the registers stand; that of the align stage within the sum.
+#: Horizontal position of each pipeline register; that of cut ``align`` is inside the sum.
 CUT_PLACES = {
     "select": 276,
     "product": 424,
@@ -47,14 +47,14 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 
 @dataclass(frozen=True)
 class _Lane:
-    """Slots that are alike.
+    """Slots with the same hardware.
 
     Attributes
     ----------
     slots : int
-        How many.
+        Number of slots.
     slot : Slot
-        The first of them.
+        The first of these slots.
     """
 
     slots: int
@@ -62,7 +62,7 @@ class _Lane:
 
 
 def begin(title: str, words: str, height: float, theme: Theme) -> Diagram:
-    """Return a picture with a title, a line of words below it, and the name of each stage above its column."""
+    """Return a diagram with a title, a line of text below it, and the name of each stage above its column."""
     picture = Diagram(WIDTH, height, title, words, theme)
     picture.heading(HEADS["operands"][0], title, words)
     for name, (left, width) in HEADS.items():
@@ -71,24 +71,24 @@ def begin(title: str, words: str, height: float, theme: Theme) -> Diagram:
 
 
 def draw_cuts(picture: Diagram, config: CoreConfig, bottom: float) -> None:
-    """Draw the pipeline registers down to a height, each with the cycle that ends there."""
+    """Draw the pipeline registers down to `bottom`, each labelled with the cycle that ends there."""
     for cycle, cut in enumerate(config.cuts, 1):
         picture.register(CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 
 
 def right_of(column: str) -> float:
-    """Return the right edge of a column."""
+    """Return the right edge of a stage's column."""
     left, width = HEADS[column]
     return left + width
 
 
 def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
-    """Return the picture of a unit.
+    """Draw a unit.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath.
+        Configuration of the datapath.
     theme : Theme
         Colours.
     """
@@ -96,7 +96,7 @@ def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 class _UnitDrawing:
-    """Rows of slots that are alike, then the accumulator, groups of 4-bit products, and exponents."""
+    """Drawing with a row for each kind of slot, then the accumulator, groups of 4-bit products, and exponents."""
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
@@ -150,7 +150,7 @@ class _UnitDrawing:
         self.picture.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
 
     def _draw_lane(self, lane: _Lane, top: float) -> None:
-        """Draw slots that are alike: what multiplies, and what aligns or passes the products on."""
+        """Draw one kind of slot: its multipliers, and its shifters or the pass-through of its products."""
         slot, middle = lane.slot, top + _ROW / 2
         left, width = HEADS["multiply"]
         words = [f"{lane.slots} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
@@ -200,7 +200,7 @@ class _UnitDrawing:
         picture.arrow((left + width, middle), (HEADS["reduce"][0], middle))
 
     def _draw_exponents(self, top: float) -> None:
-        """Draw the largest exponent, and what goes around the sum."""
+        """Draw the largest exponent and the signals that bypass the sum."""
         picture, middle = self.picture, top + _ROW / 2
         left, width = HEADS["multiply"]
         words = ["e_max", f"largest of {self.widths.float_slots} exponents,", "of C's and e_zero"]
@@ -225,12 +225,12 @@ class _UnitDrawing:
         picture.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
 
     def _rounding(self, bottom: float) -> tuple[float, float]:
-        """Return where the rounding begins and ends."""
+        """Return the top and bottom edge of the rounding box."""
         middle = (_TOP + bottom - (_ROW + _GAP) * self.widths.floating) / 2
         return middle - 60, middle + 60
 
     def _draw_sum(self, bottom: float) -> None:
-        """Draw the one sum, its rounding and the result."""
+        """Draw the sum, its rounding and the result."""
         picture, widths = self.picture, self.widths
         left, width = HEADS["reduce"]
         terms = self.config.term_slots + widths.groups + 1
@@ -250,7 +250,7 @@ class _UnitDrawing:
 
 
 def _lanes(widths: Widths) -> Iterator[_Lane]:
-    """Yield the slots in their order, those together that are built alike."""
+    """Yield the kinds of slots in order, each with the number of slots built alike."""
 
     def kind(slot: Slot) -> tuple[object, ...]:
         return tuple(map(str, slot.elements)), slot.significand_bits, slot.term_bits

@@ -1,1 +1,1 @@
-"""One model against another: register files, stimulus, replay, campaigns, and what a mismatch is shrunk to."""
+"""Comparison of models: register files, stimulus, replay, campaigns, and the reduction of mismatches."""

@@ -1,4 +1,4 @@
-"""What register files of every family share: the archive they are read from, and what replaying one takes."""
+"""The common base of all register files: the archive they are read from, and the protocol of a replay."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,15 @@ _COUNTS = {2: "two", 4: "four"}
 
 
 class Recorded(Protocol):
-    """One instruction, a batch of operands and, where known, the result: what replaying takes."""
+    """Protocol of a replay: one instruction, a batch of operands and, if known, the result."""
 
     @property
     def name(self) -> str:
-        """What ran, with all that decides its result."""
+        """Instruction with all options that decide its result."""
 
     @property
     def instruction(self) -> Instruction:
-        """Its shape and types."""
+        """Shape and types."""
 
     @property
     def arch(self) -> str:
@@ -37,7 +37,7 @@ class Recorded(Protocol):
 
     @property
     def a_from(self) -> str | None:
-        """``"registers"`` or ``"shared"``: where A is, if the instruction leaves that open."""
+        """Location of A, ``"registers"`` or ``"shared"``; None if the instruction fixes it."""
 
     @property
     def cases(self) -> int:
@@ -45,45 +45,45 @@ class Recorded(Protocol):
 
     @property
     def before(self) -> NDArray:
-        """Whatever :meth:`run` returns, before the instruction."""
+        """Array like the result of :meth:`run`, before the instruction."""
 
     @property
     def d(self) -> NDArray | None:
-        """Whatever :meth:`run` returns, where it is known."""
+        """Expected result of :meth:`run`; None if unknown."""
 
     def assuming(self, arch: str | None, metadata: str | None) -> "Recorded":
-        """Return the same file with another architecture or policy; None keeps the file's."""
+        """Return the same file for another architecture or policy; None keeps that of the file."""
 
     def take(self, cases: NDArray[np.intp] | slice) -> "Recorded":
-        """Return the same file with some of its cases."""
+        """Return the same file with only some of its cases."""
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute on a back end, with a leading case axis."""
+        """Compute the results on a back end; the first axis is the case."""
 
     def matrix(self, result: NDArray) -> NDArray:
-        """Return the codes of D in such a result, shape (cases, m, n)."""
+        """Return the codes of D in a result of :meth:`run`, shape (cases, m, n)."""
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return what such a result holds beside D, shape (cases, CTAs, lanes, columns); the bits of D are 0."""
+        """Return the tensor memory of a result with the bits of D zeroed, shape (cases, CTAs, lanes, columns)."""
 
 
 class Replayable(Recorded, Protocol):
-    """A register file; see the classes for what it holds."""
+    """Protocol of a register file; each class documents its content."""
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys of the archive."""
+        """Return the arrays of the archive by key."""
 
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Arrays by key, with one sentence that names the file for whatever is wrong with them.
+    """Arrays by key, with checks whose errors name the file in one sentence.
 
     Attributes
     ----------
     path : str
-        The file.
+        Path of the file.
     arrays : dict of str to ndarray
-        What it holds.
+        Content of the file.
     """
 
     path: str
@@ -97,12 +97,12 @@ class Archive:
                 raise FileError(f"{self.path} lacks the key {key!r}; it holds {held or 'nothing'}")
 
     def refuse(self, key: str, wanted: str) -> FileError:
-        """Return the error that says what `key` must be, and what it is."""
+        """Return the error that states what `key` must be and what it is."""
         value = self.arrays[key]
         return FileError(f"{self.path}: {key} must be {wanted}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a 0-d integer; a key without a default is there."""
+        """Return a 0-d integer. A key without default must be present."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "iu":
             raise self.refuse(key, "a 0-d integer")
@@ -116,14 +116,14 @@ class Archive:
         return str(value)
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return as many integers as the default has."""
+        """Return a tuple of integers, as many as in the default."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != (len(default),) or value.dtype.kind not in "iu":
             raise self.refuse(key, f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a 0-d 0 or 1."""
+        """Return a 0-d 0 or 1 as bool."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
             raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
@@ -138,7 +138,7 @@ class Archive:
         return metadata
 
     def count_cases(self, counts: dict[str, int]) -> int:
-        """Return the number of cases, in which the arrays agree."""
+        """Return the number of cases; raise unless it is positive and equal in all arrays."""
         if not min(counts.values()):
             raise FileError(f"{self.path} holds no cases")
         if len(set(counts.values())) > 1:
@@ -148,17 +148,17 @@ class Archive:
 
 
 def load(path: str | Path) -> Archive:
-    """Read an ``.npz``.
+    """Read an ``.npz`` file.
 
     Raises
     ------
     FileError
-        It is missing, unreadable or truncated.
+        The file is missing, unreadable or truncated.
     """
     path = Path(path)
     try:
         exists = path.exists()
-    except OSError:  # its name is longer than any file's
+    except OSError:  # the name exceeds the limit of the file system
         exists = False
     if not exists:
         raise FileError(f"{path} does not exist")

@@ -1,4 +1,4 @@
-"""Continuous regression: shards of hardware against golden model, until a limit or the first mismatch."""
+"""Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,16 +14,16 @@ __all__ = ["prepare", "reproducer", "run", "unfinished"]
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
-    """Make back ends ready for every datapath before the workers need it, and learn what coverage there is.
+    """Make back ends ready for all datapaths before the workers need them, and collect the empty coverage groups.
 
     Parameters
     ----------
     record : Record
         The campaign.
     pool : Pool
-        Who compiles.
+        Pool that compiles.
     here : bool
-        Whether the workers are on this machine; others compile when they first need a datapath.
+        Whether the workers run on this machine. Other workers compile a datapath when they first need it.
     """
     sample = record.coverage is not None
     for arch in record.plan.datapaths:
@@ -38,22 +38,22 @@ def prepare(record: Record, pool: Pool, here: bool) -> None:
 
 
 def make_ready(backends: Sequence[str], arch: str) -> None:
-    """Do what back ends do once for an architecture."""
+    """Make several back ends ready for an architecture."""
     for name in backends:
         backend(name).make_ready(arch)
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the shards of a campaign that are not finished, in order.
+    """Yield the unfinished shards of a campaign, in order.
 
     Parameters
     ----------
     record : Record
         The campaign.
     shards : int, optional
-        Only the first so many of the plan.
+        Stop after this number of shards of the plan.
     outputs : int, optional
-        Only as many as it takes to compare so many outputs, finished ones included.
+        Stop once the yielded shards and the finished ones before them compare this number of outputs.
     """
     counted = 0
     for shard in record.plan.shards():
@@ -71,20 +71,20 @@ def run(
     seconds: float | None = None,
     finished: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run shards until there are no more, time is up, or one has a mismatch; what is under way then is still collected.
+    """Run shards until none is left, time is up, or one has a mismatch; the shards then running are still collected.
 
     Parameters
     ----------
     record : Record
-        Where results go.
+        Record that takes the results.
     pool : Pool
-        Who runs them.
+        Pool that runs the shards.
     shards : iterator of Shard
-        Which.
+        Shards to run.
     seconds : float, optional
-        After how long none is begun.
+        Time after which no shard is started.
     finished : callable
-        Called after some shards have finished, and now and then.
+        Called after shards have finished, and at intervals.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def run(
 
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Make the mismatch of a shard small, where it was found; None if it is there no more."""
+    """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
     pool.submit(reproduce, shard)
     while True:
         for found in pool.collect():

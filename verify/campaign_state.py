@@ -1,8 +1,8 @@
-"""What a campaign has done: totals in memory and, on request, a folder from which it resumes.
+"""The state of a campaign: totals in memory and, on request, a folder from which a campaign resumes.
 
-The folder holds a journal, ``campaign.db``, of the parameters and an entry a finished shard, and ``coverage.json`` if
-coverage is sampled. Coverage is written first, then the entries of the shards in it, once a second: a campaign that is
-killed runs the shards of its last second again, and loses none.
+The folder holds a journal, ``campaign.db``, with the parameters and an entry for each finished shard; and
+``coverage.json`` if coverage is sampled. Once a second, coverage is written first, then the entries of the shards in
+it. So a killed campaign repeats the shards of its last second and loses none.
 """
 
 import gzip
@@ -27,13 +27,13 @@ from .shards import Plan, Shard, ShardResult
 __all__ = ["Record", "StateFolder", "Totals", "campaign_record", "parameters"]
 
 _COVERAGE = "coverage.json"
-#: Seconds between two writings of coverage.
+#: Seconds between two writes of coverage.
 _INTERVAL = 1.0
 
 
 @dataclass
 class Totals:
-    """Counts of one pair of formats of one datapath, or of all.
+    """Counts for one pair of formats on one datapath, or for the whole campaign.
 
     Attributes
     ----------
@@ -46,14 +46,14 @@ class Totals:
     mismatches: int = 0
 
     def add(self, shard: Shard, mismatches: int) -> None:
-        """Count a shard."""
+        """Add the counts of a shard."""
         self.shards += 1
         self.outputs += shard.outputs
         self.mismatches += mismatches
 
 
 def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
-    """Return what decides the results of a campaign, under the names of its options."""
+    """Return the parameters that decide the results of a campaign, under the names of its options."""
     return {
         "version": version,
         "seed": plan.seed,
@@ -67,22 +67,22 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 
 
 class StateFolder:
-    """A campaign's folder, held by one process at a time.
+    """Folder of a campaign, locked by one process at a time.
 
     Parameters
     ----------
     path : Path
-        The folder; made if it does not exist.
+        The folder; created if it does not exist.
 
     Attributes
     ----------
     parameters : dict or None
-        Of the campaign that the folder holds, if it holds one.
+        Parameters of the campaign in the folder, or None.
 
     Raises
     ------
     FileError
-        It cannot be made or read, holds something else, or is in use.
+        The folder cannot be made or read, holds other data, or is in use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,12 +97,12 @@ class StateFolder:
         self.parameters: dict[str, Any] | None = found
 
     def begin(self, wanted: Mapping[str, Any]) -> None:
-        """Enter the parameters of a new campaign, or compare them with those of the one to resume.
+        """Enter the parameters of a new campaign, or compare them with those of the campaign to resume.
 
         Raises
         ------
         FileError
-            They differ; the message says which.
+            The parameters differ; the message names them.
         """
         if self.parameters is None:
             self._journal.begin(wanted)
@@ -121,7 +121,7 @@ class StateFolder:
         Raises
         ------
         FileError
-            An entry is none of ours.
+            An entry has an unknown form.
         """
         for index, record in self._journal.entries():
             try:
@@ -130,27 +130,27 @@ class StateFolder:
                 raise self.damaged(index) from None
 
     def damaged(self, index: int | None = None) -> FileError:
-        """Return the error for the journal, or the entry of a shard."""
+        """Return the error for a damaged journal, or for the damaged entry of a shard."""
         return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
-        """Return the coverage so far, or None."""
+        """Return the coverage in the folder, or None."""
         path = self.path / _COVERAGE
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Enter the record of a finished shard; with coverage, once a second."""
+        """Enter the record of a finished shard; with coverage, entries are written once a second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
 
     def write(self, coverage: Coverage | None) -> None:
-        """Write what waits.
+        """Write coverage and the waiting entries.
 
         Raises
         ------
         FileError
-            The disk is full, say.
+            The folder cannot be written, for example because the disk is full.
         """
         if coverage:
             coverage.write(self.path / _COVERAGE)
@@ -159,13 +159,13 @@ class StateFolder:
         self._written = time.monotonic()
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Release the folder for other processes."""
         self._journal.close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: the journal stays whole without, but not the counts in memory and the coverage beside it."""
+    """Delay Ctrl-C. The journal needs no protection; the counts in memory and the coverage file do."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -193,7 +193,7 @@ class Record:
     plan : Plan
         The campaign.
     folder : StateFolder or None
-        Where it is kept; what is there already counts.
+        Folder of the campaign; entries in it are counted first.
     sample : bool
         Whether coverage is sampled.
 
@@ -204,11 +204,11 @@ class Record:
     forms : dict of Form to Totals
         Counts by form of instruction.
     total : Totals
-        All of them.
+        Counts of the whole campaign.
     coverage : Coverage or None
-        Merged.
+        Coverage of all shards, merged.
     failed : Shard or None
-        The first one, by index, that has a mismatch.
+        Shard with a mismatch that has the lowest index.
     """
 
     def __init__(self, plan: Plan, folder: StateFolder | None, sample: bool) -> None:
@@ -219,7 +219,7 @@ class Record:
         self.total = Totals()
         self.coverage = Coverage() if sample else None
         self.failed: Shard | None = None
-        self._first = 0  # every shard below is finished
+        self._first = 0  # all shards below this index are finished
         self._beyond: set[int] = set()
         if folder:
             for index, record in folder.records():
@@ -236,12 +236,12 @@ class Record:
 
     @property
     def reached(self) -> tuple[int, int]:
-        """Bins reached and bins that can be."""
+        """Return the number of bins reached and of reachable bins."""
         groups = list(self.coverage or ())
         return sum(group.reached for group in groups), sum(group.reachable for group in groups)
 
     def add(self, result: ShardResult) -> None:
-        """Enter a finished shard, once."""
+        """Enter a finished shard; a shard already entered is ignored."""
         with _uninterrupted():
             self._add(result)
 
@@ -264,7 +264,7 @@ class Record:
             self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
-        """Write what the folder does not have yet."""
+        """Write the entries that the folder does not have yet."""
         if self.folder:
             with _uninterrupted():
                 self.folder.write(self.coverage)
@@ -283,7 +283,7 @@ class Record:
             self._first += 1
 
     def _merge(self, result: ShardResult) -> int:
-        """Add the hits of a shard; return how many bins were reached for the first time."""
+        """Add the hits of a shard; return the number of bins hit for the first time."""
         assert self.coverage is not None
         new = 0
         for key, (places, hits) in (result.hits or {}).items():
@@ -294,26 +294,26 @@ class Record:
         return new
 
     def expect(self, coverage: Coverage) -> None:
-        """Take in the groups of a datapath, without hits; see :func:`~sptc.verify.shards.empty_coverage`."""
+        """Add the groups of a datapath without hits; see :func:`~sptc.verify.shards.empty_coverage`."""
         assert self.coverage is not None
         self.coverage = self.coverage.merge(coverage)
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return what a campaign compared, form by form, as :mod:`sptc.isa.evidence` reads it.
+    """Return the counts of a campaign by form, as :mod:`sptc.isa.evidence` reads them.
 
     Parameters
     ----------
     record : Record
-        Of a plan for one architecture.
+        Record of a plan for one architecture.
     about : mapping of str to str
-        With which version and what GPU it was compared, and when.
+        Version, GPU and date of the comparison.
 
     Returns
     -------
     bytes
-        JSON, compressed with gzip: `about`, architecture, seed and tiles of a shard, and by instruction and by
-        where A was the shards, tiles, outputs and mismatches.
+        JSON, compressed with gzip: `about`, architecture, seed, tiles of a shard; and by instruction and location of A
+        the shards, tiles, outputs and mismatches.
     """
     plan = record.plan
     instructions: dict[str, dict[str, dict[str, int]]] = {}

@@ -1,4 +1,4 @@
-"""Tiles from which conformance packs are chosen: random ones, and some that go where neighbours of a model differ."""
+"""Candidate tiles of conformance packs: random ones, and directed ones on which the neighbours of a model differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,22 +19,22 @@ from .least import least_matrices
 
 __all__ = ["Candidates", "draw_candidates"]
 
-#: Tiles with any nibble, and directed ones, for each of a random distribution: of each so few are of use.
+#: Tiles with any nibble and directed tiles, per tile of a random distribution: only a small part of them is useful.
 _SHARE = 3
-#: Distributions of the tiles with any nibble: plain numbers, so that a wrong multiplexer shows.
+#: Distribution of the tiles with any nibble, by whether A is an integer: plain numbers, so that a wrong mux shows.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Some tiles.
+    """A batch of candidate tiles.
 
     Attributes
     ----------
     given : Given
-        What they are.
+        Operands of the tiles.
     any_nibble : bool
-        Their metadata is any, not only what the instruction defines.
+        Whether the metadata has undefined nibbles, too.
     """
 
     given: Given
@@ -44,12 +44,12 @@ class Candidates:
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Candidates]:
-    """Yield tiles of every distribution that helps.
+    """Yield batches of tiles, one for each distribution.
 
     Parameters
     ----------
     instruction, numerics : Instruction, Numerics
-        What runs, and the parameters of the right model of it.
+        Instruction, and the parameters of its right model.
     rng : Generator
         Source of randomness.
     cases : int
@@ -73,7 +73,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Candidates:
-    """Draw nibbles where there are none, and those of the next sparsity selector, which are always defined."""
+    """Draw nibbles where none are given, and those of the next sparsity selector, which are always defined."""
     if i.rule is None:
         return Candidates(Given(matrices))
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -98,7 +98,7 @@ def _random_matrices(i: Instruction, distribution: str, rng: np.random.Generator
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Two neighbours that cancel and set the largest exponent, and products around the last bit that this leaves."""
+    """Two neighbouring products that cancel and set the largest exponent; the others lie near the last bit kept."""
     draft = Draft(i, cases, rng)
     (low_a, high_a), (low_b, high_b) = exponents_of(i.a), exponents_of(i.b)
     low, high = low_a + low_b, high_a + high_b
@@ -107,7 +107,8 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
     held, passed = 2, i.k // pairs
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
-        # The first pair cancels; the others have an exponent near the last bit kept beside it. A pair shares columns.
+        # The first pair cancels. The exponents of the others are near the last bit that is kept beside the first. Both
+        # products of a pair have the same B.
         near = rng.integers(-6, 6, cases, endpoint=True)
         wanted = np.clip(largest if number == 0 else largest - numerics.alignment_bits + near, low, high)
         of_b = np.clip(wanted // 2, low_b, high_b)
@@ -135,18 +136,18 @@ def _fractions(draft: Draft, fmt: Format) -> Codes:
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Plain products scaled down to the least exponent and to the last bit that it leaves, and no accumulator."""
+    """Plain products, scaled down to the least exponent and to the last bit it keeps; the accumulator is zero."""
     assert i.scale_format
     assert i.scale_size
     matrices = _random_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", rng, cases)
     large = _random_matrices(i, "huge", rng, cases)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # one group at what a result shows, another at the last bit kept
+    if numerics.method is Method.GROUPED:  # one group near the last bit of a result, another near the last bit kept
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
-        # Some products must have bits below the last one kept, and their sum must reach what a result shows.
+        # Some products must have bits below the last one kept, and their sum must reach the last bit of a result.
         lowest = max(last - 12, least - i.a.maximum_exponent - i.b.maximum_exponent - i.stored_k.bit_length())
         of_products = exponents_of(i.a)[0] + exponents_of(i.b)[0]
         exponents = rng.integers(lowest, min(last - of_products, least + 25), (cases, 1, 1), endpoint=True)
@@ -155,7 +156,8 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     of_b = exponents - exponents // 2 + rng.integers(-spread, spread, (cases, i.n, i.scale_size), endpoint=True)
     signs = 1 << i.low_bit(i.a) + i.a.bits - 1, 1 << i.low_bit(i.b) + i.b.bits - 1
     a, b = (codes & ~codes.dtype.type(sign) for codes, sign in zip((matrices.a, matrices.b), signs, strict=True))
-    # Narrow formats reach what a result shows only if large products of one sign add up, and lose only small ones.
+    # A sum of narrow formats reaches the last bit of a result only if large products of one sign add up and alignment
+    # cuts only small ones.
     alike, share = rng.random((cases, 1, 1)) < 0.5, rng.random((cases, 1, 1))
     a, b = (
         np.where(rng.random(codes.shape) < share, other & ~other.dtype.type(sign), codes)
@@ -172,6 +174,6 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
-    """Return powers of two, as near as the format has them."""
+    """Return the codes of powers of two, clipped to the range of the format."""
     clipped = np.clip(exponents, fmt.minimum_exponent, fmt.maximum_exponent)
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)

@@ -1,8 +1,9 @@
-"""Conformance packs: for one instruction, few register files that tell the right model from its neighbours.
+"""Conformance packs: for one instruction, a few register files that tell the right model from its neighbours.
 
-A pack is a register file (:mod:`sptc.verify.register_file`) whose D is the golden model's, with a further key,
-``conformance``: JSON that says which neighbours it tells apart and where, which cannot be told apart and why, and what
-no candidate told apart. The neighbours' results are not in it: the golden model computes them from the operands.
+A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
+``conformance``: JSON with the neighbours that it tells apart and in which outputs, those that cannot be told apart and
+why, and those that no candidate told apart. It does not hold the results of the neighbours: the golden model computes
+them from the operands.
 """
 
 import hashlib
@@ -26,31 +27,31 @@ from .pack_files import Subject, file_of, given_of
 
 __all__ = ["MOST_CASES", "Apart", "Pack", "choose_pack", "read_pack", "write_pack"]
 
-#: Cases of a pack.
+#: Most cases of a pack.
 MOST_CASES = 256
-#: Cases in which a neighbour should differ from the right model, and from another neighbour.
+#: Number of cases in which a neighbour should differ from the right model, and from each other neighbour.
 _WANTED_FROM_RIGHT, _WANTED_FROM_OTHERS = 3, 1
-#: Outputs of the tiles of one distribution drawn at once, and the most tiles.
+#: Outputs to draw at once for each distribution, and the most tiles for them.
 _OUTPUTS, _TILES = 1024, 8
-#: Columns of the tiles among which is chosen; those of a wider instruction have the columns of several.
+#: Columns of the candidate tiles; a wider instruction gets the columns of several tiles.
 _COLUMNS = 8
-#: How often candidates are drawn for what is not yet told apart: from the right model, and from each other.
+#: Most rounds of candidates to tell neighbours from the right model, and from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
 
 @dataclass(frozen=True)
 class Apart:
-    """How a pack tells one neighbour from the right model.
+    """Difference between one neighbour and the right model in a pack.
 
     Attributes
     ----------
     name : str
-        Of the neighbour.
+        Name of the neighbour.
     outputs : tuple of int
-        Outputs of each case that differ.
+        Number of differing outputs in each case.
     digest : str
-        SHA-256 of all of its outputs.
+        SHA-256 of all outputs of the neighbour.
     """
 
     name: str
@@ -67,15 +68,15 @@ class Pack:
     file : Replayable
         Operands, and the D of the right model.
     seed : int
-        What it was drawn with.
+        Seed of the pack.
     candidates : int
-        Tiles among which its cases were chosen.
+        Number of tiles among which the cases were chosen.
     neighbours : tuple of Apart
-        Every neighbour that may differ, also one that does not in any case.
+        Every neighbour that may differ, including those that do not differ in any case.
     same : dict of str to str
-        Neighbours that give the right result for every operand, and why.
+        Neighbours that give the right result for all operands, and the reason.
     alike : tuple of tuple of str
-        Neighbours among which the pack does not tell, as their results are the same.
+        Groups of neighbours that the pack does not tell from each other, as their results are equal.
     """
 
     file: Replayable
@@ -87,35 +88,35 @@ class Pack:
 
     @property
     def told_apart(self) -> tuple[str, ...]:
-        """Neighbours that differ in some output."""
+        """Neighbours that differ in at least one output."""
         return tuple(each.name for each in self.neighbours if any(each.outputs))
 
     @property
     def missed(self) -> dict[str, str]:
-        """Neighbours that no candidate told apart, and the sentence that says so."""
+        """Neighbours that no candidate told apart, with a sentence that says so."""
         told = self.told_apart
         sentence = f"not told apart by {self.candidates} candidates"
         return {each.name: sentence for each in self.neighbours if each.name not in told}
 
 
 def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
-    """Draw candidates and choose few cases that tell the right model from its neighbours, and these from each other.
+    """Draw candidates, and choose a few cases that tell the right model and its neighbours apart from each other.
 
     Parameters
     ----------
     subject : Subject
-        What the pack is of.
+        Instruction of the pack.
     arch : str
         Architecture.
     seed : int
-        Decides the pack, with the instruction and the architecture.
+        Seed; with instruction and architecture it decides the pack.
 
     Raises
     ------
     InstructionError
         The architecture does not have the instruction.
     OperandError
-        No public source states where all operands of it lie.
+        No public source states the place of all operands.
     """
     i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
     right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
@@ -137,14 +138,14 @@ def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
 
 
 class _Choice:
-    """The cases chosen so far, of those seen.
+    """Selection of cases among the candidates seen so far.
 
     Attributes
     ----------
     given : Given or None
-        The cases.
+        Operands of the chosen cases.
     seen : int
-        How many there were.
+        Number of candidates seen.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -158,14 +159,14 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases tell each neighbour from the right model, and perhaps from the others."""
+        """Return whether enough cases tell each neighbour from the right model and, with `from_others`, from others."""
         met = (self._outputs > 0).sum(axis=1) >= self._wanted
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, given: Given, any_nibble: bool) -> None:
-        """Choose again among what was chosen and further cases.
+        """Choose again among the chosen cases and new ones.
 
-        Those with undefined nibbles count for other multiplexers alone, so that all else is told by defined ones.
+        Cases with undefined nibbles count only for neighbours with another mux; defined nibbles must tell all others.
         """
         results = [model.multiply(given) for model in self._models]
         flat = [result.reshape(given.cases, -1) for result in results]
@@ -179,9 +180,9 @@ class _Choice:
         self.given, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose the case that helps most pairs, and again until none helps any; at least one."""
+        """Greedy cover: repeat with the case that helps most pairs until none helps; choose at least one case."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # of cases that help as many, plain differences
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # prefers more differing outputs among equals
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._wanted)[:, None]).sum(axis=0)
@@ -193,16 +194,16 @@ class _Choice:
 
 
 def _described(pack: Pack, file: Replayable) -> Pack:
-    """Return a pack of a file with D, and what its neighbours make of the operands.
+    """Return a pack for a file with D, with the results of its neighbours compared.
 
     Raises
     ------
     Error
-        The file cannot be computed; D is not what the right model makes of the operands, or these are placed or
-        negated as in no pack.
+        The file cannot be computed; or its D is not the result of the right model; or it uses a placement or negation
+        that packs do not have.
     """
     assert file.d is not None
-    if (file.run() != file.d).any():  # which also says what is wrong with operands
+    if (file.run() != file.d).any():  # run() also raises for wrong operands
         raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
     given, wanted = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(given) != wanted).any():
@@ -222,12 +223,12 @@ def _described(pack: Pack, file: Replayable) -> Pack:
 
 
 def write_pack(path: Path, pack: Pack) -> None:
-    """Write a pack; the same one gives the same bytes.
+    """Write a pack; equal packs give equal bytes.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
 
@@ -245,12 +246,12 @@ def _manifest(pack: Pack) -> dict[str, object]:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a pack, and compute its neighbours again.
+    """Read a pack and compute the results of its neighbours again.
 
     Raises
     ------
     FileError
-        It is no register file, or no pack; or its operands, its D or its neighbours are not those it was written with.
+        It is no register file or no pack; or its operands, D or neighbours differ from those written.
     InstructionError
         Its instruction does not parse.
     """

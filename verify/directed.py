@@ -1,7 +1,7 @@
-"""Directed operands: tiles that go where random ones rarely do, so that coverage closes in seconds.
+"""Directed operands: tiles with values that random tiles rarely have, so that coverage closes in seconds.
 
-Each tile follows one recipe, drawn at random. Most leave a single product in a row of A, of known place and exponent,
-and choose the accumulator of every output against it.
+A recipe, drawn at random, fills each tile. Most recipes put a single product into each row of A, with known place and
+exponent, and choose the accumulator of each output relative to it.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from .draft import Codes, Draft, power_code
 
 __all__ = ["directed_matrices"]
 
-#: Takes the first two units of a chunk; every rule defines it.
+#: Selects the first two units of a chunk; every rule defines this nibble.
 _FIRST_UNITS = nibble(0, 1)
-#: Distances tried either side of the largest exponent: more than any alignment keeps.
+#: Largest distance of an accumulator from the largest exponent, by bits of a container: more than any F.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
 _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 
 def _range(instruction: Instruction) -> tuple[int, int]:
-    """Return exponents of products that a result format still tells apart."""
+    """Return the range of product exponents that the result format can represent."""
     low = sum(fmt.minimum_exponent for fmt in (instruction.a, instruction.b))
     high = sum(fmt.maximum_exponent for fmt in (instruction.a, instruction.b))
     if instruction.scale_format:
@@ -36,7 +36,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """One product a row, and accumulators at every distance above and below it."""
+    """One product in each row; accumulators at every distance above and below it."""
     i, rng = draft.instruction, draft.rng
     of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -50,7 +50,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Accumulators with fractions at the ends of their range, and a product of quarters of their last place."""
+    """Accumulators with fractions at or next to all zeros or all ones; a product of quarters of their last place."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -82,7 +82,7 @@ def _edges(draft: Draft) -> None:
 
 
 def _cancellations(draft: Draft) -> None:
-    """Neighbouring products that cancel; accumulators of nothing, or so small that truncation drops them."""
+    """Two neighbouring products that cancel; accumulators that are zero, or below the bits that alignment keeps."""
     i, rng = draft.instruction, draft.rng
     of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b[:] = draft.b[:, :1]
@@ -97,7 +97,7 @@ def _cancellations(draft: Draft) -> None:
 
 
 def _least(draft: Draft) -> None:
-    """One product a row around the last bit that e_zero leaves, and nothing to raise the exponent."""
+    """One product in each row near the last bit kept below e_zero; no other term raises the exponent."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     of_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
@@ -110,14 +110,14 @@ def _least(draft: Draft) -> None:
 
 
 def _zeros(draft: Draft) -> None:
-    """Zero products of either sign or all -0; accumulators that are zero or subnormal; here and there a NaN scale."""
+    """Products that are zeros of either sign or all -0; accumulators zero or subnormal; some NaN scales."""
     i, rng = draft.instruction, draft.rng
     draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b &= ~(1 << i.b.bits - 1)
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # what 13 fraction bits leave
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last of 13 fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
@@ -129,7 +129,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most one NaN or Inf a row of A, column of B and accumulator, so that each is often alone; some zeros."""
+    """At most one NaN or Inf in a row of A, column of B and accumulator, so that it is often alone; some zeros."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -157,7 +157,7 @@ def _unselected(draft: Draft) -> None:
 
 
 def _scales(draft: Draft) -> None:
-    """Scales of every kind; a NaN here and there, alone in its row or column."""
+    """Scales of every kind; a few NaN, each the only one in its row or column."""
     i, rng = draft.instruction, draft.rng
     assert i.scale_format
     draft.a[:] = random_codes(i.a, "zeros", draft.a.shape, rng)
@@ -177,7 +177,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Rows and columns of one extreme number, its sign changed halfway; sums that meet or miss a limit by one."""
+    """Rows and columns of one extreme value that may change halfway; sums at a limit of s32 or one beyond it."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -197,7 +197,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return one number for each row and half of K, from the ends of the range."""
+    """Return two values for each row, one for each half of K, from the ends of the range."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -205,18 +205,18 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
-    """Put a code at a random place of each of some rows of the matrices, in place."""
+    """Put a code at a random place in each of the chosen rows, in place."""
     where = (*np.nonzero(rows), draft.rng.integers(0, matrix.shape[2], len(codes)))
     matrix[where] = codes
 
 
 def _nan_codes(fmt: Format) -> list[int]:
-    """Return the NaN of a scale format, the one without the ignored sign bit first."""
+    """Return the NaN codes of a scale format; the first has the ignored sign bit clear."""
     return [0xFF] if fmt.name == "ue8m0" else [0x7F, 0xFF]
 
 
 def _special_codes(draft: Draft, fmt: Format, count: int) -> Codes:
-    """Return NaN and Inf of either sign, as far as the format has them, else the largest number."""
+    """Draw NaN and Inf of either sign; the largest number in a format without these."""
     top = (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
     bodies = {Specials.IEEE: [top, top, ones, top | 1], Specials.NAN: [ones], Specials.NONE: [ones]}[fmt.specials]
@@ -231,7 +231,7 @@ def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
 
 
 def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
-    """Return the codes of all tiles."""
+    """Draw a recipe for each tile and return the codes of all tiles."""
     whole = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)
@@ -246,17 +246,17 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction, ``wgmma`` included, as matrices.
+    """Return directed tiles of any instruction as matrices.
 
     Parameters
     ----------
     instruction : Instruction
-        Any.
+        Any instruction, ``wgmma`` included.
     rng : Generator
         Source of randomness.
     cases : int
-        Tiles; a hundred meet every recipe several times. The first has the stored dot products that the instruction
-        sums, one in each row and column from the first on.
+        Number of tiles; a hundred use every recipe several times. The first tile also has the stored dot products that
+        the instruction can compute: the first in row 0 and column 0, the next in row 1 and column 1, and so on.
     """
     tiles = _drafted(instruction, rng, cases).matrices()
     stored = (one for one in dot_products() if one.fits(instruction))

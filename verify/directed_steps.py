@@ -1,4 +1,4 @@
-"""Directed steps, beyond what an instruction can ask for: every rule over every format, every passed-on overflow."""
+"""Directed steps with controls that no instruction gives: every rule with every format, every passed-on overflow."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +14,17 @@ from ..sim.engine.steps import step_words
 
 __all__ = ["directed_steps"]
 
-#: Steps in a row that share a control word.
+#: Consecutive steps that share a control word.
 _RUN = 16
 
 
 def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return steps for :meth:`sptc.sim.engine.engine.Engine.push`, of every operation of a datapath in turn.
+    """Return steps for :meth:`sptc.sim.engine.engine.Engine.push`, with every operation of a datapath in turn.
 
-    Operands, nibbles, scales and accumulators are random bits, B and nibbles as a unit takes them. The rule is any,
-    whether an instruction with these formats has it or not; one step in eight is dense. An integer accumulator is often
-    one that an earlier step passes on: just beyond 32 bits, with its overflow bit, also where no instruction takes two
-    steps.
+    Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Any
+    rule occurs with any formats, also where no instruction combines them. One step in eight is dense. Half of the
+    integer accumulators are values passed on by an earlier step: just beyond 32 bits, with the overflow bit, also where
+    an instruction is a single step.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> 
     rng : Generator
         Source of randomness.
     count : int
-        Steps; a thousand for each operation meet every rule, nibble and chunk.
+        Number of steps; a thousand for each operation reach every rule, nibble and chunk.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
 
 
 def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return words of metadata as a unit takes it: dense steps have a nibble of their own."""
+    """Return metadata words in the order of a unit's inputs; dense steps have a fixed nibble."""
     chunks = operation.config.chunks
     nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
     if control >> control_layout()["sparse"].offset & 1:
@@ -84,12 +84,12 @@ def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
-    """Make half of the accumulators ones just beyond 32 bits, in place."""
+    """Replace half of the accumulators by values just beyond 32 bits, in place."""
     words = step_words(operation.config)
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)
     signed = operation.a.format.signed or operation.b.format.signed
-    high = (rng.random(size) < 0.5) | (not signed)  # without negative products there is no way below the range
+    high = (rng.random(size) < 0.5) | (not signed)  # unsigned products never go below the range
     accumulators = np.where(high, (1 << 31) + beyond, (1 << 31) - 1 - beyond).astype(np.uint32)
     passed = rng.random(size) < 0.5
     steps[:, words.c.start] = np.where(passed, accumulators, steps[:, words.c.start])

@@ -1,7 +1,7 @@
-"""Dot products of dense instructions that others recorded on GPUs of several generations, in one archive.
+"""Archives of dense dot products that others recorded on GPUs of several generations.
 
-Keys: ``sets``, a table in JSON with GPU, architecture, instruction and the names of the arrays of each set;
-and those arrays of codes: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product].
+Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
+codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product].
 """
 
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ _FIELDS = ("gpu", "arch", "instruction", "a", "b", "c", "d")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DotProducts:
-    """A set of dot products, each of which is one output of an instruction.
+    """A set of dot products; each is one output of an instruction.
 
     Attributes
     ----------
     gpu : str
-        Where it was recorded.
+        GPU of the recording.
     arch : str
         Architecture.
     instruction : Instruction
-        A dense one.
+        Dense instruction.
     a, b : ndarray, shape (cases, elements)
-        Codes; elements up to the instruction's k are zero.
+        Codes of the first elements; the others up to k of the instruction are zero.
     before, d : ndarray, shape (cases, 1, 1)
         Codes of the accumulators and of the recorded results.
     """
@@ -53,12 +53,12 @@ class DotProducts:
 
     @property
     def name(self) -> str:
-        """What ran: the instruction."""
+        """Name of the instruction."""
         return str(self.instruction)
 
     @property
     def a_from(self) -> None:
-        """Nothing: a result does not depend on it."""
+        """None: the result does not depend on the location of A."""
 
     @property
     def cases(self) -> int:
@@ -66,7 +66,7 @@ class DotProducts:
         return len(self.d)
 
     def assuming(self, arch: str | None, metadata: str | None) -> "DotProducts":
-        """Return the same set with another architecture; None keeps its own. There is no metadata."""
+        """Return the same set for another architecture; None keeps its own. There is no metadata policy."""
         return replace(self, arch=arch or self.arch)
 
     def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
@@ -80,7 +80,7 @@ class DotProducts:
         Raises
         ------
         InstructionError, BackendError
-            The architecture does not have the instruction; the back end cannot compute it.
+            The architecture does not have the instruction, or the back end cannot compute it.
         """
         require_architecture(self.instruction, self.arch)
         a, b = (np.pad(x, ((0, 0), (0, self.instruction.k - x.shape[1]))) for x in (self.a, self.b))
@@ -88,11 +88,11 @@ class DotProducts:
         return backend_named(backend).multiply(self.instruction, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:
-        """Return a result as it is: codes of D."""
+        """Return the result unchanged: it consists of codes of D."""
         return result
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return nothing: there is nothing beside D."""
+        """Return an empty array: there is nothing beside D."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 
@@ -102,7 +102,7 @@ def interpret(archive: Archive) -> list[DotProducts]:
     Raises
     ------
     FileError
-        It lacks something, or does not fit together; one sentence that names it.
+        A key is missing, or arrays do not fit together. The message names it in one sentence.
     InstructionError
         An instruction does not parse.
     """

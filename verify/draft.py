@@ -1,4 +1,4 @@
-"""A draft of directed tiles: codes that recipes fill in, and the powers of two that they ask for."""
+"""A draft of directed tiles: arrays of codes that recipes fill in, and codes of powers of two."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ Codes = NDArray[np.int64]
 
 
 class Draft:
-    """Codes of some tiles of one recipe: zeros, legal nibbles and scales of one until the recipe changes them."""
+    """Codes of the tiles of one recipe. Initially all are zero, nibbles are legal and scales are one."""
 
     def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
         i = instruction
@@ -29,23 +29,23 @@ class Draft:
         self.scale_b: Codes = np.full((tiles, i.n, i.scale_size or 0), one)
 
     def one_of(self, choices: NDArray | list[int], *shape: int) -> Codes:
-        """Draw from some choices."""
+        """Draw an array of the given shape from a list of choices."""
         array = np.asarray(choices, np.int64)
         return array[self.rng.integers(0, len(array), shape)]
 
     def signs(self, *shape: int) -> NDArray[np.bool_]:
-        """Draw signs."""
+        """Draw random signs; True is negative."""
         return self.rng.random(shape) < 0.5
 
     def put(self, slots: Codes, codes: Codes) -> None:
-        """Put one element into every row of A, shape (tiles, m)."""
+        """Write one element into each row of A; `slots` and `codes` have the shape (tiles, m)."""
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
     def products(self, wanted: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
-        """Make every product of a tile a power of two as near to 2**wanted as the formats allow, or vary the fractions.
+        """Fill B and the scales so that the products of each tile have an exponent near `wanted`, shape (tiles,).
 
-        Fills B and the scales, each column with one number; returns the exponent of A, the exponent of the product,
-        and the one that enters the maximum, all of shape (tiles,).
+        Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
+        (tiles,): the exponent for A, the exponent of the product, and the exponent that enters the maximum.
         """
         i = self.instruction
         (low_a, high_a), (low_b, high_b) = exponents_of(i.a), exponents_of(i.b)
@@ -68,13 +68,13 @@ class Draft:
         return of_a, value, largest
 
     def accumulators(self, exponents: Codes, fractions: Codes) -> None:
-        """Fill C with random signs, shape (tiles, m, n)."""
+        """Fill C, shape (tiles, m, n), with these exponents and fractions and random signs."""
         fmt = self.instruction.c
         clipped = np.clip(exponents, *exponents_of(fmt))
         self.c[:] = power_code(fmt, clipped, fractions, self.signs(*self.c.shape))
 
     def matrices(self) -> MatrixOperands:
-        """Return the tiles; what containers hold beside a code is random."""
+        """Return the tiles as matrices; container bits beside a code are random."""
         i = self.instruction
         scaled = i.scale_format is not None
         return MatrixOperands(
@@ -94,12 +94,12 @@ class Draft:
 
 
 def exponents_of(fmt: Format) -> tuple[int, int]:
-    """Return the exponents of the smallest and the largest power of two of a format."""
+    """Return the exponents of the smallest and the largest power of two in a format."""
     return fmt.minimum_exponent - fmt.fraction_bits, fmt.maximum_exponent
 
 
 def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: NDArray[np.bool_]) -> Codes:
-    """Return finite codes; an exponent below the normal ones gives a subnormal power of two."""
+    """Return finite codes; an exponent below the normal range gives a subnormal power of two."""
     normal = exponent >= fmt.minimum_exponent
     field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
     below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)

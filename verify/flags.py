@@ -1,4 +1,4 @@
-"""Flags of undefined metadata that hardware raises, beside those that the rule of each executed instruction demands."""
+"""Flags of undefined metadata: those that hardware raised, and those that the rule of each instruction requires."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,16 @@ __all__ = ["flags_and_rules"]
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the flags that hardware raised and those that the rules demand, each of shape (cases, rows, chunks).
+    """Return the raised flags and the required flags, each of shape (cases, rows, chunks).
 
-    The chunks of all steps of a product stand side by side. A back end that raises no flags gives no chunks.
+    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks.
 
     Parameters
     ----------
     products : sequence of Product
         Products of consecutive tiles.
     cases : int
+        Number of cases of the register file; each case may be several tiles.
         Cases of a register file that all tiles together are; each may be several tiles.
     """
     steps = [product.flags for product in products if product.flags]

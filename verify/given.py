@@ -1,4 +1,4 @@
-"""What an instruction is given, as matrices, with what a wrong decoder might take instead."""
+"""The operands of an instruction as matrices, with the metadata that a wrong decoder might read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ __all__ = ["Given", "joined"]
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What an instruction is given.
+    """Operands of an instruction.
 
     Attributes
     ----------
     matrices : MatrixOperands
-        What it multiplies.
+        Operands as the instruction multiplies them.
     elsewhere : ndarray of uint8, shape of the nibbles, or None
-        The nibbles that the next sparsity selector picks from the same registers or tensor memory; None if there is
-        one selector, or no metadata.
+        Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+        has only one selector or no metadata.
     """
 
     matrices: MatrixOperands
@@ -33,11 +33,11 @@ class Given:
         return len(self.matrices.c)
 
     def take(self, cases: NDArray[np.intp]) -> "Given":
-        """Return some of the tiles."""
+        """Return only some of the tiles."""
         return _each([self], lambda arrays: arrays[0][cases])
 
     def widened(self, n: int) -> "Given":
-        """Return tiles of `n` columns: behind those of a case, the columns of the next ones, in turn."""
+        """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
         width = self.matrices.c.shape[2]
         turns = [self.take((np.arange(self.cases) + turn) % self.cases).matrices for turn in range(-(-n // width))]
         b, c = (np.concatenate([getattr(turn, name) for turn in turns], axis=2)[..., :n] for name in ("b", "c"))
@@ -51,12 +51,12 @@ _MATRICES = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
 
 
 def joined(parts: Sequence[Given]) -> Given:
-    """Return the tiles of several, one behind the other."""
+    """Concatenate several batches of tiles."""
     return _each(parts, np.concatenate)
 
 
 def _each(parts: Sequence[Given], make: Callable[[Sequence[NDArray]], NDArray]) -> Given:
-    """Make each array of those at the same place in each part."""
+    """Apply `make` to the arrays of the same name from all parts."""
 
     def made(arrays: Sequence[NDArray | None]) -> NDArray | None:
         held = [array for array in arrays if array is not None]

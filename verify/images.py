@@ -1,4 +1,4 @@
-"""Shared-memory images: operands of ``wgmma`` among random bits, wherever descriptors can lead."""
+"""Random shared-memory images for ``wgmma``: operands among random bits, at any place that descriptors can address."""
 
 from dataclasses import dataclass, replace
 
@@ -16,22 +16,22 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
-#: What operands take at most where gaps are wide: the shared memory, but for what rounds them up.
+#: Most bytes of operands with wide gaps: the address space, less the rounding of places and sizes.
 _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where operands lie in shared memory.
+    """Placement of operands in shared memory.
 
     Attributes
     ----------
     descriptors : dict of str to int
-        Of ``"a"`` and ``"b"``, of those that are held.
+        Descriptors of ``"a"`` and ``"b"``, for the operands in shared memory.
     transposed : dict of str to bool
-        Which are MN-major.
+        Whether each operand is MN-major.
     size : int
-        Bytes of the memory.
+        Size of the memory in bytes.
     """
 
     descriptors: dict[str, int]
@@ -48,7 +48,7 @@ class Image:
     words : ndarray of uint32, shape (cases, words)
         The images.
     descriptors, transposed : dict
-        As of :class:`Layout`.
+        As for :class:`Layout`.
     """
 
     words: NDArray[np.uint32]
@@ -59,25 +59,25 @@ class Image:
 def random_image(
     instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator, *, spread: bool = False
 ) -> Image:
-    """Put operands into images of random bits.
+    """Place operands in images of random bits.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``wgmma``.
+        A ``wgmma`` instruction.
     operands : dict of str to ndarray
-        Containers of ``"a"``, shape (cases, m, stored k), and ``"b"``, shape (cases, n, k), of those to be held.
+        Containers of the operands in shared memory: ``"a"``, shape (cases, m, stored k), and ``"b"``, (cases, n, k).
     rng : Generator
-        Draws swizzles, base offsets, offsets that leave gaps, major-ness of 16-bit types, and the bits in between.
+        Draws swizzles, base offsets, leading and stride offsets, major-ness of 16-bit types, and the bits in the gaps.
     spread : bool
-        The gaps take up to all of the shared memory.
+        Whether gaps may extend over all of the shared memory.
     """
     layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
     return image(instruction, operands, layout, rng)
 
 
 def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator) -> Image:
-    """Put operands where a layout says, into images of random bits; other parameters as of :func:`random_image`."""
+    """Place operands in images of random bits as `layout` says; other parameters as for :func:`random_image`."""
     cases = len(next(iter(operands.values())))
     octets = rng.integers(0, 256, (cases, layout.size), dtype=np.uint8)
     for name, codes in operands.items():
@@ -119,9 +119,9 @@ def _offsets(
     rng: np.random.Generator,
     room: int,
 ) -> tuple[int, int]:
-    """Return leading and stride offset that leave no two elements at one place: packed, or with random gaps.
+    """Return leading and stride offset, packed or with random gaps, such that no two elements share a place.
 
-    Either offset may be the longer one; one that is never followed is anything. If there is room, the gaps take it.
+    Either offset may be the longer one; an offset that is never used is random. With `room`, gaps take up to `room`.
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)

@@ -1,4 +1,4 @@
-"""Somebody's results of a conformance pack, judged: right, or whose they look like."""
+"""The judgement on results of a conformance pack: right, or equal to those of a neighbour."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +22,22 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Judgement:
-    """What results are.
+    """Comparison of results with the right model and its neighbours.
 
     Attributes
     ----------
     outputs, differing : int
         Outputs compared, and those that differ from D.
     first : Mismatch or None
-        The first of these.
+        First differing output.
     beside : int
-        Words of tensor memory that differ beside D.
+        Words of tensor memory that differ outside D.
     explained_by : tuple of str
-        Neighbours that give every output, if some differ.
+        If outputs differ, the neighbours that reproduce every output.
     nearest : str
-        The neighbour that gives the most outputs, if that is more than the right model gives; else nothing.
+        Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
     explained : int
-        Outputs that it gives, or without one the right model.
+        Outputs that `nearest` reproduces, or else the right model.
     """
 
     outputs: int
@@ -50,19 +50,19 @@ class Judgement:
 
     @property
     def right(self) -> bool:
-        """Whether nothing differs."""
+        """Whether all results are right."""
         return not self.differing and not self.beside
 
 
 def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
-    """Compare results with D and with those of the neighbours.
+    """Compare results with D and with the results of the neighbours.
 
     Parameters
     ----------
     pack : Pack
-        What was computed.
+        Pack that was computed.
     results : ndarray of uint32, shape of D
-        Registers, or of ``tcgen05`` tensor memory.
+        Registers; for ``tcgen05``, tensor memory.
     """
     file = pack.file
     assert file.d is not None
@@ -95,19 +95,19 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 
 
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Read results: the key ``D`` of an ``.npz``, a JSON list of words, or a hexadecimal word a line.
+    """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
 
     Parameters
     ----------
     path : Path
         The file.
     shape : tuple of int
-        Of the D that the pack has; a list may be nested alike or flat, and lines are in C order.
+        Shape of D in the pack. A list may be nested like it or flat; lines are in C order.
 
     Raises
     ------
     FileError
-        It is none of these, or there are more or fewer words; one sentence.
+        The file has another format, or another number of words; one sentence.
     """
     with opened(path) as file:
         is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE

@@ -1,4 +1,4 @@
-"""Reading JUnit XML, as pytest and ``sptc --junit`` write it."""
+"""A reader of JUnit XML as pytest and ``sptc --junit`` write it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Case:
     Attributes
     ----------
     group, name : str
-        The file or topic it belongs to, with dots, and what it is called there.
+        File or topic of the test, with dots, and its name there.
     seconds : float
-        How long it took.
+        Duration.
     failure, skipped : str or None
-        What went wrong, or why it was not run; of one that passed neither.
+        Failure message, or reason of the skip; both None if it passed.
     """
 
     group: str
@@ -33,16 +33,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests that ran together.
+    """Tests of one run.
 
     Attributes
     ----------
     name : str
-        Of what ran them.
+        Name of the test runner.
     cases : tuple of Case
-        In the order of the file.
+        Tests in the order of the file.
     seeds : tuple of str
-        Of the properties of that name.
+        Values of the properties named ``seed``.
     """
 
     name: str
@@ -56,16 +56,16 @@ def read_suites(data: bytes, path: Path) -> list[Suite]:
     Parameters
     ----------
     data : bytes
-        Its content.
+        Content of the file.
     path : Path
-        Its name, for messages.
+        Path of the file, for messages.
 
     Raises
     ------
     FileError
-        It is no JUnit XML.
+        The content is no JUnit XML.
     """
-    if b"<!DOCTYPE" in data:  # nobody who writes JUnit needs one, and entities can grow without bound
+    if b"<!DOCTYPE" in data:  # JUnit XML needs none, and its entities can expand without bound
         raise FileError(f"{path} is no JUnit XML (it declares a document type)")
     try:
         root = ElementTree.fromstring(data)

@@ -1,8 +1,8 @@
-"""Tiles around the least exponent that terms are aligned to, and around zero: what decides sums that almost vanish.
+"""Directed tiles near e_zero and near zero, which decide the result of sums that almost vanish.
 
-A row of A holds two products, powers of two: one that decides what a subnormal result is, and one from above to below
-the last bit that any alignment keeps; in every fifth tile both are zeros. Accumulators are zeros of either sign,
-subnormal, or the least normal numbers; where a format cannot make so small a product, they are what is left.
+A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to below
+the last bit that any alignment keeps. In every fifth tile both are zero. Accumulators are zeros of either sign,
+subnormal numbers, or the least normal numbers. Where a format cannot form so small a product, the accumulators decide.
 """
 
 import numpy as np
@@ -14,25 +14,25 @@ from .draft import Codes, Draft, exponents_of, power_code
 
 __all__ = ["least_matrices"]
 
-#: Exponents of the second product, from the least subnormal number of D: below, and how many.
+#: Exponents of the second product: distance of the first below the least subnormal number of D, and their number.
 _BELOW, _EXPONENTS = 25, 32
-#: The first product, from the same.
+#: Exponents of the first product, relative to the same number.
 _FIRST = (-1, 0, 1)
-#: Tiles in turn have each first product, none, and none of either.
+#: Tiles cycle through each first product, no first product, and no product.
 _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles of a float instruction that tell the least exponent from its neighbours.
+    """Return tiles of a float instruction that tell its e_zero from neighbouring values.
 
     Parameters
     ----------
     instruction : Instruction
-        Of floats.
+        Float instruction.
     rng : Generator
         Source of randomness.
     cases : int
-        Tiles; twenty meet every pair of products.
+        Number of tiles; twenty contain every pair of products.
     """
     i, draft = instruction, Draft(instruction, cases, rng)
     tiles, rows = np.arange(cases)[:, None], np.arange(i.m)
@@ -43,7 +43,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     draft.a[:] = draft.signs(*draft.a.shape).astype(np.int64) << i.a.bits - 1
     draft.b[:] = draft.signs(*draft.b.shape).astype(np.int64) << i.b.bits - 1
 
-    # Products of one chunk share B, whatever its nibble selects.
+    # All products of one chunk have the same B, whatever the nibble selects.
     chunks = i.chunks if i.sparse else i.stored_k
     held, passed = i.stored_k // chunks, i.k // chunks
     places = rng.permuted(np.tile(np.arange(chunks), (cases, 1)), axis=1)
@@ -60,12 +60,12 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
 
 
 def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...]) -> Codes:
-    """Return the powers of two nearest to those asked for, with random signs."""
+    """Return powers of two with random signs, clipped to the range of the format."""
     return power_code(fmt, np.clip(exponents, *exponents_of(fmt)), 0, draft.signs(*shape))
 
 
 def _accumulators(draft: Draft) -> Codes:
-    """Draw zeros and numbers at the lower end, at either end of a subnormal's fraction."""
+    """Draw zeros, subnormal numbers with fractions at either end of their range, and the least normal number."""
     fmt, shape = draft.instruction.c, draft.c.shape
     one = 1 << fmt.fraction_bits
     bodies = np.where(

@@ -1,6 +1,6 @@
-"""The manifest of the shipped register files, from which labels of evidence are made.
+"""The manifest of the shipped register files, the source of the labels of evidence.
 
-``python -m sptc.verify.manifest`` writes ``recordings/manifest.json`` again, after recordings were added.
+``python -m sptc.verify.manifest`` rewrites ``recordings/manifest.json`` after recordings were added.
 """
 
 import json
@@ -13,7 +13,7 @@ __all__ = ["manifest"]
 
 
 def manifest() -> str:
-    """Return the manifest: by architecture and by where A is, each file's instruction; JSON, one file a line."""
+    """Return the manifest: each file's instruction by architecture and location of A; JSON, one file a line."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for path in shipped():
         file = read(path)

@@ -1,4 +1,4 @@
-"""HTML by elements: what is not markup already is escaped, so that no name and no message can become any."""
+"""HTML by elements. All text that is not markup is escaped, so that names and messages cannot inject any."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -33,12 +33,12 @@ meter { width: 100%; min-width: 2.5rem; height: .8rem; }
 @media (max-width: 40rem) { table { font-size: .8rem; }
   th, td { padding-right: .5rem; } td:first-child { min-width: 7rem; } }
 """
-#: Nothing is loaded and nothing runs, whatever slipped in.
+#: Content security policy: the page loads nothing and runs no script.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 class Markup(str):
-    """HTML, which stands as it is."""
+    """HTML that is not escaped again."""
 
     __slots__ = ()
 
@@ -51,21 +51,21 @@ def _escaped(content: object) -> str:
 
 
 def joined(*contents: object) -> Markup:
-    """Return contents one after the other."""
+    """Concatenate contents, escaped unless they are markup."""
     return Markup("".join(map(_escaped, contents)))
 
 
 def element(name: str, *contents: object, **attributes: object) -> Markup:
-    """Return an element.
+    """Return an HTML element.
 
     Parameters
     ----------
     name : str
-        Of the element.
+        Name of the element.
     *contents : object
-        What is in it: markup, or what is turned into text and escaped.
+        Markup, or values that are converted to text and escaped.
     **attributes : object
-        Values are escaped; True has none, and one that is None is left out. ``class_`` is ``class``.
+        Attributes; values are escaped. True gives an attribute without value, None gives none. ``class_`` is ``class``.
     """
     words = [name]
     for key, value in attributes.items():
@@ -75,16 +75,16 @@ def element(name: str, *contents: object, **attributes: object) -> Markup:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], numbers: int = 0) -> Markup:
-    """Return a table that is scrolled sideways where it is too wide.
+    """Return a table that scrolls sideways where it is too wide.
 
     Parameters
     ----------
     head : sequence
-        Of the columns.
+        Heads of the columns.
     rows : iterable of sequences
-        Of cells.
+        Cells of each row.
     numbers : int
-        How many of the columns at the end are numbers, to the right.
+        Number of last columns with numbers, which are aligned right.
     """
     first = len(head) - numbers
 
@@ -100,12 +100,12 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], numbers: int
 
 
 def bar(value: float, whole: float) -> Markup:
-    """Return a bar as long as a share."""
+    """Return a bar with the length of a share."""
     return element("meter", value=f"{value:g}", max=f"{whole:g}") if whole > 0 else Markup("")
 
 
 def page(title: str, *contents: object) -> bytes:
-    """Return a page that needs nothing else."""
+    """Return a self-contained HTML page."""
     head = element(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),

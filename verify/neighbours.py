@@ -1,7 +1,7 @@
-"""Neighbours of a model: what a wrong one, wrong in one thing, makes of the operands of an instruction.
+"""Neighbours of a model: models of an instruction that are wrong in one thing.
 
-A neighbour is computed by the golden model with one parameter of its numerics changed, or with operands changed as a
-wrong decoder would hand them on. One that gives the right result for every operand there is says so, and why.
+The golden model computes a neighbour with one parameter of its numerics changed, or with operands changed as a wrong
+decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,22 +27,22 @@ def _unchanged(given: Given) -> MatrixOperands:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of one instruction: the right one, or a neighbour of it.
+    """A model of one instruction: the right model or a neighbour.
 
     Attributes
     ----------
     name : str
-        What it does, as in "F = 24"; unique among the neighbours of an instruction.
+        What differs, for example "F = 24"; unique among the neighbours of an instruction.
     instruction : Instruction
-        What it takes the instruction for.
+        Instruction that it computes.
     numerics : Numerics
-        Its parameters.
+        Parameters of its numerics.
     mux : str
         Its multiplexers, ``mux4`` or ``mux3``.
     alter : callable
-        What it makes of the operands before it multiplies.
+        Changes the operands before the multiplication.
     same : str
-        Why it gives the right result for every operand; nothing if it may not.
+        Reason why it gives the right result for all operands; empty if it may differ.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Model:
     same: str = ""
 
     def multiply(self, given: Given) -> NDArray:
-        """Return its codes of D, shape (cases, m, n)."""
+        """Return the codes of D that the model computes, shape (cases, m, n)."""
         return multiply_by(self.instruction, self.numerics, self.mux, self.alter(given))
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
-    """Return the model of an instruction on an architecture.
+    """Return the right model of an instruction on an architecture.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 
 
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
-    """Return the neighbours of the model of an instruction, those among them that cannot be told apart included.
+    """Return the neighbours of the right model, including those that cannot be told apart.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _of_integers(right: Model, arch: str) -> Iterator[Model]:
-    """Yield what may become of sums beyond 32 bits; nothing else can go wrong with an exact sum."""
+    """Yield other treatments of sums beyond 32 bits; an exact sum has no other parameter."""
     i, other = right.instruction, replace(right.instruction, satfinite=not right.instruction.satfinite)
     yield replace(right, name=f"sums {'wrapped' if i.satfinite else 'clamped'}", instruction=other)
     halfway = replace(i, k=i.k // 2)
@@ -103,7 +103,7 @@ def _of_integers(right: Model, arch: str) -> Iterator[Model]:
 
 
 def _of_floats(right: Model, arch: str) -> Iterator[Model]:
-    """Yield other alignments, steps, floors, roundings and methods."""
+    """Yield other F, alignment rounding, L, e_zero, rounding and method."""
     i, p = right.instruction, right.numerics
     for bits in (p.alignment_bits - 1, p.alignment_bits + 1):
         changed = replace(p, alignment_bits=bits)
@@ -126,7 +126,7 @@ def _of_floats(right: Model, arch: str) -> Iterator[Model]:
     yield from _of_methods(right, arch)
 
 
-#: Roundings to each type of result.
+#: Roundings by type of the result.
 _ROUNDINGS = {
     "f32": (Rounding.RZ_F32, Rounding.RNE_F32, Rounding.RZ_E8M13, Rounding.RNE_E8M13),
     "f16": (Rounding.RNE_F16, Rounding.RZ_F16),
@@ -134,7 +134,7 @@ _ROUNDINGS = {
 
 
 def _of_methods(right: Model, arch: str) -> Iterator[Model]:
-    """Yield fp8 emulated where hardware has it, and fp8 of the hardware where it is emulated."""
+    """Yield emulated fp8 where hardware computes it, and the fp8 of hardware where it is emulated."""
     i, p = right.instruction, right.numerics
     datapath = DATAPATHS[arch]
     half_result = i.d.name == "f16"
@@ -164,7 +164,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _of_metadata(right: Model) -> Iterator[Model]:
-    """Yield other multiplexers, and metadata from another place or read in another order."""
+    """Yield other multiplexers, and metadata from another place or in another order."""
     i = right.instruction
     if not i.sparse:
         return
@@ -192,7 +192,7 @@ def _of_metadata(right: Model) -> Iterator[Model]:
 
 
 def _of_scales(right: Model) -> Iterator[Model]:
-    """Yield block scales that are taken for one."""
+    """Yield models that take block scales for one."""
     fmt = right.instruction.scale_format
     if fmt is None:
         return

@@ -1,4 +1,4 @@
-"""Operands of any instruction as a register file, and back: what conformance packs are written and read with."""
+"""Operands of any instruction to a register file and back; conformance packs are written and read with it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ __all__ = ["Subject", "every_subject", "file_of", "given_of", "require_placed", 
 
 @dataclass(frozen=True)
 class Subject:
-    """An instruction that a pack is of.
+    """Instruction of a pack.
 
     Attributes
     ----------
     instruction : Instruction
         Shape and types.
     opcode : Opcode or None
-        Of ``tcgen05``, what PTX writes.
+        PTX opcode of a ``tcgen05`` instruction.
     """
 
     instruction: Instruction
@@ -41,19 +41,19 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The instruction; of ``tcgen05`` the opcode and, in brackets, what the descriptor adds."""
+        """Name of the instruction; for ``tcgen05``, the opcode with shape and types of the descriptor in brackets."""
         return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
 
 
 def subject_named(text: str) -> Subject:
-    """Return the instruction of a name, as :attr:`Subject.name` spells it.
+    """Return the instruction with a name as :attr:`Subject.name` gives it.
 
-    Of ``tcgen05`` without shape and types, it is the tallest and narrowest one.
+    A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
 
     Raises
     ------
     InstructionError
-        It does not parse, or what stands in brackets is none of its instructions.
+        The name does not parse, or the opcode has no instruction with the shape and types in brackets.
     """
     if not text.strip().startswith("tcgen05."):
         return Subject(parse(text))
@@ -62,7 +62,7 @@ def subject_named(text: str) -> Subject:
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
-    """Yield the instructions of an architecture: of ``tcgen05`` with the least N whose operands can be placed."""
+    """Yield the instructions of an architecture; of ``tcgen05``, those of the least N whose operands can be placed."""
     for i in every_instruction():
         if arch in i.architectures:
             yield Subject(i)
@@ -76,14 +76,14 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> None:
-    """Raise unless a pack of an instruction can be made.
+    """Raise unless a pack of the instruction can be made.
 
     Raises
     ------
     InstructionError
-        The architecture does not have it.
+        The architecture does not have the instruction.
     OperandError
-        No public source states where all of its operands lie; or it shifts A.
+        No public source states the place of all operands; or the instruction shifts A.
     """
     require_architecture(subject.instruction, arch)
     if subject.opcode and subject.opcode.shifts_a:
@@ -93,7 +93,7 @@ def require_placed(subject: Subject, arch: str) -> None:
 
 
 def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
-    """Return whether it is known where all operands lie."""
+    """Return whether the place of all operands is known."""
     try:
         arrangement(opcode, instruction)
     except OperandError:
@@ -104,25 +104,25 @@ def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
 def file_of(
     subject: Subject, arch: str, given: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
-    """Return the register file of operands, without D, with the silicon's policy for undefined nibbles.
+    """Return a register file with these operands, without D, with metadata policy ``silicon``.
 
     Parameters
     ----------
     subject : Subject
-        What runs.
+        Instruction.
     arch : str
-        An architecture that has it.
+        Architecture that has the instruction.
     given : Given
-        What registers and memory are to hold.
+        Content of registers and memory.
     rng : Generator
-        Draws what :func:`~sptc.verify.stimulus.matrices_file` draws.
+        Draws the same properties as :func:`~sptc.verify.stimulus.matrices_file`.
     sparsity_selector : int
         Sparsity selector.
 
     Raises
     ------
     OperandError
-        No public source states where all operands of it lie.
+        No public source states the place of all operands.
     """
     i = subject.instruction
     if subject.opcode:
@@ -141,7 +141,7 @@ def given_of(file: Replayable) -> Given:
     Raises
     ------
     FileError
-        It is another one: its operands lie elsewhere, or it negates products, or leaves out D.
+        The file differs from those of :func:`file_of`: other places of operands, negated products, or D not added.
     """
     if isinstance(file, TensorMemoryFile):
         return _of_tensor_memory(file)
@@ -183,7 +183,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return where the metadata of the next sparsity selector lies."""
+    """Return the place of the metadata of the next sparsity selector."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])

@@ -1,4 +1,4 @@
-"""What the operands of an instruction can reach, from their formats: why a parameter may make no difference at all."""
+"""Bounds on exponents and bits of terms, from the formats of an instruction: why a parameter may not matter."""
 
 from dataclasses import dataclass, replace
 
@@ -11,14 +11,14 @@ __all__ = ["same_alignment", "same_floor", "same_steps"]
 
 @dataclass(frozen=True)
 class _Exponents:
-    """Exponents of finite terms of one sort that are not zero.
+    """Bounds on the exponents of one kind of finite nonzero term.
 
     Attributes
     ----------
     least, largest : int
-        Of those that take part in the maximum, bounds.
+        Bounds of the exponents that enter the maximum.
     last : int
-        No bit of any term is worth less than two to the power of this.
+        Every bit of every term is worth at least ``2**last``.
     """
 
     least: int
@@ -31,13 +31,13 @@ def _of_numbers(fmt: Format) -> _Exponents:
 
 
 def _widened(fmt: Format) -> _Exponents:
-    """Return what the numbers of a format reach in f16, where most that were subnormal are normal."""
+    """Return the bounds of a format's numbers in f16, where most of its subnormal numbers become normal."""
     of_format = _of_numbers(fmt)
     return replace(of_format, least=max(of_format.last, FORMATS["f16"].minimum_exponent))
 
 
 def _of_terms(instruction: Instruction, numerics: Numerics) -> _Exponents:
-    """Return what products reach, or groups of them, scaled."""
+    """Return the bounds of products, or of scaled groups of products."""
     emulated = numerics.method is Method.EMULATED
     a, b = (_widened(fmt) if emulated else _of_numbers(fmt) for fmt in (instruction.a, instruction.b))
     least, largest, last = a.least + b.least, a.largest + b.largest, a.last + b.last
@@ -50,8 +50,8 @@ def _of_terms(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Say why two step lengths cut K alike; nothing if they do not."""
-    # The emulation cuts its even and its odd pairs, each half of what is stored.
+    """Return why two step lengths cut K in the same way; empty if they do not."""
+    # The emulation cuts even and odd pairs separately, each half of the stored elements.
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""
@@ -59,7 +59,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Say why two numbers of bits kept in the alignment drop nothing; nothing if one of them may."""
+    """Return why alignment with neither of two F drops a bit; empty if it may."""
     sorts = (_of_terms(instruction, one), _of_numbers(instruction.c))
     grid = max(sort.largest for sort in sorts) - min(one.alignment_bits, other.alignment_bits)
     last = min(sort.last for sort in sorts)
@@ -69,9 +69,9 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Say why no result depends on which of two floors the largest exponent has; nothing if one may.
+    """Return why no result depends on which of two values e_zero has; empty if one may.
 
-    A floor matters where all terms that are not zero have smaller exponents, and some a bit that it drops.
+    e_zero matters only where all nonzero terms have smaller exponents and one of them has a bit that it drops.
     """
     floor = max(one.zero_exponent, other.zero_exponent)
     grid = floor - min(one.alignment_bits, other.alignment_bits)

@@ -1,14 +1,14 @@
-"""Register files: one instruction, a batch of operands and, where known, the result, in an ``.npz``.
+"""Register files: one instruction, a batch of operands and, if known, the result, in an ``.npz``.
 
-Those of ``tcgen05.mma.sp`` hold tensor memory instead of registers: :mod:`sptc.verify.tensor_memory_file`. The others:
+Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_memory_file`. All others have these keys:
 
-Keys: ``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]), ``E``
-(uint32 [case, thread]) for a sparse instruction, ``D`` if the result is known; optionally ``arch``, ``metadata``,
+``instruction`` (0-d string), ``selector`` (0-d int), ``A``, ``B``, ``C`` (uint32 [case, thread, register]); ``E``
+(uint32 [case, thread]) for a sparse instruction; ``D`` if the result is known; optionally ``arch``, ``metadata``,
 ``scale_a``, ``scale_b`` (uint32 [case, 32]) with ``scale_ids`` = [byte_a, thread_a, byte_b, thread_b]. For ``wgmma``,
-``B`` is the shared-memory image (uint32 [case, word]) and ``b_descriptor`` (uint64, 0-d or [case]) points into it, as
-does ``a_descriptor`` where it stands instead of ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and
-``imm_trans`` (two integers each, of A and of B). Recordings add ``recorded`` (where and when), the shipped ones
-``distribution`` (one word a case, comma-separated).
+``B`` is the shared-memory image (uint32 [case, word]), addressed by ``b_descriptor`` (uint64, 0-d or [case]) and by
+``a_descriptor``, which may replace ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and ``imm_trans`` (two
+integers each, for A and B). Recordings add ``recorded`` (place and date); the shipped ones add ``distribution`` (one
+word for each case, comma-separated).
 """
 
 from collections.abc import Iterator
@@ -46,11 +46,11 @@ class RegisterFile:
     Attributes
     ----------
     instruction : Instruction
-        What ran.
+        Instruction.
     sparsity_selector : int
         Sparsity selector; 0 for a dense instruction.
     a, b, c : ndarray of uint32
-        Operands, one leading case axis; `a` is None where a descriptor leads to A.
+        Operands; the first axis is the case. `a` is None where a descriptor addresses A.
     e : ndarray of uint32, shape (cases, threads), or None
         Metadata.
     d : ndarray of uint32 or None
@@ -68,9 +68,9 @@ class RegisterFile:
     scale_d : bool
         Whether ``wgmma`` adds D.
     imm_scale, imm_trans : tuple of int
-        Of A and B, as in :func:`sptc.wgmma`.
+        Values for A and B, as in :func:`sptc.wgmma`.
     recorded : str
-        Where and when D was recorded.
+        Place and date of the recording of D.
     """
 
     instruction: Instruction
@@ -94,12 +94,12 @@ class RegisterFile:
 
     @property
     def name(self) -> str:
-        """What ran: the instruction."""
+        """Name of the instruction."""
         return str(self.instruction)
 
     @property
     def a_from(self) -> str | None:
-        """Where ``wgmma`` has A: ``"registers"`` or ``"shared"``."""
+        """Location of A of a ``wgmma``, ``"registers"`` or ``"shared"``; None for ``mma``."""
         if self.instruction.family != "wgmma":
             return None
         return "registers" if self.a_descriptor is None else "shared"
@@ -115,11 +115,11 @@ class RegisterFile:
         return self.c
 
     def assuming(self, arch: str | None, metadata: str | None) -> "RegisterFile":
-        """Return the same file with another architecture or policy; None keeps the file's."""
+        """Return the same file for another architecture or policy; None keeps that of the file."""
         return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
 
     def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
-        """Return the same file with some of its cases."""
+        """Return the same file with only some of its cases."""
         names = (*_KEYS.values(), *_DESCRIPTORS)
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
@@ -130,7 +130,7 @@ class RegisterFile:
         Raises
         ------
         Error
-            As :func:`sptc.mma` and :func:`sptc.wgmma`.
+            As for :func:`sptc.mma` and :func:`sptc.wgmma`.
         """
         if self.instruction.family == "wgmma":
             return self._run_wgmma(backend)
@@ -151,7 +151,7 @@ class RegisterFile:
         )
 
     def _run_wgmma(self, backend: str | Backend) -> Registers:
-        """Compute the cases of each pair of descriptors together."""
+        """Compute D; each call computes all cases that share a pair of descriptors."""
         assert self.b_descriptor is not None
         pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
         distinct, which = np.unique(pairs, axis=0, return_inverse=True)
@@ -185,11 +185,11 @@ class RegisterFile:
         return unpack(result, accumulator_fragment(self.instruction))
 
     def beside(self, result: Registers) -> Registers:
-        """Return nothing: D fills its registers."""
+        """Return an empty array: D fills its registers."""
         return np.zeros((len(result), 0, 0, 0), np.uint32)
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys of the archive."""
+        """Return the arrays of the archive by key."""
         contents: dict[str, Any] = {
             "instruction": str(self.instruction),
             "selector": self.sparsity_selector,
@@ -225,7 +225,7 @@ def read(path: str | Path) -> Replayable:
     Parameters
     ----------
     path : str or Path
-        The ``.npz``.
+        Path of the ``.npz``.
 
     Returns
     -------
@@ -234,15 +234,15 @@ def read(path: str | Path) -> Replayable:
     Raises
     ------
     FileError
-        The file is unreadable, truncated, or lacks something; one sentence that names it.
+        The file is unreadable or truncated, or a key is missing; one sentence that names it.
     InstructionError
-        Its instruction does not parse.
+        The instruction does not parse.
     """
     return interpret(load(path))
 
 
 def interpret(archive: Archive) -> Replayable:
-    """Return the register file in an archive; errors as of :func:`read`."""
+    """Return the register file in an archive; errors as for :func:`read`."""
     if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):
         return tensor_memory_file.interpret(archive)
     return _interpret(archive)
@@ -298,21 +298,21 @@ def _interpret(archive: Archive) -> RegisterFile:
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
-    """Write a register file, whole or not at all; the same contents give the same bytes.
+    """Write a register file, whole or not at all; equal contents give equal bytes.
 
     Parameters
     ----------
     path : str or Path
-        Where to, with its ``.npz`` suffix.
+        Path with the suffix ``.npz``.
     file : RegisterFile or TensorMemoryFile
-        What.
+        Register file.
     **others : ndarray or str
-        Further members of the archive, which reading it as a register file passes over.
+        Further members of the archive; :func:`read` ignores them.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **file.contents(), **others)

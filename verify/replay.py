@@ -1,4 +1,4 @@
-"""Replay recordings on a back end and compare with the recorded result."""
+"""Replay of recordings on a back end, compared with the recorded result."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,21 +21,21 @@ __all__ = ["Mismatch", "Outcome", "as_number", "replay"]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One output that differs from a reference, one word of tensor memory beside D, or one flag of the hardware.
+    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware.
 
     Attributes
     ----------
     case, row, column : int
-        Which output; of a word beside D, its case, lane and column.
+        Place of the output; for a word beside D, its case, lane and column.
     computed, expected : int
-        Codes: what the back end computed, and what the reference has. Of a word beside D, the bits of D are 0.
+        Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
     reference : str
-        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a word beside D that was changed;
+        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D;
         ``"metadata rule"`` for a flag.
     cta : int or None
         CTA whose tensor memory holds a word beside D; None for an output.
     is_flag : bool
-        It is no output but the flag of undefined metadata of a chunk, which is the column.
+        Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk.
     """
 
     case: int
@@ -50,32 +50,32 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What replaying one register file, or one set of dot products, showed.
+    """Result of the replay of one register file or one set of dot products.
 
     Attributes
     ----------
     path : Path
         The file.
     name : str
-        What ran, in words.
+        Name of the instruction.
     instruction : Instruction
-        Its shape and types.
+        Shape and types.
     arch : str
         Architecture whose numerics were applied.
     a_from : str or None
-        Where A is, as its file says.
+        Location of A, as in the file.
     evidence : Evidence
-        What the model of this form rests on.
+        Level of evidence for the model of this form.
     tiles, outputs, mismatches : int
-        Tiles computed; outputs compared, with the recording, the golden model or both (0 if with neither); outputs
-        that differ from either, words of tensor memory beside D that do or that the instruction changed, and flags.
+        Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
+        differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
     flags : int
-        Flags of undefined metadata that hardware raised or not and that were compared with the rule, one a chunk.
+        Flags of undefined metadata compared with the rule, one for each chunk.
     first : Mismatch or None
-        The first difference; its case counts the tiles that ran.
+        First difference; its case counts the tiles that ran.
     cycles : int or None
-        Clock cycles of all tiles on a simulated top, as :class:`~sptc.isa.operands.Product` counts them; None from
-        another back end.
+        Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from
+        other back ends.
     """
 
     path: Path
@@ -93,7 +93,7 @@ class Outcome:
 
 
 def as_number(code: int, fmt: Format) -> float | int:
-    """Return an accumulator code of f16, f32 or s32 as a number."""
+    """Return the value of an f16, f32 or s32 accumulator code."""
     if fmt.name == "f16":
         return float(np.uint16(code).view(np.float16))
     return float(np.uint32(code).view(np.float32)) if fmt.name == "f32" else int(np.uint32(code).view(np.int32))
@@ -108,32 +108,32 @@ def replay(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Outcome]:
-    """Compute what an archive holds; compare with its D and, unless it is what computes, with the golden model.
+    """Compute the cases of an archive; compare with its D and, on another back end, with the golden model.
 
     Parameters
     ----------
     path : Path
-        A register file, or sets of dot products.
+        Register file, or archive of dot products.
     backend : str
         As in :func:`sptc.mma`.
     arch, metadata : str, optional
-        Override what the file says.
+        Replace the values in the file.
     limit : int, optional
-        At most so many tiles, of each set so many dot products, drawn with `seed`.
+        Most tiles of a register file, or dot products of a set; they are drawn with `seed`.
     seed : int
         Seed of that draw.
 
     Returns
     -------
     list of Outcome
-        One for a register file, one for each set.
+        One for a register file; for an archive of dot products, one for each set.
 
     Raises
     ------
     FileError
-        The file is neither.
+        The file is neither of the two.
     InstructionError, OperandError, MetadataError, BackendError
-        Its contents cannot be computed.
+        The content cannot be computed.
     """
     archive = load(path)
     held: Sequence[Recorded] = (
@@ -182,20 +182,20 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 
 
 def _sum_of_counts(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts, None where there are none."""
+    """Return the sum of the counts that are not None; None if there are none."""
     present = [count for count in counts if count is not None]
     return sum(present) if present else None
 
 
 def _compare(found: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
-    """Return how many elements differ from any of the references, and the first that differs from the first of those.
+    """Return the number of elements that differ from any reference, and the first difference from the first of these.
 
     Parameters
     ----------
     found : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
-        Outputs, or words of tensor memory beside them.
+        Outputs, or words of tensor memory beside D.
     references : iterable of (str, ndarray)
-        Name and contents of each, of the same shape.
+        Name and content of each reference, of the same shape.
     """
     differs, first = np.zeros(found.shape, np.bool_), None
     for name, expected in references:

@@ -1,4 +1,4 @@
-"""What a regression left in a folder, whatever its files are called: each is known by what is in it."""
+"""The files that a regression leaves in a folder; each is recognised by its content, not by its name."""
 
 import json
 import os
@@ -15,26 +15,26 @@ from .junit import Case, Suite, read_suites
 
 __all__ = ["Area", "Fault", "Figure", "Findings", "Proof", "read_findings"]
 
-#: Bytes of a file that is read; coverage of every datapath takes a hundredth of it.
+#: Most bytes of a file that is read; coverage of every datapath takes one hundredth of this.
 _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
-#: Of the suites that ``sptc prove --junit`` writes.
+#: Name of the suites that ``sptc prove --junit`` writes.
 _PROOFS = "sptc prove"
 _FIGURE = {"name", "unit", "value"}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that was put into the hardware, as ``benchmarks/faults.py`` keeps it.
+    """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it.
 
     Attributes
     ----------
     preset, top : str
-        Where it is.
+        Datapath and top of the fault.
     command : str
-        What Yosys did.
+        Yosys command that injected it.
     verdict : str
-        What became of it; ``killed``, ``equivalent`` or why it is neither.
+        ``killed``, ``equivalent``, or the reason why it is neither.
     """
 
     preset: str
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Figure:
-    """A row that a benchmark printed."""
+    """One row of a benchmark."""
 
     name: str
     unit: str
@@ -54,18 +54,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class Proof:
-    """What ``sptc prove`` said of a property of some datapaths.
+    """Result of ``sptc prove`` for one property.
 
     Attributes
     ----------
     name : str
-        The property, and the widths it was proved for.
+        Property, and the widths of the proof.
     result : str
-        ``proved``, or what else.
+        ``proved`` or another result.
     seconds : float
-        How long it took.
+        Duration.
     problem : str
-        What is known of one that is not proved.
+        Details of a result other than ``proved``.
     """
 
     name: str
@@ -76,18 +76,18 @@ class Proof:
 
 @dataclass(frozen=True)
 class Area:
-    """What ``sptc area`` measured of a datapath.
+    """Result of ``sptc area`` for one datapath.
 
     Attributes
     ----------
     name : str
-        Of the datapath.
+        Name of the datapath.
     units : dict of str to str
-        What is measured, and in what.
+        Unit of each measured quantity.
     parts : dict of str to dict
-        For each part the amounts by these names.
+        Amount of each quantity, by part.
     sparsity : dict of str to float
-        Per cent that sparsity adds to the unit.
+        Increase of the unit by sparsity, in per cent.
     """
 
     name: str
@@ -98,28 +98,28 @@ class Area:
 
 @dataclass
 class Findings:
-    """All that was found.
+    """Everything read from a folder.
 
     Attributes
     ----------
     folder : Path
-        Where.
+        The folder.
     cases : list of Case
-        Tests of every kind but proofs.
+        Tests of every kind except proofs.
     seeds : set of str
-        Seeds that files name.
+        Seeds named in files.
     coverage, code : Coverage, CodeCoverage
-        Merged of all files.
+        Coverage of all files, merged.
     faults : dict of (str, str, int) to Fault
-        By datapath, top and number.
+        Faults by datapath, top and number.
     figures : list of Figure
         Rows of benchmarks.
     proofs : dict of str to Proof
-        By name.
+        Proofs by name.
     areas : list of Area
-        In the order of the files.
+        Areas in the order of the files.
     read, passed_over : list of (str, str)
-        Files by their names in the folder, with what they were taken for, or why they were not read.
+        Names of files in the folder, each with its kind, or with the reason why it was not read.
     """
 
     folder: Path
@@ -136,7 +136,7 @@ class Findings:
     _outcomes: dict[str, list[Case]] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """Take up a file, or pass it over and say why."""
+        """Read a file, or record why it is passed over."""
         name = str(path.relative_to(self.folder))
         try:
             kind = self._taken(path)
@@ -148,7 +148,7 @@ class Findings:
             (self.read if kind else self.passed_over).append((name, kind or "of no kind that is read"))
 
     def _taken(self, path: Path) -> str:
-        """Take up a file and return what it is; nothing of one that is of no known kind."""
+        """Read a file and return its kind; empty if the kind is unknown."""
         if CodeCoverage.is_one(path):
             self.code = self.code.merge(CodeCoverage.read(path))
             return "coverage that Verilator counted"
@@ -176,7 +176,7 @@ class Findings:
         return ""
 
     def _kinds(self) -> Iterator[tuple[set[str], Callable[[dict[str, Any], Path], None], str]]:
-        """Yield the keys that an object of each kind has, what takes it up, and its name."""
+        """Yield, for each kind of JSON object, its keys, the method that reads it, and its name."""
         yield {"kind", "groups"}, self._take_coverage, "functional coverage"
         yield {"proofs", "proved", "failed"}, self._take_proofs, "proofs"
         yield {"configuration", "unit", "units", "array"}, self._take_area, "area"
@@ -202,7 +202,7 @@ class Findings:
             self._prove(proof)
 
     def _prove(self, proof: Proof) -> None:
-        """Enter a proof; of two of one name, the one that failed stands."""
+        """Enter a proof; a failed one is kept over another of the same name."""
         if proof.name not in self.proofs or not self.proofs[proof.name].problem:
             self.proofs[proof.name] = proof
 
@@ -226,7 +226,7 @@ class Findings:
         self.areas.append(Area(_text(content["configuration"]["name"]), units, known, sparsity))
 
     def _take_campaign(self, content: dict[str, Any], path: Path) -> None:
-        """Take the seed; the results are in the JUnit XML."""
+        """Take the seed; the results come from the JUnit XML."""
         self.seeds.add(str(_number(content["seed"])))
 
     def _take_outcome(self, content: dict[str, Any], path: Path) -> None:
@@ -241,7 +241,7 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Take what outcomes of test files say beyond JUnit XML: all where there is none, and that a process failed."""
+        """Add outcomes of test files that have no JUnit XML, and those of test processes that failed."""
         known = {case.group for case in self.cases}
         broken = {case.group for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():
@@ -249,10 +249,10 @@ class Findings:
                 self.cases += [case for case in cases if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:
-        """Take the outcomes behind the first line; a fault stands again when more is known of it."""
+        """Read the outcomes; a later line replaces an earlier one of the same fault."""
         found = {}
         for line in lines.splitlines():
-            if line.rstrip().endswith(b"]"):  # the last may be cut short
+            if line.rstrip().endswith(b"]"):  # the last line may be incomplete
                 for row in json.loads(line):
                     preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
                     found[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
@@ -261,17 +261,17 @@ class Findings:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Read a folder and those below it.
+    """Read a folder and its subfolders.
 
     Parameters
     ----------
     folder : Path
-        What ``make regression`` leaves, or any with such files.
+        Folder that ``make regression`` leaves, or any other with such files.
 
     Raises
     ------
     FileError
-        It is no folder, cannot be listed, or holds nothing that a report could be made of.
+        It is no folder, cannot be listed, or holds no file for a report.
     """
     found = Findings(folder)
 
@@ -284,7 +284,7 @@ def read_findings(folder: Path) -> Findings:
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
-    except ValueError as error:  # a name that no folder can have
+    except ValueError as error:  # the name is not a valid path
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
         found.add(path)

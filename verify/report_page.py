@@ -1,4 +1,4 @@
-"""A page of a regression: what ran, what failed, what was covered, proved and measured, and what is missing."""
+"""The page of a regression: what ran, failed, was covered, proved and measured, and what is missing."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from .report_files import Area, Figure, Findings, Proof
 
 __all__ = ["report_page"]
 
-#: Entries of a list that nobody reads to its end, and letters of a message.
+#: Most entries of a list, and most characters of a message.
 _MOST, _LONGEST = 200, 20_000
 _SLOWEST = 25
 #: Unit of the figures that ``benchmarks/faults.py`` prints.
@@ -18,12 +18,12 @@ _KILLED = "% killed"
 
 
 def report_page(found: Findings) -> bytes:
-    """Return the page as HTML, of nothing but what was found.
+    """Return the page as HTML, made only from the findings.
 
     Parameters
     ----------
     found : Findings
-        What a folder held.
+        Content of a folder.
     """
     figures = [row for row in found.figures if row.unit != _KILLED]
     sections = (
@@ -58,7 +58,7 @@ def _verdict(right: bool, text: str) -> Markup:
 
 
 def _listed(items: Sequence[object]) -> Markup:
-    """Return a list, of a long one the beginning and how many more there are."""
+    """Return a list; a long one is cut, with the number of the remaining entries."""
     rest = len(items) - _MOST
     shown = [element("li", item) for item in items[:_MOST]]
     return element("ul", *shown, *([element("li", f"and {rest} more")] if rest > 0 else []))
@@ -69,7 +69,7 @@ def _folded(what: str, items: Sequence[object]) -> Markup:
 
 
 def _message(title: object, text: str) -> Markup:
-    """Return a message that is open to be read, cut where it is endless."""
+    """Return an expanded message; a very long one is cut."""
     cut = f"{text[:_LONGEST]}\n[{len(text) - _LONGEST} more letters]" if len(text) > _LONGEST else text
     return element("details", element("summary", title), element("pre", cut or "(nothing more is known)"), open=True)
 
@@ -94,7 +94,7 @@ def _verdict_of_results(found: Findings) -> Markup:
 
 
 def _counts(cases: Sequence[Case]) -> tuple[int, int, int, str]:
-    """Return how many passed, failed and were skipped, and the seconds they took."""
+    """Return the numbers of passed, failed and skipped tests, and their total time."""
     failed = sum(case.failure is not None for case in cases)
     skipped = sum(case.skipped is not None for case in cases)
     return len(cases) - failed - skipped, failed, skipped, f"{sum(case.seconds for case in cases):.1f}"
@@ -137,7 +137,7 @@ def _verdict_of_coverage(found: Findings) -> Markup:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in per cent, which is 100 only if nothing is missing."""
+    """Return a share in per cent; 100 only if nothing is missing."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"

@@ -1,4 +1,4 @@
-"""Instructions by some of their words."""
+"""Search for instructions by some of their words."""
 
 import re
 from collections import Counter
@@ -14,20 +14,20 @@ __all__ = ["has_words", "subject_of_words", "words_of"]
 
 
 def words_of(text: str) -> Counter[str]:
-    """Return the words that an instruction is found by: its qualifiers and, of one with colons, also its parts."""
+    """Return the search words of an instruction: its qualifiers and, for those with ``::``, also their parts."""
     words = [word for word in re.split(r"[.\s()]+", text) if word]
     parts = [part for word in words if "::" in word for part in word.split("::")]
     return Counter([*words, *parts])
 
 
 def has_words(name: str, wanted: Counter[str]) -> bool:
-    """Tell whether an instruction has all words, as often as they are wanted."""
+    """Return whether an instruction has all the words, as often as `wanted` counts them."""
     return wanted <= words_of(name)
 
 
 @cache
 def _every_name() -> dict[str, Counter[str]]:
-    """Return all names with their words."""
+    """Return the words of every instruction, by its name."""
     names = [str(i) for i in every_instruction()]
     names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
     return {name: words_of(name) for name in names}
@@ -39,29 +39,29 @@ def _matching(text: str) -> Iterator[str]:
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
-    """Return the instruction that is meant, or those that could be.
+    """Return the instruction that has the given words, or the names of all that have them.
 
     Parameters
     ----------
     text : str
-        A whole name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
+        Complete name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
 
     Returns
     -------
     Subject or None
-        The one that has the words; None if several have.
+        The only instruction with these words; None if there are several.
     list of str
-        The names of these.
+        Names of these several instructions.
 
     Raises
     ------
     InstructionError
-        None has them, and the text is no name either.
+        No instruction has the words, and the text is no name either.
     """
     try:
         return subject_named(text), []
     except InstructionError as error:
-        whole = "." in text and len(text.split()) == 1  # of a name that is almost right, what is wrong says more
+        whole = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
         candidates = [] if whole or not text.strip() else list(_matching(text))
         if not candidates:
             raise error from None

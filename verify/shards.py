@@ -1,7 +1,7 @@
-"""Shards of a campaign: independent jobs of hardware against golden model, each named by a seed and an index.
+"""Shards of a campaign: independent comparisons of hardware with the golden model, each given by a seed and an index.
 
-The plan is a rotation. It visits every pair of formats of every datapath once, datapaths alternating, and then again
-with the next instruction of each; when all instructions of a pair had their turn, with the next distribution.
+The plan repeats a rotation over all pairs of formats of all datapaths, in which the datapaths alternate. Each rotation
+takes the next instruction of each pair; after all instructions of a pair, it takes the next distribution.
 """
 
 import threading
@@ -46,43 +46,44 @@ __all__ = [
     "steps_beside",
 ]
 
-#: What is compared with the golden model.
+#: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Tiles of a shard: enough that handing one out costs little, and a fraction of a second to compute.
+#: Tiles of a shard: many enough to make scheduling cheap, few enough to compute in a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Tiles around the least exponent, which no plan holds: for recordings.
+#: Distribution of tiles near e_zero. No plan has it; recordings do.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Steps beside a shard whose coverage is sampled.
+#: Directed steps that run with a shard if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: A compiled unit, and whoever observes it, serves one thread at a time; workers of a cluster may have several.
+#: Lock of the compiled unit and its observers, which serve one thread at a time; cluster workers may have several.
 _ENGINE = threading.RLock()
 
-#: Bins that a shard reached, by the key of their group: flat places and how often.
+#: Bins that a shard hit, by key of the group: flat indices and hit counts.
 Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Some tiles of one instruction with one distribution of operands.
+    """A number of tiles of one instruction with one distribution of operands.
 
     Attributes
     ----------
     seed, index : int
-        Seed of the campaign and place in its plan; they decide the operands.
+        Seed of the campaign, and index in its plan; together they decide the operands.
     arch : str
         Architecture.
     instruction : Instruction
-        What runs.
+        Instruction.
     distribution : str
-        Of operands, one of :func:`~sptc.verify.stimulus.distributions` ``"directed"`` or :data:`LEAST`.
+        Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
+        :data:`LEAST`.
     any_nibble : bool
-        Draw metadata from all sixteen nibbles instead of the legal ones.
+        Draw metadata from all sixteen nibbles, not only from legal ones.
     tiles : int
-        How many.
+        Number of tiles.
     backends : tuple of str
-        What is compared with the golden model.
+        Back ends that are compared with the golden model.
     """
 
     seed: int
@@ -106,24 +107,24 @@ class Shard:
 
     @property
     def outputs(self) -> int:
-        """Outputs compared."""
+        """Number of outputs compared."""
         return self.tiles * self.instruction.m * self.instruction.n
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What a shard gave.
+    """Result of a shard.
 
     Attributes
     ----------
     shard : Shard
-        Which.
+        The shard.
     mismatches : int
-        Outputs of the first back end that differs from the golden model.
+        Number of differing outputs and flags on the first back end that differs from the golden model.
     a_from : str or None
-        Where A was, as :class:`~sptc.verify.archive.Recorded` has it.
+        Location of A, as in :class:`~sptc.verify.archive.Recorded`.
     hits : Hits or None
-        Coverage, if it was asked for.
+        Coverage, if it was sampled.
     """
 
     shard: Shard
@@ -133,7 +134,7 @@ class ShardResult:
 
 
 def pair_of(instruction: Instruction) -> str:
-    """Name what a datapath is configured for: formats, kind and block scales."""
+    """Return the name of a pair: formats, kind and block scales."""
     words = [f"{instruction.a.name} x {instruction.b.name} to {instruction.d.name}"]
     words += [instruction.kind] if instruction.kind else []
     words += [f"{instruction.scale_size}X {instruction.scale_format.name}"] if instruction.scale_format else []
@@ -146,7 +147,7 @@ def _distributions(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Place:
-    """One pair of formats of one datapath: its instructions, each with the architectures that have it."""
+    """One pair of formats on one datapath: its instructions, each with the architectures that have it."""
 
     preset: str
     instructions: tuple[tuple[Instruction, tuple[str, ...]], ...]
@@ -158,27 +159,27 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The shards of a campaign, without end.
+    """The endless sequence of shards of a campaign.
 
     Attributes
     ----------
     seed : int
         Seed of the campaign.
     architectures : tuple of str
-        Architectures; empty for all that have an instruction.
+        Architectures; empty: all that have an instruction.
     instructions : tuple of str
-        Instructions; empty for every ``mma``, and every ``wgmma`` with n = 8.
+        Instructions; empty: every ``mma``, and every ``wgmma`` with n = 8.
     tiles : int
         Tiles of a shard.
     backends : tuple of str
-        What is compared with the golden model.
+        Back ends that are compared with the golden model.
     every_n : bool
-        ``wgmma`` with every n; without `instructions`, every ``mma`` and every ``wgmma``.
+        Accept ``wgmma`` with every n; without `instructions`, use every ``mma`` and every ``wgmma``.
 
     Raises
     ------
     InstructionError
-        An instruction does not parse, or is on none of the architectures; an architecture has none of the instructions.
+        An instruction does not parse, or no architecture has it; or an architecture has none of the instructions.
     """
 
     seed: int
@@ -214,7 +215,7 @@ class Plan:
                 if arch in i.architectures:
                     pairs = found.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
-        # Spread over the rotation, so that a datapath of few pairs is met as early and as steadily as one of many.
+        # Spread over the rotation, so that datapaths with few pairs run as early and as regularly as those with many.
         spread = []
         for preset, pairs in found.items():
             for number, instructions in enumerate(pairs.values()):
@@ -224,16 +225,16 @@ class Plan:
 
     @property
     def lap(self) -> int:
-        """Shards until every datapath, pair of formats, instruction and distribution has had its turn."""
+        """Number of shards in which every datapath, pair of formats, instruction and distribution occurs."""
         return len(self._places) * max(place.visits for place in self._places)
 
     @property
     def datapaths(self) -> list[str]:
-        """One architecture for each datapath that is needed."""
+        """One architecture for each datapath of the plan."""
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:
-        """Return the shard of an index, 0 or more."""
+        """Return the shard with an index of 0 or more."""
         rotation, number = divmod(index, len(self._places))
         place = self._places[number]
         round_, visit = divmod(rotation, place.visits)
@@ -253,7 +254,7 @@ class Plan:
         )
 
     def shards(self) -> Iterator[Shard]:
-        """Yield shards from the first on."""
+        """Yield all shards from index 0 on."""
         index = 0
         while True:
             yield self.shard(index)
@@ -261,7 +262,7 @@ class Plan:
 
 
 def draw(shard: Shard) -> RegisterFile:
-    """Return the operands of a shard."""
+    """Draw the operands of a shard."""
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
@@ -281,11 +282,11 @@ def draw(shard: Shard) -> RegisterFile:
 
 
 def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
-    """Compute a register file; return the result codes of hardware and golden model, shape (cases, m, n + chunks).
+    """Compute a register file; return the codes of hardware and golden model, each of shape (cases, m, n + chunks).
 
-    Behind the results of a row stand the flags of its chunks: 1 where its metadata is undefined, as the hardware says
-    and as the rule does; none of a back end that raises no flags. Of several back ends, those of the first that
-    differs, or of the last.
+    After the n results of a row follow the flags of its chunks, 1 for undefined metadata: as hardware raises them, and
+    as the rule requires. A back end without flags has none. With several back ends, the codes are those of the first
+    that differs, or else of the last.
     """
     fragment = accumulator_fragment(file.instruction)
     d = unpack(file.run("golden"), fragment)
@@ -303,20 +304,20 @@ def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tu
 
 @lru_cache(maxsize=16)
 def _sampler(preset: str) -> StepCoverage:
-    """Return what samples in this process; it is empty between shards."""
+    """Return the coverage sampler of this process; it has no hits between shards."""
     return StepCoverage(PRESETS[preset])
 
 
 def empty_coverage(preset: str) -> Coverage:
-    """Return what can be covered of a datapath, without hits."""
+    """Return the coverage groups of a datapath without hits."""
     with _ENGINE:
         return _sampler(preset).coverage
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
-    """Run a shard on hardware and golden model, sampling coverage if asked.
+    """Run a shard on hardware and golden model, and sample coverage on request.
 
-    With coverage, steps that no instruction asks for run beside it; a wrong result of one is a contradicted bin.
+    With coverage, directed steps that no instruction gives run too. A wrong result of one is a contradicted bin.
 
     Raises
     ------
@@ -341,7 +342,7 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return the steps that run beside a shard whose coverage is sampled, shape (count, words)."""
+    """Return the directed steps of a shard with coverage, shape (count, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)
 

@@ -1,4 +1,4 @@
-"""Mismatches made small: one tile, with everything cleared that the mismatch does not need."""
+"""Reduction of mismatches to one tile in which everything that the mismatch does not need is cleared."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,20 +17,20 @@ from .shards import DEFAULT_BACKEND, Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Passes over all parts: clearing one can make another superfluous, but rarely a third time.
+#: Passes over all parts. Clearing one part can make another one superfluous, but a third pass rarely helps.
 _PASSES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Reproducer:
-    """The smallest form of a mismatch that was found.
+    """The reduced form of a mismatch.
 
     Attributes
     ----------
     file : RegisterFile
-        One tile, or a few where the mismatch needs what ran before; D is the golden model's result.
+        One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
     mismatch : Mismatch
-        The first difference between hardware and golden model.
+        First difference between hardware and golden model.
     """
 
     file: RegisterFile
@@ -44,11 +44,11 @@ class Atoms:
     Attributes
     ----------
     name : str
-        Operand: a field of the register file.
+        Operand, a field of the register file.
     words : ndarray of intp, shape (count,)
-        Word of a case that holds the part.
+        Word of a case with the part.
     masks, values : ndarray of uint32, shape (count,)
-        Its bits, and what they are when cleared.
+        Bits of the part in that word, and their cleared value.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Atoms:
         return len(self.words)
 
     def take(self, which: slice | NDArray[np.bool_]) -> "Atoms":
-        """Return some of them."""
+        """Return only some of the parts."""
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return the file with these parts cleared in every case."""
+        """Return the file with all these parts cleared in every case."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -76,14 +76,14 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield what can be cleared, what an output needs least first.
+    """Yield the parts that can be cleared, least important for an output first.
 
     Parameters
     ----------
     file : RegisterFile
-        Whose operands.
+        Register file with the operands.
     row, column : int
-        The output: first come bits that the instruction does not read, then other rows and columns.
+        The output. First come bits that the instruction does not read, then other rows and columns, then its own.
     """
     parts = [
         (Atoms(name, *_masked(words, low_bits, bits, value)), np.broadcast_to(matter, words.shape).ravel())
@@ -103,12 +103,12 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
 def _masked(
     words: NDArray[np.intp], low_bits: NDArray[np.intp], bits: int, value: int
 ) -> tuple[NDArray[np.intp], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return words, bits in them and what those are when cleared, one a part."""
+    """Return word, mask and cleared value of each part."""
     shifts = low_bits.astype(np.uint32).ravel()
     return words.ravel(), np.uint32((1 << bits) - 1) << shifts, np.uint32(value) << shifts
 
 
-#: Operand, words, low bits, width and cleared value of its parts, and which of them an output uses.
+#: Operand, words, low bits, width and cleared value of the parts, and a mask of those that the output uses.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 
@@ -151,16 +151,16 @@ def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> 
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
-    """Clear all that a mismatch does not need.
+    """Clear everything that a mismatch does not need.
 
     Parameters
     ----------
     file : RegisterFile
-        One that fails.
+        Register file that fails.
     row, column : int
-        An output that differs; what it does not depend on is cleared first.
+        Differing output. Parts that it does not depend on are cleared first.
     fails : callable
-        Whether a register file still shows the mismatch.
+        Returns whether a register file still shows the mismatch.
     """
 
     def clear(file: RegisterFile, parts: Atoms) -> RegisterFile:
@@ -184,13 +184,13 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 
 def reproduce(shard: Shard) -> Reproducer | None:
-    """Find the mismatch of a shard again and make it small; None if hardware and golden model agree."""
+    """Find the mismatch of a shard again and reduce it; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
     hardware, golden = both(file, backends)
     if not (hardware != golden).any():
         return None
     case, row, column = (int(index) for index in np.argwhere(hardware != golden)[0])
-    # Alone if it can be, else with as few of the tiles before it as show it.
+    # Use the tile alone if it fails alone, else with as few of the preceding tiles as needed.
     count = 1
     while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
         count *= 2

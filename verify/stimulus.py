@@ -1,4 +1,4 @@
-"""Register files of random tiles and of given matrices, as registers and, for ``wgmma``, shared memory."""
+"""Register files of random tiles and of given matrices, in registers and, for ``wgmma``, shared memory."""
 
 from dataclasses import replace
 
@@ -27,22 +27,22 @@ def random_register_file(
     any_nibble: bool = False,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return random tiles of an instruction of either family, with the silicon's policy for undefined nibbles.
+    """Return random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``.
+        An ``mma`` or ``wgmma`` instruction.
     arch : str
-        An architecture that has it.
-    distribution, cases, rng, selector, any_nibble
+        Architecture that has the instruction.
+    distribution, cases, rng, sparsity_selector, any_nibble
         As for :func:`random_operands`.
     spread : bool
         As for :func:`~sptc.verify.images.random_image`.
 
     Notes
     -----
-    Operands of ``wgmma`` lie in images of random bits, as :func:`~sptc.verify.images.random_image` puts them.
+    Operands of ``wgmma`` lie in random images made by :func:`~sptc.verify.images.random_image`.
     """
     if instruction.family == "mma":
         operands = random_operands(
@@ -70,19 +70,19 @@ def matrices_file(
     *,
     sparsity_selector: int = 0,
 ) -> RegisterFile:
-    """Return the register file of matrices for an instruction of either family, with the silicon's policy.
+    """Return a register file of matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``.
+        An ``mma`` or ``wgmma`` instruction.
     arch : str
-        An architecture that has it.
+        Architecture that has the instruction.
     matrices : MatrixOperands
-        What registers and memory are to hold.
+        Content of registers and memory.
     rng : Generator
-        Draws what registers hold beside metadata and scales, byte and thread ids, and for ``wgmma`` what
-        :func:`random_register_file` draws.
+        Draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
+        properties as :func:`random_register_file`.
     sparsity_selector : int
         Sparsity selector.
     """
@@ -102,16 +102,16 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file of other matrices that are held where those of a file are; without D.
+    """Return a register file of other matrices in the same places as in `file`; without D.
 
     Parameters
     ----------
     file : RegisterFile
-        As :func:`matrices_file` makes it, whose selector, ids, descriptors and immediates stay.
+        Result of :func:`matrices_file`. Its selector, ids, descriptors and immediates are kept.
     matrices : MatrixOperands
-        What registers and memory are to hold.
+        Content of registers and memory.
     rng : Generator
-        Draws what they hold beside that.
+        Draws the bits beside the matrices.
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
@@ -144,7 +144,7 @@ def _packed_metadata(
 def _packed_scales(
     instruction: Instruction, operand: str, scales: NDArray[np.uint8] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint32], int, int] | None:
-    """Put scales where random byte and thread ids say."""
+    """Pack scales into registers with random byte and thread ids."""
     if scales is None or instruction.scale_size is None:
         return None
     byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
@@ -167,7 +167,7 @@ def _scales_placed(
 
 
 def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
-    """Return the register file of operands of an ``mma`` instruction, with the silicon's policy."""
+    """Return a register file of ``mma`` operands, with metadata policy ``silicon``."""
     scale_a, scale_b = operands.scale_a, operands.scale_b
     return RegisterFile(
         instruction=instruction,
@@ -195,20 +195,20 @@ def _wgmma_file(
     *,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return the register file of matrices for ``wgmma``, with the silicon's policy.
+    """Return a register file of matrices for ``wgmma``, with metadata policy ``silicon``.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``wgmma``.
+        A ``wgmma`` instruction.
     a, b, c : ndarray, shape (cases, m, stored k), (cases, k, n) and (cases, m, n)
         Containers of A and B, accumulator codes.
     e : ndarray of uint32, shape (cases, 128)
         Metadata.
     sparsity_selector : int
-        Sparsity selector that `e` was made for.
+        Sparsity selector that `e` was packed for.
     rng : Generator
-        Draws whether A is held in registers, where operands lie in shared memory, imm-scale and scale-d.
+        Draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
     spread : bool
         As for :func:`~sptc.verify.images.random_image`.
     """

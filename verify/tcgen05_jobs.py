@@ -1,4 +1,4 @@
-"""Random work of the tensor cores of a CTA: instructions of all kinds behind each other, on any bits."""
+"""Random programs for the tensor cores of a CTA: sequences of instructions of all kinds on random bits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +24,12 @@ from ..sim.engine.tcgen05_work import CtaProgram
 
 __all__ = ["Told", "echoing_program", "random_instruction", "random_memories", "random_work"]
 
-#: Of the tensor memory that many instructions share: D in the lower columns, all else above, in all partitions alike.
+#: Columns of tensor memory: D in the lower ones, all other operands in the upper ones, equal in all four partitions.
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
 _SHARED_BYTES = 1 << 18
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Panels of A of all rows, and reads of each; columns of tensor memory that A takes, and block scales of 128 rows.
+#: Panels of A over all rows, and shared-memory reads of each; columns of A, and of the block scales of 128 rows.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
 #: Panels of B whose block scales share a column.
 _SCALED_PANELS = 4
@@ -37,18 +37,18 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """An instruction.
+    """An instruction with its arguments, in the forms of the front door and of the hardware.
 
     Attributes
     ----------
     opcode : Opcode
-        Which.
+        Opcode.
     descriptor : InstructionDescriptor
-        Its own.
+        Decoded instruction descriptor.
     arguments : dict
-        As :func:`sptc.tcgen05_mma` takes them, without memories.
+        Arguments of :func:`sptc.tcgen05_mma`, except the memories.
     command : CtaCommand
-        As the hardware is told.
+        Command for the hardware.
     """
 
     opcode: Opcode
@@ -58,7 +58,7 @@ class Told:
 
     @property
     def placement(self) -> Placement:
-        """Where its operands lie in each CTA."""
+        """Places of the operands in each CTA."""
         operands = {name: self.arguments[name] for name in _OPERANDS if name in self.arguments}
         scales = {name: self.arguments.get(name) for name in _SCALES}
         return placement_of(self.opcode, self.descriptor, operands, scales, None)
@@ -66,30 +66,30 @@ class Told:
     def run(
         self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8], backend: str | Backend = "golden"
     ) -> NDArray[np.uint32]:
-        """Return tensor memory after the instruction; memories as :func:`sptc.tcgen05_mma` takes them."""
+        """Return tensor memory after the instruction; memories as for :func:`sptc.tcgen05_mma`."""
         return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
 def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Return tensor memory, (CTAs, 128, 512), and shared memory, (CTAs, 2**18), of any bits."""
+    """Return random tensor memory, shape (CTAs, 128, 512), and shared memory, shape (CTAs, 2**18)."""
     tensor = rng.integers(0, 1 << 32, (ctas, LANES, COLUMNS), dtype=np.uint32)
     tensor[:, :, _OPERAND_COLUMNS:] = np.tile(tensor[:, :32, _OPERAND_COLUMNS:], (1, 4, 1))
     return tensor, rng.integers(0, 256, (ctas, _SHARED_BYTES), dtype=np.uint8)
 
 
 def random_instruction(config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128) -> Told:
-    """Return an instruction of any types that a datapath executes, with operands anywhere and `widest` columns or less.
+    """Return a random instruction that a datapath executes, with operands at random places.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath.
+        Datapath.
     opcode : Opcode
-        Which, not of ``.ws``.
+        Opcode without ``.ws``.
     rng : Generator
-        Draws all else.
+        Draws types, shape, places and flags.
     widest : int
-        The most columns.
+        Most columns of D.
     """
     rows = LANES * opcode.cta_group
     all_of_them = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
@@ -129,20 +129,20 @@ def random_instruction(config: CoreConfig, opcode: Opcode, rng: np.random.Genera
 def random_work(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int = 64
 ) -> CtaWork:
-    """Return random work of one CTA, which does a part of it together with another one.
+    """Return random work of one CTA; a part of the instructions runs on a pair with another CTA.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath of an array.
+        Datapath of an array.
     opcodes : list of Opcode
-        What is drawn from.
+        Opcodes to draw from.
     instructions : int
-        Beside which there are commits, some many in a row, one last.
+        Number of instructions. Commits follow some of them, at times many in a row; the last task is a commit.
     rng : Generator
-        Draws.
+        Source of randomness.
     widest : int
-        The most columns of an instruction.
+        Most columns of an instruction.
     """
     (before, shared), which = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
@@ -161,18 +161,18 @@ def random_work(
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
-    """Return random work of a pair of CTAs, alone and together, and what arrays that echo answer.
+    """Return random work of a pair of CTAs, alone and together, with the results of arrays that echo their operands.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath of an array.
+        Datapath of an array.
     instructions : int
-        Beside which there are commits, some many in a row, one last.
+        Number of instructions. Commits follow some of them, at times many in a row; the last command is a commit.
     rng : Generator
-        Draws.
+        Source of randomness.
     widest : int
-        The most columns of an instruction.
+        Most columns of an instruction.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)
@@ -205,7 +205,7 @@ def _payload(fields: dict[str, Any]) -> int:
 def _task(
     told: Told, which: int, after: NDArray[np.uint32], before: NDArray[np.uint32], others: NDArray[np.uint8]
 ) -> CtaTask:
-    """Return an instruction as one CTA of its own or of a pair executes it, which leaves tensor memory so."""
+    """Return the task of one CTA, `which` of a pair, for an instruction after which its tensor memory is `after`."""
     i, pair = told.descriptor.instruction, told.opcode.cta_group == 2
     fields = told.command.fields | {"odd": which}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
@@ -227,7 +227,7 @@ def _task(
 
 
 def _illegal(told: Told, tensor: NDArray[np.uint32]) -> int:
-    """Return the flags of all rows: 16 chunks each."""
+    """Return the flags of undefined metadata of all rows as one integer, 16 bits for each row."""
     rule, where = told.descriptor.instruction.rule, told.placement.e
     if rule is None or where is None:
         return 0
@@ -236,7 +236,7 @@ def _illegal(told: Told, tensor: NDArray[np.uint32]) -> int:
 
 
 def _panels_of_b(told: Told, shared: NDArray[np.uint8]) -> list[int]:
-    """Return the panels of B that a CTA of a pair gives the other one: rows of 64 bytes, as they are stored."""
+    """Return the panels of B that a CTA of a pair sends to its peer: rows of 64 bytes, as stored."""
     i = told.descriptor.instruction
     bits = i.b.container_bits
     per_unit = i.padded_unit(i.b) or UNIT_BITS // bits

@@ -1,9 +1,9 @@
 """Register files of ``tcgen05.mma``: images of tensor memory and shared memory instead of registers.
 
-Keys: ``instruction`` (0-d string), ``idesc``, ``d``, ``a``, ``b`` (0-d integers: instruction descriptor, addresses in
-tensor memory, descriptors of shared memory), for a sparse instruction ``e`` and for a block-scaled kind ``scale_a`` and
-``scale_b`` (addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a further axis
-of 2 in front for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
+Keys: ``instruction`` (0-d string); ``idesc``, ``d``, ``a``, ``b`` (0-d integers: instruction descriptor, addresses in
+tensor memory, shared-memory descriptors); ``e`` for a sparse instruction; ``scale_a`` and ``scale_b`` for a
+block-scaled kind (addresses); ``tmem`` (uint32 [case, 128, 512]) and ``smem`` (uint8 [case, byte]), each with a leading
+axis of 2 for ``.cta_group::2``; ``D``, the tensor memory after the instruction, if it is known; optionally
 ``enable_input_d`` (0 or 1), ``scale_input_d``, ``disable_output_lane`` (four integers), ``zero_column_mask``, ``arch``
 and ``metadata``.
 """
@@ -33,7 +33,7 @@ _METADATA = ("e",)
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: Keys of the images, the attributes that hold them, and the axes behind those of cases and CTAs.
+#: For each image its key, the attribute that holds it, its type, and the axes behind those of cases and CTAs.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
@@ -45,26 +45,26 @@ class TensorMemoryFile:
     Attributes
     ----------
     opcode : Opcode
-        What ran.
+        Opcode.
     idesc : int
         Instruction descriptor.
     addresses : dict of str to int
-        Of ``d``, ``a``, ``b`` and, where there are any, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
+        Addresses of ``d``, ``a``, ``b`` and, if present, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
         memory or descriptors, as in :func:`sptc.tcgen05_mma`.
     tmem : ndarray of uint32, shape (cases, 128, 512) or (cases, 2, 128, 512)
         Tensor memory before the instruction.
     smem : ndarray of uint8, shape (cases, bytes) or (cases, 2, bytes)
         Shared memory.
     d : ndarray of uint32, shape of `tmem`, or None
-        Tensor memory after it, where known.
+        Tensor memory after the instruction, if known.
     enable_input_d : bool
         Whether D is added.
     scale_input_d : int
         Exponent by which the old D is scaled down.
     disable_output_lane : tuple of 4 int, or None
-        Mask of the lanes of D that keep what they hold, as in :func:`sptc.tcgen05_mma`.
+        Mask of the lanes of D that keep their content, as in :func:`sptc.tcgen05_mma`.
     zero_column_mask : int or None
-        Which columns of B are zero, and by how many they are shifted, as in :func:`sptc.tcgen05_mma`.
+        Which columns of B are zero, and the shift of the columns, as in :func:`sptc.tcgen05_mma`.
     arch : str
         Architecture.
     metadata : str
@@ -91,12 +91,12 @@ class TensorMemoryFile:
 
     @property
     def name(self) -> str:
-        """What ran: the opcode and, in brackets, what the descriptor adds."""
+        """Name of the instruction: the opcode, with shape and types of the descriptor in brackets."""
         return f"{self.opcode} ({self.instruction.shape_and_types})"
 
     @property
     def a_from(self) -> None:
-        """Nothing: a result does not depend on it."""
+        """None: the result does not depend on the location of A."""
 
     @property
     def cases(self) -> int:
@@ -105,7 +105,7 @@ class TensorMemoryFile:
 
     @property
     def before(self) -> NDArray[np.uint32]:
-        """Tensor memory before the instruction, A as the instruction leaves it."""
+        """Tensor memory before the instruction, except that ``.ashift`` has already shifted A."""
         if not self.opcode.shifts_a:
             return self.tmem
         shifted = self.tmem.copy()
@@ -113,11 +113,11 @@ class TensorMemoryFile:
         return shifted
 
     def assuming(self, arch: str | None, metadata: str | None) -> "TensorMemoryFile":
-        """Return the same file with another architecture or policy; None keeps the file's."""
+        """Return the same file for another architecture or policy; None keeps that of the file."""
         return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
 
     def take(self, cases: NDArray[np.intp] | slice) -> "TensorMemoryFile":
-        """Return the same file with some of its cases."""
+        """Return the same file with only some of its cases."""
         d = None if self.d is None else self.d[cases]
         return replace(self, tmem=self.tmem[cases], smem=self.smem[cases], d=d)
 
@@ -127,9 +127,9 @@ class TensorMemoryFile:
         Raises
         ------
         Error
-            As :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
+            As for :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
         """
-        axis = self.opcode.cta_group - 1  # of the cases here; there it is behind that of the CTAs
+        axis = self.opcode.cta_group - 1  # axis of the cases: here before the CTA axis, there behind it
         result = tcgen05_mma(
             str(self.opcode),
             np.moveaxis(self.tmem, 0, axis),
@@ -157,7 +157,7 @@ class TensorMemoryFile:
         return gather_tensor(result.reshape(-1, LANES, COLUMNS), self._place_of_d).reshape(len(result), i.m, i.n)
 
     def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return a tensor memory with the bits of D cleared, shape (cases, CTAs, 128, 512)."""
+        """Return tensor memory with the bits of D zeroed, shape (cases, CTAs, 128, 512)."""
         where = self._place_of_d
         kept = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
         kept[where.lanes, where.columns] ^= np.uint32((1 << where.element_bits) - 1)
@@ -172,7 +172,7 @@ class TensorMemoryFile:
         return accumulator_map(self._layout, self.instruction.n, self.instruction.d.bits, self.addresses["d"])
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys of the archive."""
+        """Return the arrays of the archive by key."""
         images = {key: getattr(self, attribute) for key, (attribute, _, _) in _IMAGES.items()}
         axis = self.opcode.cta_group - 1
         masks = {_MASKS: self.disable_output_lane, _COLUMN_MASK: self.zero_column_mask}
@@ -190,14 +190,14 @@ class TensorMemoryFile:
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return what an archive says whose instruction is ``tcgen05``.
+    """Return the register file in an archive whose instruction is a ``tcgen05.mma``.
 
     Raises
     ------
     FileError
-        It lacks something, or holds something else; one sentence that names it.
+        A key is missing or has another content; one sentence that names it.
     InstructionError
-        Its instruction does not parse.
+        The instruction does not parse.
     """
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(_METADATA if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
@@ -229,6 +229,6 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         metadata=archive.policy(),
         **images,
     )
-    if arch != file.arch:  # another name may lack what that architecture has
+    if arch != file.arch:  # a target may lack instructions of the architecture whose numerics it has
         require_target(file.instruction, arch)
     return file

@@ -1,6 +1,6 @@
-"""Testbenches in SystemVerilog that drive an emitted top with written vectors, for Icarus Verilog and Verilator.
+"""SystemVerilog testbenches that drive an emitted top with vectors from files, for Icarus Verilog and Verilator.
 
-Icarus 11 takes neither arrays as parameters nor ``break``, and its random numbers are not Verilator's.
+Icarus 11 supports neither array parameters nor ``break``, and its random numbers differ from those of Verilator.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from .vector_levels import Table
 
 __all__ = ["BENCH", "bench_files"]
 
-#: The file and the module.
+#: Name of the file and of the module.
 BENCH = "tb"
 _UNITS = "units.vlt"
 _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include"
@@ -178,7 +178,7 @@ _SHOW_WARP = """\
 
 
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
-    """Return the texts of a bench by the names of their files: the emitted top, and what drives it.
+    """Return the files of a testbench by name: the emitted top, and the bench that drives it.
 
     Parameters
     ----------
@@ -187,9 +187,9 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
     top : str
         ``unit``, ``row`` or ``warp``.
     tables : sequence of Table
-        What the top takes and what it gives, in files of these names.
+        Tables of the inputs and of the expected outputs, in files of these names.
     seed : int
-        Decides gaps and stalls.
+        Decides the random gaps and stalls.
     """
     taken, given = tables
     design = module_name(config, top)

@@ -1,4 +1,4 @@
-"""Cycles of an instruction on a datapath; :mod:`sptc.isa.timing` says what silicon takes."""
+"""Cycles of an instruction on a datapath; for the cycles of silicon see :mod:`sptc.isa.timing`."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction of a warp.
+    """Cycles of one instruction.
 
     Attributes
     ----------
     interval, latency : float
-        From one instruction to the next, without dependence; from operands to result.
+        Cycles between independent instructions; cycles from operands to result.
     """
 
     interval: float
@@ -26,23 +26,23 @@ class Cycles:
 
 
 def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the steps of K in which a unit computes one output of an instruction."""
+    """Return the number of steps along K in which a unit computes one output of an instruction."""
     return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
-    """Return what the hardware takes, None for what it does not execute by itself.
+    """Return the cycles that the hardware takes; None for an instruction that it does not execute directly.
 
     Parameters
     ----------
     config : CoreConfig
-        Of the :class:`~sptc.rtl.warp.Warp` that executes ``mma``.
+        Datapath of the :class:`~sptc.rtl.warp.Warp` that executes ``mma``.
     instruction : Instruction
-        ``wgmma`` is executed by :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
+        A ``wgmma`` runs on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
     arch : str
         Architecture.
     a_from : str
-        Of ``wgmma``: ``"registers"`` or ``"shared"``.
+        Location of A of a ``wgmma``: ``"registers"`` or ``"shared"``.
     """
     if instruction.family == "wgmma":
         return of_warpgroup(instruction, a_from)
@@ -55,12 +55,12 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
 
 
 def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
-    """Return what :class:`~sptc.rtl.warpgroup.Warpgroup` takes: its interval is the law's.
+    """Return the cycles of :class:`~sptc.rtl.warpgroup.Warpgroup`; the interval is that of the timing law.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``wgmma``.
+        A ``wgmma`` instruction.
     a_from : str
         ``"registers"`` or ``"shared"``.
     """

@@ -1,8 +1,8 @@
-"""How one output came to be, step by step and term by term, as a record that prints and draws itself.
+"""The trace of one output, step by step and term by term, as a record that prints and draws itself.
 
-The golden model and the hardware each fill the same record: :mod:`sptc.verify.trace_golden` from the arrays of the
-former, :mod:`sptc.verify.trace_hardware` from the signals of the latter. Where a special value decides a step, what its
-sum would have been is left out of both: the hardware adds up bits that mean nothing.
+Golden model and hardware fill the same record: :mod:`sptc.verify.trace_golden` from arrays of the golden model,
+:mod:`sptc.verify.trace_hardware` from signals of the hardware. Where a special value decides a step, neither trace has
+the sum of the step: the bits that the hardware adds have no meaning there.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,21 @@ __all__ = ["Difference", "OutputTrace", "Product", "Step", "Term", "first_differ
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A stored element of A and what meets it.
+    """One product: a stored element of A and the element of B that metadata selects.
 
     Attributes
     ----------
     element : int
-        Which stored element of the row of A.
+        Index of the stored element in the row of A.
     chunk, nibble : int or None
-        Metadata that selects; None of a dense instruction.
+        Chunk and nibble that select; None for a dense instruction.
     selected : str
-        Row of B that the multiplexers deliver; of a tf32 put together of two, the halves, counted from the low one of
-        row 0; ``none`` where they deliver nothing.
+        Row of B that the multiplexers deliver. For a tf32 combined of two, its halves, counted from the low half of
+        row 0. ``none`` where they deliver nothing.
     a, b : int
-        Codes that are multiplied, as the instruction has them, whatever they are widened to.
+        Codes of both factors in the formats of the instruction.
     value : float or int
-        Exact product, without block scales; NaN and Inf as IEEE rules have them.
+        Exact product, without block scales; NaN and Inf under IEEE rules.
     """
 
     element: int
@@ -46,23 +46,23 @@ class Product:
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """What is aligned and added: a product, a scaled group of them, or the accumulator.
+    """One term of the sum: a product, a scaled group of products, or the accumulator.
 
     Attributes
     ----------
     elements : tuple of int
-        Stored elements of its products; none of the accumulator.
+        Stored elements of its products; empty for the accumulator.
     value : float or int
-        What it is worth, block scales included.
+        Value, block scales included.
     exponent : int or None
-        Not normalised; None if it takes no part in the largest exponent.
+        Exponent, not normalised; None if the term does not participate in the largest exponent.
     shift : int or None
-        Places that it is shifted right, at most the F + 2 behind which nothing is left of a product; None without an
+        Right shift in the alignment. It is at most F + 2, where nothing is left of a product. None without an
         exponent.
     kept : int or None
-        What is added, in units of the last bit kept.
+        Value after the alignment, in units of the last bit kept.
     cut : float or None
-        What was cut off, in the same units: less than one.
+        Value that alignment cut off, in the same units: less than one.
     """
 
     elements: tuple[int, ...]
@@ -75,24 +75,24 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Products that are summed at once, with an accumulator.
+    """One step: products that are summed together, with an accumulator.
 
     Attributes
     ----------
     c : int
         Code of the accumulator.
     products : tuple of Product
-        In the order of the stored elements.
+        Products in the order of the stored elements.
     terms : tuple of Term
-        In the same order, the accumulator last; of integers only it, since their products are added as they are.
+        Terms in the same order, then the accumulator. For integers only the accumulator, as products are not aligned.
     e_max : int or None
-        Largest exponent, or e_zero; None of integers, and where a special value decides.
+        Largest exponent, or e_zero; None for integers and where a special value decides.
     alignment_bits : int or None
-        Bits kept below it (F).
+        Bits kept below `e_max` (F).
     total : int or None
-        Exact sum of what was kept, in units of the last bit kept; None where a special value decides.
+        Exact sum of the kept values, in units of the last bit kept; None where a special value decides.
     rounding : str
-        How the sum becomes the result.
+        Name of the rounding.
     d : int
         Code of the result.
     """
@@ -109,20 +109,20 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputTrace:
-    """One output of one instruction.
+    """Trace of one output of one instruction.
 
     Attributes
     ----------
     instruction : Instruction
         Shape and types.
     arch : str
-        Whose numerics.
+        Architecture whose numerics apply.
     model : str
         ``golden model`` or ``hardware``.
     steps : tuple of Step
-        In their order.
+        Steps in order.
     added : int or None
-        Code of C where it is added behind the steps, by an instruction of its own (emulated fp8 and 4-bit integers).
+        Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers).
     d : int
         Code of the output.
     """
@@ -135,21 +135,21 @@ class OutputTrace:
     d: int
 
     def format_of(self, operand: str) -> Format:
-        """Return the format of what is multiplied, ``a`` or ``b``, or of C or D."""
+        """Return the format of the factors, ``a`` or ``b``, or of C or D."""
         fmt: Format = getattr(self.instruction, operand)
         return fmt
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two traces part.
+    """Field in which two traces differ.
 
     Attributes
     ----------
     place : tuple of (str or int)
-        Fields and numbers from the trace on, as in ``("steps", 0, "terms", 3, "shift")``.
+        Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     one, other : object
-        What stands there.
+        Values of the field in both traces.
     """
 
     place: tuple[str | int, ...]
@@ -162,13 +162,13 @@ class Difference:
 
 
 def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
-    """Return the first field in which two traces differ, in the order of the datapath; None if all are alike."""
+    """Return the first field in which two traces differ, in the order of the datapath; None if they are equal."""
     return next(_differences(one.steps, other.steps, ("steps",)), None) or next(
         _differences((one.added, one.d), (other.added, other.d), ("last",)), None
     )
 
 
-#: Fields in the order in which data meets them.
+#: Fields of each record in the order of the datapath.
 _ORDER = {
     Step: ("c", "products", "e_max", "alignment_bits", "terms", "total", "rounding", "d"),
     Product: ("element", "chunk", "nibble", "selected", "a", "b", "value"),
@@ -192,7 +192,7 @@ def _is_nan(value: object) -> bool:
 
 
 def trace_as_dict(trace: OutputTrace) -> dict[str, object]:
-    """Return a trace as JSON has it: codes as hexadecimal words, nibbles in binary, NaN and Inf as words."""
+    """Return a trace as JSON data: codes as hexadecimal words, nibbles in binary, NaN and Inf as strings."""
     shown = {field.name: getattr(trace, field.name) for field in fields(trace)}
     shown |= {"instruction": str(trace.instruction), "steps": [_step_as_dict(trace, step) for step in trace.steps]}
     shown["added"] = None if trace.added is None else _code(trace.added, trace.instruction.c.bits)

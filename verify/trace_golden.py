@@ -28,9 +28,9 @@ def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands)
     Parameters
     ----------
     instruction, arch : Instruction, str
-        What runs, and whose numerics apply.
+        Instruction, and architecture whose numerics apply.
     operands : MatrixOperands
-        Tiles of any number of rows and columns, of one instruction's K.
+        Tiles with any number of rows and columns; K is that of one instruction.
     """
     codes, steps = traced(instruction, arch, operands)
     emulated = numerics(instruction, arch).method is Method.EMULATED
@@ -78,7 +78,7 @@ def _metadata(i: Instruction, nibbles: NDArray[np.uint8] | None, element: int) -
 
 
 def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> list[str]:
-    """Say of every stored element of a row which row of B it meets."""
+    """Return, for each stored element of a row, the row of B that it is multiplied with."""
     if i.granularity is None or i.rule is None or nibbles is None:
         return [str(k) for k in range(i.k)]
     mux = MUX_OF_ARCHITECTURE[arch]
@@ -91,7 +91,7 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
 
 
 def _halves(low: int, high: int, first: int, has_low: bool, has_high: bool) -> str:
-    """Say which halves of tf32 a stored one meets, counted from the low half of row 0."""
+    """Name the halves of tf32 that a stored tf32 is multiplied with, counted from the low half of row 0."""
     if has_low and has_high and high == low + 1 and low % 2 == 0:
         return str((first + low) // 2)
     return " and ".join(
@@ -100,7 +100,7 @@ def _halves(low: int, high: int, first: int, has_low: bool, has_high: bool) -> s
 
 
 def _products(step: GoldenStep, i: Instruction) -> NDArray:
-    """Return the products of a step, shape (products, rows, n): exact, or NaN or Inf."""
+    """Return the products of a step, shape (products, rows, n): exact values, NaN or Inf."""
     if i.a.is_integer:
         a, b = decode_integer(step.a, i.a), decode_integer(step.b, i.b)
         return a.astype(np.int64) * b.astype(np.int64)
@@ -115,7 +115,7 @@ def _products(step: GoldenStep, i: Instruction) -> NDArray:
 
 
 def _integer_step(products: tuple[Product, ...], c: int, d: int, i: Instruction) -> Step:
-    """Return the one step of integers: the exact sum of their products."""
+    """Return the only step of an integer instruction: the exact sum of its products."""
     accumulator = int(np.uint32(c).view(np.int32))
     return Step(
         c=c,
@@ -155,7 +155,7 @@ def _sum(parameters: Numerics, trace: Trace, place: tuple[int, int]) -> dict[str
 
 
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
-    """Yield products, or groups of them, and the accumulator as they are aligned."""
+    """Yield the aligned terms: products, or groups of products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
     unit = int(trace.e_max[place]) - parameters.alignment_bits
     ordinary = bool(trace.ordinary[place])

@@ -1,4 +1,4 @@
-"""The trace of an output from the signals of the hardware, as Amaranth's simulator has them."""
+"""The trace of an output from the signals of the hardware in Amaranth's simulator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ _NO_TERM = {"exponent": None, "shift": None, "kept": None, "cut": None}
 def hardware_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, row: WatchedRow | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row, as the datapath of an architecture computes it.
+    """Yield the trace of every output, tile by tile and row by row, as an architecture's datapath computes it.
 
     Parameters
     ----------
     instruction, arch : Instruction, str
-        What runs, and on which architecture.
+        Instruction, and architecture whose datapath runs.
     operands : MatrixOperands
-        Tiles of any number of rows and columns, of one instruction's K.
+        Tiles with any number of rows and columns; K is that of one instruction.
     row : WatchedRow, optional
-        The datapath of the architecture, if it is built already.
+        Datapath of the architecture, if it is already built.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which stored elements and rows of B of an instruction are those of a part of it."""
+    """Return the stored elements and the rows of B of an instruction that one part of it computes."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -90,7 +90,7 @@ def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.int
 
 
 def _joined(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
-    """Return the steps of an instruction of integers as one: exact sums know no order."""
+    """Merge the steps of an integer instruction into one; the order of an exact sum does not matter."""
     accumulator, total = int(np.uint32(c).view(np.int32)), steps[-1].total
     assert total is not None
     return Step(
@@ -107,20 +107,20 @@ def _joined(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """A step of one output: what its signals mean.
+    """Interpretation of the signals of one step of one output.
 
     Attributes
     ----------
     config : CoreConfig
-        The datapath.
+        Datapath.
     instruction, part : Instruction
-        What is traced, and what runs: another one where it is emulated.
+        Traced instruction, and executed instruction: a part of an emulation, else the same.
     signals : Signals
-        Of the step.
+        Signals of the step.
     elements, rows : ndarray
-        Stored elements and rows of B of the instruction by those of the part.
+        Stored element and row of B of `instruction`, by index in `part`.
     first : int
-        First stored element of the part in this step.
+        First stored element of `part` in this step.
     """
 
     config: CoreConfig
@@ -152,7 +152,7 @@ class _View:
 
     @property
     def _groups(self) -> int:
-        """Number of scaled groups; none unless packed e2m1 runs."""
+        """Number of scaled groups; 0 unless elements are packed e2m1."""
         return self._count // BLOCK_GROUP if self._elements[0].packed_float else 0
 
     @property
@@ -172,13 +172,13 @@ class _View:
 
     @cached_property
     def _e_max(self) -> int:
-        """Largest exponent, without the bias that it has in the datapath."""
+        """Largest exponent, without the bias of the datapath."""
         if self._widths.scaled_groups:
             return self.signals.signed("unit.align", "e_max") - self._offset
         return self.signals.signed("unit.multiply", "o__e_max") - self._offset
 
     def step(self) -> Step:
-        """Return the record."""
+        """Return the record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
         pairs = sorted(((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: self._at(pair[0]))
@@ -201,13 +201,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the lane that decodes the metadata of a stored byte, and which of its two units the byte is in."""
+        """Return the decoder lane of a stored byte, and which of the chunk's two stored units holds the byte."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the stored element that a slot multiplies: where units trade places, that of the other one."""
+        """Return the stored element in a slot; where the decoder swaps two units, that of the other unit."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -217,7 +217,7 @@ class _View:
         return int(self.elements[self.first + slot])
 
     def _source(self, byte: int) -> int | None:
-        """Return which byte of the column of B a stored byte meets; None where nothing is delivered."""
+        """Return the byte of the column of B that a stored byte is multiplied with; None if nothing is delivered."""
         place = selected_byte(self.config, byte, wide=self.part.wide)
         size = 2 if self.config.always_wide or self.config.interleaved else 1
         parts = 2 if self.config.interleaved else 1
@@ -247,7 +247,7 @@ class _View:
 
     @property
     def _rows_before(self) -> int:
-        """Number of rows of B that the steps before took."""
+        """Number of rows of B in the steps before this one."""
         return self.first * (2 if self.part.sparse else 1)
 
     def _product(self, element: int, slot: int) -> Product:
@@ -282,7 +282,7 @@ class _View:
         if not self._floating:
             return significand
         sign = -1 if self.signals.unsigned(component, "product__sign") else 1
-        if self._groups:  # in quarters: both operands are halves
+        if self._groups:  # in quarters: both factors count in halves
             return sign * significand / 4
         if self.signals.unsigned(component, "product__nan"):
             return float("nan")
@@ -325,7 +325,7 @@ class _View:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
         biases = sum(element.format.bias for element in self._elements)
-        value = float(np.ldexp(self._value(slot), biases - self._offset))  # behind block scales
+        value = float(np.ldexp(self._value(slot), biases - self._offset))  # with block scales
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

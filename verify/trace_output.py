@@ -1,4 +1,4 @@
-"""The trace of an output of a register file, from the golden model and from the hardware beside it."""
+"""The trace of an output of a register file, from the golden model and optionally from the hardware."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,18 +21,18 @@ __all__ = ["TracedOutput", "trace"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
-    """One output of a register file, which prints itself, and draws itself in a notebook.
+    """Trace of one output of a register file; prints itself, and draws itself in a notebook.
 
     Attributes
     ----------
     name : str
-        What ran, with all that decides its result.
+        Instruction with all options that decide its result.
     case, row, column : int
-        Which output.
+        Place of the output.
     golden : OutputTrace
-        By the golden model.
+        Trace of the golden model.
     hardware : OutputTrace or None
-        By the hardware, if it was asked.
+        Trace of the hardware, if requested.
     """
 
     name: str
@@ -44,16 +44,16 @@ class TracedOutput:
 
     @cached_property
     def difference(self) -> Difference | None:
-        """The first field in which the two differ; None if there is none, or one of them alone."""
+        """First field in which both traces differ; None if they are equal or there is only one."""
         return first_difference(self.golden, self.hardware) if self.hardware else None
 
     @property
     def title(self) -> str:
-        """What is traced, in words."""
+        """Title: instruction, architecture and place of the output."""
         return f"{self.name} on {self.golden.arch}: case {self.case}, row {self.row}, column {self.column}"
 
     def as_dict(self) -> dict[str, object]:
-        """Return all of it as JSON has it."""
+        """Return the traces as JSON data."""
         parted = self.difference
         return {
             "name": self.name,
@@ -96,23 +96,23 @@ def trace(
     Parameters
     ----------
     file : path or register file
-        What holds the operands.
+        Path or content of the register file.
     case, row, column : int
-        Which output.
+        Place of the output.
     hardware : bool
-        Ask the hardware as well, in Amaranth's simulator: some seconds, in which it is built.
+        Trace the hardware too. It is built in Amaranth's simulator, which takes some seconds.
 
     Returns
     -------
     TracedOutput
-        Golden model, and hardware beside it.
+        Traces of the golden model and, on request, of the hardware.
 
     Raises
     ------
     FileError
-        It is no register file.
+        The file is no register file.
     OperandError
-        There is no such output.
+        The output does not exist.
     InstructionError, MetadataError, BackendError
         The file cannot be computed.
     """
@@ -130,7 +130,7 @@ def trace(
 
 
 def _given(file: Recorded) -> MatrixOperands:
-    """Return the matrices that a register file of one case gives a back end."""
+    """Return the matrices that a register file of one case passes to a back end."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
@@ -139,7 +139,7 @@ def _given(file: Recorded) -> MatrixOperands:
 
 
 def _output(operands: MatrixOperands, row: int, column: int) -> MatrixOperands:
-    """Return what one output is made of; of two CTAs the rows follow each other."""
+    """Return the operands of one output; for two CTAs, `row` counts through the rows of both."""
     tile, row = divmod(row, operands.c.shape[1])
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
     columns = slice(column, column + 1)

@@ -1,4 +1,4 @@
-"""Traces as pictures: the bits of every term over one axis of places, and where they are cut."""
+"""Pictures of traces: the bits of every term over one axis of bit positions, with the bits that are cut."""
 
 import importlib
 from collections.abc import Iterator
@@ -12,27 +12,27 @@ from .trace import OutputTrace, Step, first_difference
 
 __all__ = ["trace_as_svg"]
 
-#: Inches.
+#: Sizes in inches.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
-#: Places that are drawn below the last bit kept, at most.
+#: Most bit positions drawn below the last bit kept.
 _BELOW = 16
 _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A number as bits.
+    """A number drawn as bits.
 
     Attributes
     ----------
     label : str
-        In front of it.
+        Text before the bits.
     value : Fraction
-        In units of the last bit kept.
+        Value in units of the last bit kept.
     colour : str
-        Of what is kept.
+        Colour of the kept bits.
     note : str
-        Behind it.
+        Text after the bits.
     """
 
     label: str
@@ -42,16 +42,16 @@ class _Row:
 
 
 def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:
-    """Return a picture of each step: terms, their sum and the result, bit by bit.
+    """Draw each step as SVG: terms, their sum and the result, bit by bit.
 
     Parameters
     ----------
     title : str
-        What is traced.
+        Title of the picture.
     golden : OutputTrace
-        What is drawn.
+        Trace to draw.
     hardware : OutputTrace or None
-        Where it differs first is written below.
+        Trace whose first difference is written below the picture.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
-    """Yield what is drawn of a step, in units of the last bit kept, or of one."""
+    """Yield the rows of a step, in units of the last bit kept; integers in units of one."""
     if step.total is None:
         return
     unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))
@@ -118,7 +118,7 @@ def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
 
 
 def _value(trace: OutputTrace, code: int) -> Fraction | None:
-    """Return what a result is worth; None of Inf and NaN."""
+    """Return the value of a result; None for Inf and NaN."""
     number = as_number(code, trace.instruction.d)
     try:
         return Fraction(number)
@@ -127,14 +127,14 @@ def _value(trace: OutputTrace, code: int) -> Fraction | None:
 
 
 def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
-    """Return the places that are drawn: above the highest bit, and the lowest."""
+    """Return the drawn bit positions: one above the highest, and the lowest."""
     high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
     below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
     return high, -min(below, _BELOW)
 
 
 def _lowest(value: Fraction) -> int:
-    """Return how many places a number has below one; it is a sum of powers of two."""
+    """Return the number of binary places after the point; the value is a sum of powers of two."""
     return value.denominator.bit_length() - 1
 
 

@@ -1,4 +1,4 @@
-"""Traces in words: tables for a terminal and for a notebook."""
+"""Traces as text: tables for a terminal and for a notebook."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -17,16 +17,16 @@ _FIRST = " <- first difference"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
-    """Return a table for each step, with what the hardware has where it is something else.
+    """Return a table for each step, with the values of the hardware where they differ.
 
     Parameters
     ----------
     title : str
-        What is traced.
+        Title of the text.
     golden : OutputTrace
-        By the golden model.
+        Trace of the golden model.
     hardware : OutputTrace or None
-        By the hardware.
+        Trace of the hardware.
     """
     lines = [title, _verdict(golden, hardware)]
     for heading, rows, ending in _tables(golden, hardware):
@@ -40,7 +40,7 @@ def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None)
 
 
 def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
-    """Return the same tables as HTML; parameters as of :func:`trace_as_text`."""
+    """Return the same tables as HTML; parameters as for :func:`trace_as_text`."""
     parts = [f"<p><b>{escape(title)}</b><br>{escape(_verdict(golden, hardware))}</p>"]
     for heading, (header, *rows), ending in _tables(golden, hardware):
         body = "".join(_html_row(row, "td") for row in rows)
@@ -70,7 +70,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 def _tables(
     golden: OutputTrace, hardware: OutputTrace | None
 ) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Yield of each step what stands above its table, the rows of that, and what stands below."""
+    """Yield heading, table rows and closing lines of each step."""
     parted = first_difference(golden, hardware) if hardware else None
     pairs = list(zip_longest(golden.steps, hardware.steps if hardware else ()))
     for number, (step, other) in enumerate(pairs):
@@ -94,7 +94,7 @@ def _tables(
 def _rows(
     trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the table of a step: products with what became of them, then groups, then the accumulator."""
+    """Yield the table rows of a step: products with their alignment, then groups, then the accumulator."""
     yield (*_HEADER, "hardware" if other else "")
     single = len(step.terms) == len(step.products) + 1
     products = zip_longest(step.products, other.products if other else ())
@@ -140,7 +140,7 @@ def _of_step(name: str, step: Step, other: Step | None, place: tuple[str | int, 
 
 
 def _fields(one: Product | Term | None, other: Product | Term | None) -> dict[str, tuple[object, object]]:
-    """Return the fields in which two records differ, and what each has."""
+    """Return the fields in which two records differ, with both values."""
     if one is None or other is None:
         return {}
     pairs = {name: (value, getattr(other, name)) for name, value in vars(one).items()}
@@ -148,7 +148,7 @@ def _fields(one: Product | Term | None, other: Product | Term | None) -> dict[st
 
 
 def _beside(differing: dict[str, tuple[object, object]], is_first: bool) -> str:
-    """Return what the hardware has where it differs."""
+    """Return the values of the hardware that differ."""
     said = "; ".join(f"{name} {its}" for name, (one, its) in differing.items() if one != its)
     return (said or _EQUAL) + (_FIRST if is_first else "")
 
@@ -167,12 +167,12 @@ def _term_cells(term: Term) -> tuple[str, ...]:
 
 
 def as_decimal(value: float | int) -> str:
-    """Return a number in decimal digits, nine of them at most of what is no integer."""
-    return str(value) if isinstance(value, int) else f"{value + 0.0:.9g}"  # no zero has a sign
+    """Format a number in decimal; a non-integer has at most nine significant digits."""
+    return str(value) if isinstance(value, int) else f"{value + 0.0:.9g}"  # + 0.0 removes the sign of -0
 
 
 def as_code(code: int, bits: int) -> str:
-    """Return a code in hexadecimal digits, as many as its bits fill."""
+    """Format a code in hexadecimal, with the digits of its width."""
     return f"0x{code:0{bits // 4}x}"
 
 

@@ -1,4 +1,4 @@
-"""How vectors are written: register files and arrays, $readmemh files, JSON, and includes of SystemVerilog."""
+"""Writers of vectors: register files and arrays, $readmemh files, JSON, and SystemVerilog includes."""
 
 import hashlib
 import json
@@ -21,20 +21,20 @@ from .vector_levels import Arrays, Table, Vectors, joined
 __all__ = ["FORMATS", "Folder", "hex_lines", "write_format"]
 
 FORMATS = ("npz", "hex", "json", "svh")
-#: Words that are held at once by the formats that are one file; text takes more memory than arrays.
+#: Most words of a format that is a single file and held in memory; text takes more memory than arrays.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
-#: The four digits of every number of 16 bits, in the order in which they are written.
+#: The four hexadecimal digits of every 16-bit number, as they are written.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
 _T = TypeVar("_T")
 
 
 class Folder:
-    """Files of a folder that are there when all of them are written, with what is known of each.
+    """Output folder whose files appear together once all are written.
 
     Attributes
     ----------
     digests : dict of str to dict
-        SHA-256 and bytes of each file by name.
+        SHA-256 and size in bytes of each file, by name.
     """
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
@@ -48,7 +48,7 @@ class Folder:
         return file
 
     def write(self, name: str, text: str) -> None:
-        """Write all of a file."""
+        """Write a whole file."""
         self.open(name).write(text.encode())
 
     def _enter(self, name: str, file: "_Digested") -> None:
@@ -57,13 +57,13 @@ class Folder:
     @classmethod
     @contextmanager
     def filled(cls, path: Path) -> Iterator["Folder"]:
-        """Fill a folder: all files take their places at the end, or none does."""
+        """Open a folder for writing; at the end all files are put in place, or none if an error occurred."""
         with ExitStack() as stack:
             yield cls(path, stack)
 
 
 class _Digested:
-    """A file, and the digest of what was written to it."""
+    """A file with the digest of the data written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.digest, self.size = hashlib.sha256(), 0
@@ -76,7 +76,7 @@ class _Digested:
 
 
 def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
-    """Return vectors, shape (count, words), in hexadecimal: one a line, of as many digits as the bits take."""
+    """Return vectors, shape (count, words), as hexadecimal lines with the digits that the bits take."""
     digits, halves = -(-bits // 4), -(-bits // 16)
     words = np.ascontiguousarray(vectors, "<u4").view("<u2")
     lines = np.full((len(vectors), 4 * halves + 1), ord("\n"), np.uint8)
@@ -87,23 +87,23 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
 
 
 def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    """Write vectors.
+    """Write vectors in one format.
 
     Parameters
     ----------
     name : str
         One of :data:`FORMATS`.
     folder : Folder
-        Where to.
+        Output folder.
     vectors : Vectors
-        What; they are read.
+        Vectors; their blocks are computed here.
     facts : dict
-        What is to be said of all of them.
+        Description of the vectors, for the header of a file.
 
     Raises
     ------
     OperandError
-        They are too many for the format.
+        The vectors have too many words for the format.
     """
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
@@ -128,7 +128,7 @@ def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
 
 
 def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
-    """Yield what numbers give, from the first on, computed by as many threads as there are cores, a few ahead."""
+    """Yield ``compute(0)``, ``compute(1)``, ... in order, computed by one thread per core, a few ahead."""
     with ThreadPoolExecutor(cores()) as pool:
         ahead = deque(pool.submit(compute, number) for number in range(min(count, cores() + 1)))
         try:

@@ -1,4 +1,4 @@
-"""What vectors are at each level: registers and memory, the streams of a warp, the ports of a row or a unit."""
+"""Vectors at each level: registers and memory, the streams of a warp, or the ports of a row or a unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,17 +25,17 @@ from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 
 __all__ = ["LEVELS", "Drawn", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
 
-#: Of registers and memory, and of the tops of that name.
+#: Levels: registers and memory, and the top of each other name.
 LEVELS = ("registers", "warp", "row", "unit")
-#: Ports by level, and what their vectors are called.
+#: Ports by level, and the names of their vectors.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands of a register file, in the order of the instruction, with the result behind them.
+#: Operands of a register file in the order of the instruction, then the result, with their attributes.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
-#: Attributes of register files of either kind that have an axis of cases.
+#: Attributes of both kinds of register files that have a case axis.
 _ARRAYS = (*_OPERANDS.values(), "a_descriptor", "b_descriptor", "tmem", "smem")
 _WORD = 32
 
@@ -45,24 +45,24 @@ Arrays = dict[str, NDArray[np.uint32]]
 
 @dataclass(frozen=True)
 class Table:
-    """Vectors of one kind: an operand, or what goes through a port.
+    """Vectors of one kind: an operand, or the payloads of a port.
 
     Attributes
     ----------
     name : str
-        How it is called.
+        Name of the table.
     expected : bool
-        It is the result; otherwise it is given.
+        Whether the vectors are expected results, not inputs.
     bits : int
-        Of each vector.
+        Width of each vector.
     shape : tuple of int
-        How many there are along each axis.
+        Number of vectors along each axis.
     axes : tuple of str
-        What the axes are.
+        Names of the axes.
     meaning : tuple of str
-        Lines that say what the bits mean.
+        Lines that describe the bits.
     port : str
-        Of the emitted module, or nothing.
+        Port of the emitted module, or empty.
     """
 
     name: str
@@ -75,31 +75,31 @@ class Table:
 
     @property
     def words(self) -> int:
-        """Words of 32 bits that a vector takes."""
+        """Number of 32-bit words in a vector."""
         return -(-self.bits // _WORD)
 
     @property
     def count(self) -> int:
-        """How many vectors there are."""
+        """Number of vectors."""
         return int(np.prod(self.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """All vectors of a request.
+    """All vectors of a request, computed in independent blocks.
 
     Attributes
     ----------
     tables : tuple of Table
-        What there is.
+        Tables of vectors.
     immediates : dict
-        What decides the instruction beside its operands.
+        Options that decide the instruction beside its operands.
     file : callable (int) -> RegisterFile or TensorMemoryFile, optional
-        At level ``registers`` returns the tiles of a block.
+        Returns the register file of a block; only at level ``registers``.
     block : callable (int) -> dict
-        Returns of a block, by its number, the vectors of each table: uint32 of shape (vectors, words).
+        Returns the vectors of a block by table name: uint32, shape (vectors, words).
     blocks : int
-        How many blocks there are; each is computed by itself.
+        Number of blocks.
     """
 
     tables: tuple[Table, ...]
@@ -111,20 +111,20 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Random tiles, block by block, each from a stream of its own.
+    """Random tiles in blocks; each block has its own random stream.
 
     Attributes
     ----------
     instruction : Instruction
-        What runs.
+        Instruction.
     distribution : str or None
-        One of its distributions; None stands for each that fits, in turn.
+        Distribution of the operands; None cycles through all that fit the instruction.
     nibbles : str
-        Which are drawn.
+        Nibbles to draw, a key of :data:`~sptc.verify.vector_tiles.NIBBLES`.
     tiles, block_tiles : int
-        How many there are, and in a block.
+        Number of tiles, in total and in each block.
     seed : int
-        Decides all.
+        Seed of all tiles.
     """
 
     instruction: Instruction
@@ -136,16 +136,16 @@ class Drawn:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return -(-self.tiles // self.block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return a tile that is none of them, and what else may be drawn of what holds for all."""
+        """Return a tile that is in no block, and a random stream for properties that all tiles share."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
-        """Return the tiles of a block, and what else may be drawn for it."""
+        """Return the tiles of a block, and a random stream for its other properties."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         first = number * self.block_tiles
         return self._draw(min(self.block_tiles, self.tiles - first), first, rng), rng
@@ -156,21 +156,21 @@ class Drawn:
 
 
 def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
-    """Return operands as registers and memory hold them, with D.
+    """Return vectors of registers and memory, with D.
 
     Parameters
     ----------
     subject, arch : Subject, str
-        What runs, and on which architecture.
+        Instruction and architecture.
     drawn : Drawn
-        The tiles; the selector, where operands are held, and what is held beside them come from the same seed.
+        Tiles. Its seed also decides the selector, the places of operands, and the bits beside them.
     backend : str
-        What computes D.
+        Back end that computes D.
 
     Raises
     ------
     OperandError
-        No public source states where all operands lie.
+        No public source states the place of all operands.
     """
 
     def finished(file: File) -> File:
@@ -198,9 +198,9 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
 
 
 def tables_of(file: File) -> dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]]:
-    """Return the operands and the result of a register file: words by case, what the axes are, and what they hold.
+    """Return operands and result of a register file: words by case, names of the axes, and meaning of the words.
 
-    Of tensor memory, the columns that an operand takes; all others are zero.
+    For tensor memory, an operand is the columns that it takes; all other columns are zero.
     """
     if isinstance(file, TensorMemoryFile):
         return _tensor_memory_tables(file)
@@ -241,7 +241,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, tuple[NDArray[np.
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return what of a register file is no array; descriptors are the same for all tiles."""
+    """Return the values of a register file that are no arrays, and the descriptors, which all tiles share."""
     found: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):
@@ -253,7 +253,7 @@ def _immediates(file: File) -> dict[str, Any]:
 
 
 def joined(files: list[File]) -> File:
-    """Return the tiles of several register files that differ in their arrays only, as one."""
+    """Concatenate the tiles of register files that differ only in their arrays."""
     parts: list[dict[str, Any]] = [
         {name: getattr(file, name) for name in _ARRAYS if hasattr(file, name)} for file in files
     ]
@@ -263,14 +263,14 @@ def joined(files: list[File]) -> File:
 
 
 def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
-    """Return what a top takes and what it gives; other parameters as of :func:`register_vectors`.
+    """Return vectors of the inputs and outputs of a top; other parameters as for :func:`register_vectors`.
 
     Parameters
     ----------
     level : str
         ``warp``, ``row`` or ``unit``.
     config : CoreConfig
-        Its datapath.
+        Datapath of the top.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Vectors of the ports of a unit, a row or a warp, with what the golden model of that datapath gives for them."""
+"""Vectors for the ports of a unit, row or warp, with the results that the golden model of the datapath gives."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,13 +24,13 @@ from .register_file import RegisterFile
 __all__ = ["datapath_numerics", "step_vectors", "steps_of_k", "vector_bits", "warp_vectors"]
 
 _BITS = 32
-#: The rule field of a control word.
+#: Mask of the rule field of a control word, moved to bit 0.
 _RULE = 7
-#: Bytes of a step, a power of two that holds whole words of metadata, and sums that the golden model forms exactly.
+#: Accepted bytes of a step: with these, metadata fills whole words and the golden model forms sums exactly.
 _STEP_BYTES = (16, 32)
-#: Bits of alignment that the golden model keeps exactly, beyond those of any architecture.
+#: F that the golden model computes exactly, beyond the largest F of any architecture.
 _MORE_ALIGNMENT = 1
-#: What a vector goes into, and what comes out.
+#: Input layout and output layout of each top.
 _LAYOUTS = {
     "unit": (unit_step_layout, lambda config: unit_result_layout()),
     "row": (row_step_layout, row_result_layout),
@@ -40,18 +40,18 @@ _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the bits of what a ``unit``, ``row`` or ``warp`` takes, and of what it gives."""
+    """Return the input and output bits of a ``unit``, ``row`` or ``warp``."""
     taken, given = (layout(config).size for layout in _LAYOUTS[top])
     return taken, given
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
-    """Return the parameters of an instruction on a datapath, of which the architecture decides only the method.
+    """Return the parameters of an instruction on a datapath; the architecture decides only the method.
 
     Raises
     ------
     OperandError
-        The datapath does not compute the instruction by itself, or is beyond the golden model.
+        The datapath does not execute the instruction directly, or the golden model does not support the datapath.
     """
     of_arch = numerics(instruction, arch)
     if not config.holds(instruction):
@@ -86,31 +86,30 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 
 
 def steps_of_k(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the steps that an output of an instruction takes."""
+    """Return the number of steps along K of an output of an instruction."""
     return max(1, instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return what a unit or a row takes and gives for tiles.
+    """Return the inputs and results of a unit or a row for tiles.
 
     Parameters
     ----------
     config, instruction : CoreConfig, Instruction
-        Datapath, and what it computes.
+        Datapath and instruction.
     parameters : Numerics
-        What :func:`datapath_numerics` returned.
+        Result of :func:`datapath_numerics`.
     matrices : MatrixOperands
-        The tiles.
+        Tiles.
     top : str
         ``unit`` or ``row``.
 
     Returns
     -------
     taken, given : ndarray of uint32, shape (vectors, words)
-        Tile by tile, row by row, column by column, the steps of an output one behind the other: the result of one is
-        the accumulator of the next.
+        Ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its output.
     """
     words, of_steps = step_words(config), []
     results = _results(config, instruction, parameters, matrices)
@@ -128,18 +127,18 @@ def step_vectors(
         return _decoded(config, instruction, taken), given
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, taken[:, words.metadata], rule, True)
-    given[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # d and overflow are before them
+    given[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above d and overflow
     return taken, given
 
 
 def _results(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the result words of each step of K, without flags."""
+    """Yield the result words of each step along K, without flags."""
     count = steps_of_k(config, instruction)
     scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
     part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
-    # A scale may serve several steps.
+    # Several steps may share a scale.
     repeats = (scale_size or 0) * count // (instruction.scale_size or 1)
     scale_a, scale_b = (
         None if scale is None else scale.repeat(repeats, axis=2) for scale in (matrices.scale_a, matrices.scale_b)
@@ -158,11 +157,11 @@ def _results(
 
 
 def _decoded(config: CoreConfig, instruction: Instruction, taken: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the steps of a row as its unit takes them: decoded, in front of 3:1 multiplexers A exchanged."""
+    """Return row steps as inputs of the unit: metadata decoded, and A swapped for 3:1 multiplexers."""
     words = step_words(config)
     metadata, others = taken[:, words.metadata], [taken[:, words.b], taken[:, words.c.start :]]
     a = taken[:, words.a]
-    # Fields lie in the order of the layout: A, B, selects, then the accumulator and the rest.
+    # Order of the fields: A, B, selects, then the accumulator and the rest.
     if not config.sparse:
         return np.concatenate([a, *others], axis=1)
     lanes = config.chunks // 2 if config.always_wide else config.chunks
@@ -180,7 +179,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, taken: NDArray[np.uin
 
 
 def _select(nibble: int, rule: str, mux: str) -> int:
-    """Return the one-hot units of both stored slots of a lane, after any exchange; none that is not reached."""
+    """Return the one-hot selects of both stored slots of a chunk after any swap; zero where no mux reaches the unit."""
     slots = list(zip(indices(nibble), reachable(nibble, rule, mux), strict=True))
     if mux == "mux3" and rule == "plain" and swap_for_mux3(nibble):
         slots.reverse()
@@ -190,20 +189,20 @@ def _select(nibble: int, rule: str, mux: str) -> int:
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return what the streams of a warp carry for tiles: payloads in, payloads out.
+    """Return the stream payloads of a warp for tiles: operands and results.
 
     Parameters
     ----------
     config : CoreConfig
         Datapath.
     parameters : Numerics
-        What :func:`datapath_numerics` returned.
+        Result of :func:`datapath_numerics`.
     file : RegisterFile
-        The registers.
+        Registers.
     matrices : MatrixOperands
-        The matrices that they hold.
+        The matrices in these registers.
     rng : Generator
-        Draws what is in registers and fields that the instruction does not read.
+        Draws registers and fields that the instruction does not read.
 
     Returns
     -------
@@ -229,7 +228,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # What is not a register is less than a word, the last one.
+    # All fields other than registers are in the last word, which they do not fill.
     last = _BITS * (taken.shape[1] - 1)
     taken[:, -1] = sum(value << layout[name].offset - last for name, value in small.items())
     given = np.zeros((cases, -(-of_result.size // _BITS)), np.uint32)
@@ -240,7 +239,7 @@ def warp_vectors(
 
 
 def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[np.uint32]:
-    """Return the chunks of each row whose nibble is undefined, 16 bits a row."""
+    """Return the flags of undefined nibbles, 16 bits for each row."""
     flags = np.zeros((len(matrices.a), ROWS), np.uint16)
     if instruction.rule:
         assert matrices.nibbles is not None

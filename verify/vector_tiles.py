@@ -1,4 +1,4 @@
-"""Tiles that vectors are of: random operands of every distribution in turn."""
+"""Tiles of vectors: random operands with cycling distributions."""
 
 from dataclasses import replace
 
@@ -14,28 +14,28 @@ from .given import Given
 
 __all__ = ["NIBBLES", "draw_tiles", "drawn_distributions"]
 
-#: Which nibbles are drawn, and the policy under which an instruction takes them all.
+#: Choices of nibbles, each with the metadata policy that accepts them.
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
-#: Share of chunks that hold zeros and the nibble 0x0, as libraries write for padding.
+#: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
 _EMPTY_CHUNKS = 0.25
-#: Distributions whose block scales are as theirs; NaN among the scales of others would hide all else.
+#: Distributions that also apply to block scales. With all others scales have no NaN, which would hide the products.
 _OF_SCALES = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions of tiles 0, 1, ..., which begin anew behind the last one.
+    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn.
 
     Parameters
     ----------
     instruction : Instruction
-        What runs.
+        Instruction.
     distribution : str or None
-        One for all tiles; None stands for every one that fits the instruction.
+        Distribution of all tiles; None: every distribution that fits the instruction.
 
     Raises
     ------
     OperandError
-        It does not fit the instruction.
+        The distribution does not fit the instruction.
     """
     fitting = distributions(instruction)
     if distribution is None:
@@ -48,22 +48,22 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Return tiles.
+    """Draw tiles.
 
     Parameters
     ----------
     instruction : Instruction
-        What runs.
+        Instruction.
     names : tuple of str
-        What :func:`drawn_distributions` returned.
+        Result of :func:`drawn_distributions`.
     nibbles : str
-        Which nibbles: a key of :data:`NIBBLES`.
+        Choice of nibbles, a key of :data:`NIBBLES`.
     tiles : int
-        How many.
+        Number of tiles.
     rng : Generator
         Source of randomness.
     first : int
-        Number of the first, which decides its distribution.
+        Number of the first tile, which decides its distribution.
     """
     numbers = np.arange(first, first + tiles)
     return _with_metadata(instruction, _matrices(instruction, names, numbers, rng), nibbles, rng)
@@ -99,7 +99,7 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
         empty = rng.random(shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
         matrices = replace(matrices, a=np.where(_of_elements(i, empty), _zeros(i, matrices.a), matrices.a))
-    # Registers of the other families have random bits where another selector would look.
+    # In register files of mma and wgmma, random bits stand where another selector would read.
     has_others = i.family == "tcgen05" and i.sparsity_selectors > 1
     return Given(replace(matrices, nibbles=drawn), elsewhere if has_others else None)
 
@@ -110,6 +110,6 @@ def _of_elements(i: Instruction, chunks: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def _zeros(i: Instruction, a: NDArray) -> NDArray:
-    """Return zeros with the sign of each element, and the bits beside it in its container."""
+    """Zero the elements; keep their signs and the container bits beside them."""
     magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
     return a & ~a.dtype.type(magnitude << i.low_bit(i.a))

@@ -1,4 +1,4 @@
-"""Seeded operands of an instruction with expected results, for a testbench of somebody else's."""
+"""Seeded operands of an instruction with expected results, for the testbench of another design."""
 
 import hashlib
 import json
@@ -19,42 +19,43 @@ from .vector_tiles import NIBBLES, drawn_distributions
 
 __all__ = ["BACKENDS", "MANIFEST", "VectorRequest", "content_digest", "write_vectors"]
 
-#: Name of the file that says what the others are.
+#: Name of the file that describes the others.
 MANIFEST = "manifest.json"
-#: Outputs, or words of tensor memory, that are computed at once.
+#: Outputs, or words of tensor memory, computed at once.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
-#: What may compute expected results.
+#: Back ends for the expected results.
 BACKENDS = ("golden", "native")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """What vectors are wanted; checked when it is made.
+    """A request of vectors, checked at construction.
 
     Attributes
     ----------
     instruction : str
-        As PTX spells it; of ``tcgen05`` with shape and types in brackets behind it.
+        PTX opcode; for ``tcgen05`` followed by shape and types in brackets.
     arch : str
-        An architecture that has it.
+        Architecture that has the instruction.
     tiles : int
-        How many instructions, at least one.
+        Number of tiles, at least one; each is one instruction.
     seed : int
-        Decides all that is random: the same request gives the same bytes.
+        Seed; equal requests give equal bytes.
     format : str
         ``npz``, ``hex``, ``json`` or ``svh``.
     level : str
-        ``registers``: what threads and memory hold; ``warp``: the streams of the emitted warp; ``row``, ``unit``: the
-        steps of these tops.
+        ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
+        of these tops.
     config : CoreConfig or None
-        Datapath of the other levels than ``registers``, which has none.
+        Datapath for the other levels; None at level ``registers``.
     distribution : str or None
-        One of :func:`~sptc.sim.benches.random_operands.distributions`; None stands for each that fits, in turn.
+        One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
     nibbles : str
-        ``legal``; ``software``: also 0x0 above zeros, as libraries write it; ``all`` sixteen.
+        ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
     backend : str
-        What computes the results at level ``registers``: ``golden``, or ``native``, whose bits are the same, several
+        Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
+        times as fast. The other levels use the golden model.
         times as fast. The other levels' are the golden model's.
     bench : bool
         Also write the Verilog of the top and a testbench for it, in format ``hex``.
@@ -62,7 +63,7 @@ class VectorRequest:
     Raises
     ------
     Error
-        There can be no such vectors.
+        No such vectors exist.
     """
 
     instruction: str
@@ -113,20 +114,21 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     Parameters
     ----------
     request : VectorRequest
-        Which.
+        The request.
     folder : Path
-        Where to; it is made. Files of the same names are replaced when all new ones are written, the manifest last.
+        Output folder; created if missing. Files of the same names are replaced after all new ones are written, the
+        manifest last.
 
     Returns
     -------
     dict
-        The manifest: what was asked for, the shape of each table and what its bits mean, SHA-256 and size of each file,
-        and ``sha256``, the :func:`content_digest` of all else in it.
+        The manifest: the request, the shape and meaning of each table, SHA-256 and size of each file, and ``sha256``,
+        the :func:`content_digest` of the rest.
 
     Raises
     ------
     Error
-        There can be no such vectors, or they cannot be written.
+        No such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
         raise FileError("vectors are several files and take a folder, not standard output")
@@ -140,7 +142,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(name, text)
             write_format(request.format, files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # which would speak of the files that are now replaced
+            (folder / MANIFEST).unlink(missing_ok=True)  # it describes the files that are replaced now
     except OSError as error:
         raise FileError(f"{folder} cannot be made a folder of vectors ({error.strerror or error})") from None
     manifest = {**facts, "files": dict(sorted(files.digests.items()))}
@@ -150,7 +152,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
 
 
 def content_digest(manifest: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest's JSON without its key ``sha256``, keys sorted, without blanks."""
+    """Return the SHA-256 of a manifest without its key ``sha256``, as JSON with sorted keys and no spaces."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Register files of ``wgmma`` as work for the bench of a warpgroup."""
+"""Register files of ``wgmma`` as jobs for the bench of a warpgroup."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,25 +26,25 @@ from .stimulus import random_register_file
 __all__ = ["random_warpgroup_jobs", "warpgroup_jobs_of"]
 
 _UNIT_BYTES = 16
-#: Of the shared memory, and of the longest swizzle pattern.
+#: Size of shared memory, and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
-#: Of so many random instructions one has more than four panels.
+#: One in this number of random instructions has more than four panels of B.
 _LONG_ONE_IN = 12
-#: And of so many one has operands that take much of the shared memory.
+#: One in this number of random instructions has operands spread over much of shared memory.
 _SPREAD_ONE_IN = 6
 
 
 @dataclass(frozen=True, eq=False)
 class _Share:
-    """What one warp has of a case, beside what all four have.
+    """Part of a case that belongs to one warp.
 
     Attributes
     ----------
     registers : dict of str to list
-        Its A and metadata.
+        A and metadata of the warp.
     accumulators, results : list of int
-        Bits of the payloads of its panels.
+        Payload bits of each panel.
     """
 
     registers: dict[str, Any]
@@ -53,18 +53,18 @@ class _Share:
 
 
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
-    """Yield every case of a register file as a warpgroup executes it.
+    """Yield every case of a register file as a job of a warpgroup.
 
     Parameters
     ----------
     file : RegisterFile
-        Of ``wgmma``; what must come out is its D, or the golden model's if it records none.
+        Register file of a ``wgmma``. The expected results are its D or, without D, those of the golden model.
     config : CoreConfig
         Datapath that computes it.
     rng : Generator
-        Draws the registers that nothing reads.
+        Draws registers that are not read.
     base : int
-        Unit of the shared memory to which its first is moved: a multiple of the 64 of a swizzle pattern.
+        Unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
     """
     reads = _reads(file, _WARPS * ROWS)
     for case, (fields, shares) in enumerate(_cases(file, config, rng, base)):
@@ -77,7 +77,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 
 
 def _side_by_side(shares: Iterable[list[int]], width: int) -> list[int]:
-    """Return the payloads of all warps, panel by panel, from those of each, which have so many bits."""
+    """Join the payloads of all warps, each of `width` bits, panel by panel."""
     panels = zip(*shares, strict=True)
     return [sum(part << width * warp for warp, part in enumerate(parts)) for parts in panels]
 
@@ -94,7 +94,7 @@ def _items(file: RegisterFile, config: CoreConfig, of: str, accumulators: list[i
 def _cases(
     file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int
 ) -> Iterator[tuple[dict[str, Any], list[_Share]]]:
-    """Yield of every case what its four warps have in common, and the share of each."""
+    """Yield, for each case, the fields that its four warps share, and the share of each warp."""
     i = file.instruction
     assert file.b_descriptor is not None
     d = file.run() if file.d is None else file.d
@@ -133,9 +133,9 @@ def _immediates(file: RegisterFile) -> Immediates:
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random work of a warpgroup without end, in turns in either half of shared memory.
+    """Yield random jobs of a warpgroup without end, alternating between the halves of shared memory.
 
-    Two instructions may be under way, and what is read belongs to the one whose half it is.
+    Two instructions may be in flight; the half of an address tells which of them reads it.
     """
     half, number = _UNITS // 2, 0
     for file in _random_files(config, rng):
@@ -147,7 +147,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield register files of one case: every instruction that is held, any nibble; most with n up to 32."""
+    """Yield random register files of one case: every instruction of the datapath, any nibble; most have n <= 32."""
     held = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in held if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -167,14 +167,14 @@ def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[Regi
 
 
 def _moved(descriptor: int, base: int) -> Any:
-    """Return a descriptor whose operand begins so many units later."""
+    """Return a descriptor with its start address moved by `base` units."""
     fields = descriptor_layout().from_bits(descriptor)
     start = (fields.start + base) % _UNITS
     return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
 
 
 def _reads(file: RegisterFile, rows: int) -> int:
-    """Return how often eight units are read: each of B once and, unless it is in registers, of so many rows of A."""
+    """Return the number of core-matrix reads: those of B once and, unless A is in registers, of `rows` rows of A."""
     i = file.instruction
     of_a, of_b = rows * i.stored_k, i.n * i.k
     elements = of_b if file.a is not None else of_a + of_b

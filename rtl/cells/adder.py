@@ -1,4 +1,4 @@
-"""Addition of two words whose carry skips groups of bits."""
+"""Carry-skip adder."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
@@ -8,15 +8,14 @@ from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
 
-#: Bits of a group.
+#: Bits of a group that a carry can skip.
 _GROUP = 7
 
 
 def kept(m: Module, value: Value, name: str) -> Signal:
-    """Return a value as a signal that synthesis keeps.
+    """Return a value as a signal that synthesis must keep.
 
-    An optimiser for area turns what is fast and not small, the carries of a :class:`Adder` for one, back into what is
-    small and slow, unless it must keep the signals between the groups.
+    Area optimisation otherwise turns fast logic, such as the carries of :class:`Adder`, back into small and slow logic.
     """
     signal = Signal(len(value), name=name, attrs={"keep": 1})
     m.d.comb += signal.eq(value)
@@ -26,9 +25,9 @@ def kept(m: Module, value: Value, name: str) -> Signal:
 class Adder(wiring.Component):
     """Add two words and a carry. Combinational.
 
-    ``total = word0 + word1 + carry``, modulo the width. A carry waits for one group of bits to make it, passes the
-    others in one gate each, and waits for one group to use it. Where the platform
-    :func:`~sptc.rtl.cells.platforms.has_operators` it is one addition.
+    ``total = word0 + word1 + carry``, modulo the width. One group of bits generates a carry, the carry skips further
+    groups in one gate each, and the last group adds it. If the platform
+    :func:`~sptc.rtl.cells.platforms.has_operators` the adder is one operator.
 
     Parameters
     ----------

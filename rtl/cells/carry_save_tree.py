@@ -1,4 +1,4 @@
-"""Exact sums of many signed terms: levels of carry-save adders."""
+"""Exact sums of many signed terms, in levels of carry-save adders."""
 
 from collections.abc import Sequence
 
@@ -18,25 +18,26 @@ def sum_bits(term_bits: int, count: int) -> int:
 
 
 class CarrySaveTree(wiring.Component):
-    """Bring signed terms, and a bit for each, to two words with the same sum.
+    """Reduce signed terms, with an increment for each, to two words and a carry with the same sum.
 
-    Combinational, or with registers behind some level of its adders or behind all: latency one enabled cycle each.
+    Combinational, or with registers behind one level of adders, behind all levels, or both: latency one enabled cycle
+    each.
 
     ``word0 + word1 + carry = sum of terms + number of increments``, modulo the width of the words. A negated
-    magnitude is its complement and one: the one is an increment, and takes the free lowest bit of a carry word.
-    Where the platform :func:`~sptc.rtl.cells.platforms.has_operators`, pairs are added to pairs, and the first word is
-    the sum; the first register is in front of all additions then, the other halfway.
+    magnitude is its one's complement plus one. This one is an increment, in the free lowest bit of a carry word.
+    If the platform :func:`~sptc.rtl.cells.platforms.has_operators`, a binary tree of additions gives the sum in
+    `word0`. The first register is then in front of all additions, and the other halfway.
 
     Parameters
     ----------
     term_bits : sequence of int
         Signed width of each term.
     total_bits : int
-        Width of the words; :func:`sum_bits` says which holds every sum.
+        Width of the words; :func:`sum_bits` returns the width that holds every sum.
     registered_level : int, optional
-        Levels of adders in front of a register, or all where there are not so many; without one by default.
+        Levels of adders in front of a register; all levels if there are fewer. By default there is no such register.
     registered : bool
-        Whether there is a register behind all.
+        Whether there is a register behind all levels.
 
     Members
     -------
@@ -45,7 +46,7 @@ class CarrySaveTree(wiring.Component):
     term0, term1, ... : In(signed(term_bits[i]))
         Terms.
     increments : In(count)
-        Ones.
+        Ones to add, one for each term.
     word0, word1, carry : Out(total_bits), Out(total_bits), Out(1)
         Their sum in carry-save form.
 
@@ -79,13 +80,13 @@ class CarrySaveTree(wiring.Component):
 
     @property
     def terms(self) -> list[Value]:
-        """The terms."""
+        """The ports of the terms."""
         return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
 
     def elaborate(self, platform: object) -> Module:
         """Build the rows of adders, those of the shortest words first."""
         m = Module()
-        # A sign has a negative weight: it enters inverted, and the constant makes it good; none needs to be extended.
+        # A sign has a negative weight: it enters inverted, and a constant corrects the sum. No sign is extended.
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))
@@ -104,7 +105,7 @@ class CarrySaveTree(wiring.Component):
                 following += self._row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
-        # The rows are one less than the increments.
+        # There is one row less than increments: the last increment is the carry.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
             outputs = self._held(m, outputs)

@@ -6,16 +6,16 @@ __all__ = ["compress"]
 
 
 def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
-    """Build the adders that bring columns of any heights to at most two bits each, after Dadda.
+    """Build a Dadda tree, which reduces columns of any height to at most two bits each.
 
-    The two words add up to the columns, modulo two to the number of columns.
+    The sum of the two words is the sum of the columns, modulo ``2**len(columns)``.
 
     Parameters
     ----------
     m : Module
-        Where the adders are built.
+        Module that gets the adders.
     columns : list of list of Value
-        Bits by their weight, lowest first; constants cost nothing.
+        Bits of each weight, lowest weight first; constants cost nothing.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Where a word begins."""
+"""Leading-zero counter."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -12,8 +12,8 @@ __all__ = ["LeadingZeros"]
 class LeadingZeros(wiring.Component):
     """Count the zeros above the highest one. Combinational.
 
-    The counts of neighbours are joined, pairs first: no count waits for a higher one. Elaborated for a simulator,
-    :data:`~sptc.rtl.cells.platforms.OPERATORS`, the word is halved instead: few operations, and many gates in a row.
+    A balanced tree joins the counts of neighbours, so that no count waits for a higher one. For a simulator
+    (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly: fewer operations, but more in series.
 
     Parameters
     ----------
@@ -23,9 +23,9 @@ class LeadingZeros(wiring.Component):
     Members
     -------
     word : In(bits)
-        What to look at; the count of zero has no meaning.
+        The word; `count` is undefined if it is zero.
     count : Out(range(bits + 1))
-        Leading zeros.
+        Number of leading zeros.
     """
 
     def __init__(self, bits: int) -> None:

@@ -1,4 +1,4 @@
-"""The largest of several exponents, e_max."""
+"""The maximum of several exponents, e_max."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
@@ -6,30 +6,30 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
-#: Signed width of exponents once biases and block scales have entered.
+#: Signed width of exponents that include biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
-#: Below every real exponent: that of a term that does not participate.
+#: Exponent of a term that does not participate: below every real exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 
 class MaxExponent(wiring.Component):
-    """The largest of several exponents, as a balanced tree. Combinational.
+    """Find the maximum of several exponents, in a balanced tree. Combinational.
 
     Parameters
     ----------
     count : int
-        Exponents.
+        Number of exponents.
     shape : shape-like
-        Of an exponent.
+        Shape of an exponent.
 
     Members
     -------
     exponents : In(shape).array(count)
-        Exponents; a term that does not participate carries the least there is.
+        Exponents; that of a term that does not participate is the least of the shape.
     finalists : Out(shape).array(2), or one
-        The last two of which one is the maximum, for whoever cannot wait.
+        The last two candidates, for logic that cannot wait for `e_max`.
     e_max : Out(shape)
-        Their maximum.
+        Maximum of the exponents.
 
     Notes
     -----
@@ -48,7 +48,7 @@ class MaxExponent(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree, one named signal a node."""
+        """Build the tree, with one named signal per node."""
         m = Module()
         level = [self.exponents[i] for i in range(self.count)]
         while len(level) > 2:

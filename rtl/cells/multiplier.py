@@ -1,4 +1,4 @@
-"""Exact multiplication by digits of two bits."""
+"""Exact radix-4 multiplier."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,22 @@ from .platforms import has_operators
 
 __all__ = ["Multiplier"]
 
-#: Signed numbers of so few bits are recoded: adding three times `a` would take more than it saves.
+#: Signed numbers of at most so many bits are recoded: an adder for three times `a` would cost more than it saves.
 _RECODED_BITS = 8
 
-#: Where a row begins, the row, and bits of twice its lowest weight: one, or none.
+#: Place of a row's lowest bit, the row, and at most one bit of twice the row's lowest weight.
 _Row = tuple[int, Value, Value]
 
 
 class Multiplier(wiring.Component):
     """Multiply two numbers. Combinational.
 
-    Two bits of `b` choose 0, 1, 2 or 3 times `a`: half as many rows as `b` has bits, and none is negative but the
-    highest of a signed `b`. Three times `a` is added up once, for which there is time: the exponents take longer. Short
-    signed numbers are recoded instead, to digits from -2 to 2 after Booth. The rows are added in carry-save form, with
-    one carry-propagating addition at the end. Where the platform :func:`~sptc.rtl.cells.platforms.has_operators` it is
-    one multiplication; the proof ``operands.exact`` shows that they are the same.
+    Each two bits of `b` select 0, 1, 2 or 3 times `a`, so there are half as many rows as bits of `b`. Only the highest
+    row of a signed `b` can be negative. Three times `a` is added once; there is time for that, since the exponents take
+    longer. Short signed numbers are recoded instead, to Booth digits from -2 to 2. The rows are added in carry-save
+    form, with one carry-propagating addition at the end. If the platform
+    :func:`~sptc.rtl.cells.platforms.has_operators` the multiplier is one operator; the proof ``operands.exact`` shows
+    that both are the same.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class Multiplier(wiring.Component):
         return self.signed and self.bits <= _RECODED_BITS
 
     def _rows(self, m: Module) -> Iterator[_Row]:
-        """Yield the multiples of digits from 0 to 3, and of what is left of `b` above them."""
+        """Yield the rows of digits from 0 to 3, and the row of the remaining bits of `b` above them."""
         bits = self.bits + 2
         one = Cat(self.a, *([self.a[-1] & self.signed] * 2))
         two = Cat(Const(0, 1), one[:-1])
@@ -104,9 +105,9 @@ class Multiplier(wiring.Component):
             yield low, *self._recoded_row(m, digits[low : low + 3])
 
     def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
-        """Return the multiple of `a` of a recoded digit, and a bit of twice the row's lowest weight.
+        """Return the multiple of `a` for a Booth digit, and a bit of twice the row's lowest weight.
 
-        A negative multiple is the complement and one; the lowest bit and that one are added at once.
+        A negative multiple is the one's complement plus one; that one is already added to the lowest bit.
         """
         negative = digit[2]
         single = Signal()

@@ -1,4 +1,4 @@
-"""The multiplexer that picks one of the four units of a chunk."""
+"""The multiplexer that selects one of the four units of a chunk."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -11,25 +11,25 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Pick one of the four units of a chunk, or of several chunks side by side. Combinational.
+    """Select one of the four units of a chunk, or of interleaved chunks. Combinational.
 
-    ``output = OR of units[i] where select[i]``, part by part: the selected unit, or zero if none is.
+    ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 
     Parameters
     ----------
     unit_bits : int
         Width of a unit: 16 or 8.
     parts : int
-        Parts of a unit that are picked by themselves: where chunks take turns byte by byte, the two bytes.
+        Parts of a unit that are selected separately: the two bytes where two chunks are interleaved.
 
     Members
     -------
     units : In(unit_bits).array(4)
         The chunk, lowest k first.
     select : In(parts).array(4)
-        Of each part one unit, or none.
+        Select of each unit, with one bit for each part; at most one unit is selected for a part.
     output : Out(unit_bits)
-        The operand.
+        Selected unit.
 
     Notes
     -----
@@ -55,8 +55,8 @@ class OperandMux(wiring.Component):
             unit & Cat(bit.replicate(width) for bit in select)
             for unit, select in zip(self.units, self.select, strict=True)
         ]
-        # Two AND-OR-invert gates and a NAND for each bit. Their nets are kept: a mapper that merges them with what
-        # follows makes more of them.
+        # Two AND-OR-invert gates and a NAND for each bit. Their nets are kept: technology mapping that merges them
+        # with the logic behind makes more gates.
         halves = [
             kept(m, ~(even | odd), f"half_{place}")
             for place, (even, odd) in enumerate(zip(gated[::2], gated[1::2], strict=True))

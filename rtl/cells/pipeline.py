@@ -1,4 +1,4 @@
-"""Registers that let a value keep pace with a pipeline."""
+"""Registers that delay a value along a pipeline."""
 
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ _T = TypeVar("_T", bound=ValueLike)
 
 
 def delayed(m: Module, value: _T, cycles: int, enable: Value, name: str) -> _T:
-    """Return what a value was so many enabled cycles ago. Payload registers need no reset."""
+    """Return a value delayed by a number of enabled cycles. Payload registers need no reset."""
     for cycle in range(cycles):
         register = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):

@@ -1,4 +1,4 @@
-"""The raw form that stages share, whatever the format: an unpacked operand, and a product of two."""
+"""The raw form of an unpacked operand and of a product of two, which is the same for all formats."""
 
 from amaranth.hdl import signed
 from amaranth.lib import wiring
@@ -6,9 +6,9 @@ from amaranth.lib.wiring import Out
 
 __all__ = ["EXPONENT_BITS", "PRODUCT_EXPONENT_BITS", "product_signature", "raw_signature"]
 
-#: Width of a biased exponent, that of the widest formats.
+#: Width of a biased exponent in the widest formats.
 EXPONENT_BITS = 8
-#: Width of the sum of two.
+#: Width of the sum of two biased exponents.
 PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 
 
@@ -22,10 +22,10 @@ def raw_signature(significand: int) -> wiring.Signature:
     exponent : Out(8)
         Biased by the format's own bias; 1 for subnormals and integers.
     significand : Out(signed(significand + 1))
-        Floats, hidden bit included, with the binary point where :class:`~sptc.rtl.slots.Slot` puts it; integers with
-        it after the bottom bit. Of no meaning for Inf and NaN, which decide the result by themselves.
+        Of a float, with hidden bit; :class:`~sptc.rtl.slots.Slot` defines the place of the binary point. Of an integer,
+        with the binary point below bit 0. Undefined for Inf and NaN, which decide the result by themselves.
     zero, special, inf, nan : Out(1)
-        What the operand is; none set for an ordinary number. `special` is Inf or NaN.
+        Class of the operand; all zero for an ordinary number. `special` is Inf or NaN.
     """
     return wiring.Signature(
         {
@@ -41,7 +41,7 @@ def raw_signature(significand: int) -> wiring.Signature:
 
 
 def product_signature(significand: int) -> wiring.Signature:
-    """Return a product of two operands with significands of `significand` bits, as its producer sees it.
+    """Return the raw form of a product of two operands with `significand` bits each, as its producer sees it.
 
     Members
     -------
@@ -52,7 +52,7 @@ def product_signature(significand: int) -> wiring.Signature:
     significand : Out(signed(2 * significand + 1))
         Exact product, not normalised, with as many bits below the binary point as both operands have together.
     zero, special, inf, nan : Out(1)
-        What the product is; `special` is Inf or NaN, and `zero` says nothing of a NaN.
+        Class of the product; `special` is Inf or NaN. `zero` is undefined for a NaN.
     """
     return wiring.Signature(
         {

@@ -1,4 +1,4 @@
-"""The shifter of alignment, which truncates toward zero."""
+"""The alignment shifter, which truncates toward zero."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
@@ -8,10 +8,10 @@ __all__ = ["AlignmentShifter"]
 
 
 class AlignmentShifter(wiring.Component):
-    """Shift a magnitude right, dropping what falls off: truncation toward zero. Combinational.
+    """Shift a magnitude right and drop the bits that are shifted out: truncation toward zero. Combinational.
 
-    ``output = floor(magnitude * 2**(padding - shift_amount))``, as long as `magnitude` reaches no bit of the output
-    from `shifted_bits` on; what stands there is not shifted.
+    ``output = floor(magnitude * 2**(padding - shift_amount))``, if the padded magnitude has no ones in the bits from
+    `shifted_bits` on. These bits are not shifted.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class AlignmentShifter(wiring.Component):
     magnitude : In(magnitude_bits)
         Unsigned significand.
     shift_amount : In(shift_amount_bits)
-        Exponents below e_max.
+        e_max less the exponent of the term.
     output : Out(magnitude_bits + padding)
         The shifted magnitude.
 

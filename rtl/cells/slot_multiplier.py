@@ -14,15 +14,15 @@ class SlotMultiplier(wiring.Component):
     """Multiply two operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
-    One multiplier serves every format of the slot. The digits are of `a`, which comes first: `b` is still to be
-    selected.
+    One multiplier serves every format of the slot. Its digits come from `a`, which is available first: `b` comes from
+    the select stage.
 
     Parameters
     ----------
     significand : int
         Width of the operands' significands, without the sign.
     factor : Shape, optional
-        Of the significands that are multiplied, where no operand needs all of the width or the sign.
+        Shape of the significands that are multiplied, where operands need less than the full width or no sign.
 
     Members
     -------

@@ -1,1 +1,1 @@
-"""cocotb benches of every component, the row, the core and the warp; what they need besides cocotb."""
+"""cocotb benches of components, row, core, warp and the larger tops, with their stimulus and checkers."""

@@ -80,7 +80,7 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class AddedTree(wiring.Component):
-    """A tree of carry-save adders and the addition of its two words: alone they are not told what they hold.
+    """A tree of carry-save adders followed by the adder of its two words, as neither has a defined output of its own.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ class AddedTree(wiring.Component):
     term0, term1, ... : In(signed(term_bits[i]))
         Terms.
     increments : In(count)
-        Ones.
+        Ones added in the last place.
     total : Out(signed(...))
-        Their sum.
+        Sum of terms and increments.
     """
 
     def __init__(self, term_bits: Sequence[int]) -> None:
@@ -145,7 +145,7 @@ def _offsets(config: CoreConfig, given: Values) -> Values:
 
 
 def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int) -> Values:
-    """Draw exponents of very different spread; in some vectors one stands out, so that each place wins."""
+    """Draw exponents with different spread; in some vectors one is much larger, so that each input is the maximum."""
     lowest, highest = (
         (-(1 << shape.width - 1), (1 << shape.width - 1) - 1) if shape.signed else (0, (1 << shape.width) - 1)
     )
@@ -163,7 +163,7 @@ def _largest(given: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return the shifters of products of every kind of slot, of the accumulator and of a scaled group, as in a unit."""
+    """Return the alignment shifters of each kind of slot, of the accumulator and of a scaled group, as in a unit."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -184,7 +184,7 @@ def _align_bench(align: AlignmentShifter) -> ComponentBench:
 
 
 def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -> Values:
-    """Draw full, sparse and random magnitudes over all shift amounts to beyond the shifter, and far ones."""
+    """Draw full, sparse and random magnitudes, and shift amounts up to and far beyond the range of the shifter."""
     bits = align.magnitude_bits
     magnitude = rng.integers(0, 1 << rng.integers(1, bits, count, endpoint=True))
     magnitude = np.where(rng.random(count) < 0.2, (1 << bits) - 1, magnitude)
@@ -198,13 +198,13 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, given: Values) -> Values:
     shift_amount = np.minimum(given["shift_amount"], 62)
     padded = given["magnitude"] << align.padding if align.padding >= 0 else given["magnitude"] >> -align.padding
-    # What stands beyond the reach of the shifter stays.
+    # Bits beyond the range of the shifter are not moved.
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    """Draw products of 4-bit elements: of scaled e2m1 where the configuration has it, of integers otherwise or too."""
+    """Draw products of 4-bit elements: scaled e2m1, integers, or both, as the configuration has them."""
     packed = [element for element in config.elements if element.packed_float]
     integers = [element for element in config.elements if element.container_bits == 4 and not element.packed_float]
     scaled = rng.random(count) < 0.7 if packed and integers else np.full(count, bool(packed))
@@ -213,12 +213,13 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     factors = np.where(rng.random((count, 1)) < 0.2, top, factors) * (rng.random((count, BLOCK_GROUP)) < 0.8)
     magnitudes = factors[0] * factors[1] * (rng.random((count, 1)) > 0.05)
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
-    alike = rng.random(count) < 0.1  # neighbours that cancel
+    alike = rng.random(count) < 0.1  # neighbouring products that cancel
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    most = rng.random(count) < 0.05  # the longest sums of either sign
+    most = rng.random(count) < 0.05  # the largest sums of either sign
     magnitudes[most] = np.square(top[most])
     signs[most] = rng.integers(0, 2, (count, 1))[most]
-    # A float has its sign beside the product, an integer in it; of signed and unsigned ones the least is -15 * 8.
+    # The sign of a float product is a separate bit; that of an integer product is part of it. The least integer product
+    # is -15 * 8, of one signed and one unsigned element.
     products = np.where(scaled[:, None], magnitudes, np.where(signs, np.maximum(-magnitudes, -120), magnitudes))
     given = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
     given["signs"] = np.where(scaled, (signs << np.arange(BLOCK_GROUP)).sum(axis=1), 0)
@@ -242,7 +243,7 @@ def _group_sums(config: CoreConfig, given: Values) -> Values:
         "exponent": np.ma.filled(scales["exponent"], 0),
         "participates": products.any(axis=1) & (significand != 0),
     }
-    # The sign of a sum of zero means nothing: its magnitude is zero.
+    # The sign of a zero sum is masked: it has no meaning.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
     return result | {"total": total, "nan": np.ma.array(scales["nan"], mask=of_integers)}
 
@@ -275,7 +276,7 @@ def _scale_products(given: Values) -> Values:
 
 
 def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
-    """Draw signed terms of so many bits: of another length in every vector, at times all the least or the largest."""
+    """Draw signed terms of these widths, with another length in each vector; in some all are least or largest."""
     widths = np.array(bits, np.int64)
     tops = 1 << widths - 1
     terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)
@@ -285,12 +286,12 @@ def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[
 
 
 def _ones(rng: np.random.Generator, count: int, vectors: int) -> NDArray[np.int64]:
-    """Draw a bit for each term, all or none at times."""
+    """Draw an increment bit for each term; in some vectors all or none."""
     return (rng.random((vectors, count)) < rng.choice([0.0, 0.5, 1.0], (vectors, 1))).astype(np.int64)
 
 
 def _joined(bits: NDArray[np.int64]) -> NDArray:
-    """Return rows of bits as one number each, lowest first."""
+    """Return each row of bits as one number, lowest bit first."""
     return np.array([sum(1 << place for place in np.flatnonzero(row).tolist()) for row in bits], object)
 
 
@@ -309,7 +310,7 @@ def _sums(given: Values) -> Values:
 
 
 def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw words whose carries start and end anywhere: where they are complements, a carry runs on."""
+    """Draw pairs of words whose carries start and end anywhere: where the words are complements, a carry propagates."""
     word0, word1 = rng.integers(0, 1 << bits, (2, count))
     low, high = np.sort(rng.integers(0, bits, (2, count), endpoint=True), axis=0)
     run = np.where(rng.random(count) < 0.7, (1 << high) - (1 << low), 0)
@@ -321,7 +322,7 @@ def _added(bits: int, given: Values) -> Values:
 
 
 def _words(bits: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw words that begin at every bit, some with nothing below it."""
+    """Draw words with the leading one at every position, some with only zeros below it."""
     top = np.arange(count) % bits
     rest = np.where(rng.random(count) < 0.2, 0, rng.integers(0, 1 << bits, count))
     return {"word": 1 << top | rest & (1 << top) - 1}
@@ -332,7 +333,7 @@ def _zeros(bits: int, given: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms of every length, all large at times, ones for each, and an accumulator."""
+    """Draw terms of every length, at times all large, with their increments and an accumulator."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],
@@ -350,7 +351,7 @@ def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> V
 
 
 def _accumulated(accumulate: ReduceStage, given: Values) -> Values:
-    """Add what is given; a sum that does not fit wraps, which none does that a unit can form."""
+    """Add the inputs. A sum that does not fit wraps; no unit can form such a sum."""
     total = given["i__c_term"] + given["i__c_increment"]
     for name, values in given.items():
         if name.startswith("i__group_sums"):

@@ -1,7 +1,7 @@
-"""What a combinational component is driven with, and what it must answer by the golden model.
+"""The bench of a combinational component: its input vectors, and the outputs that the golden model expects.
 
-Free of any simulator: the cocotb benches and the fault injection drive the same vectors. An answer that means nothing
-is masked (:mod:`numpy.ma`), and only what a datapath can present is driven.
+It is independent of any simulator: cocotb benches and fault injection drive the same vectors. Outputs without meaning
+are masked (:mod:`numpy.ma`), and only vectors that occur in a datapath are driven.
 """
 
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from numpy.typing import NDArray
 
 __all__ = ["ComponentBench", "Values"]
 
-#: Integers by port, one row a vector.
+#: Values of each port, one row for each vector.
 Values = dict[str, NDArray]
 
 
 @dataclass(frozen=True)
 class ComponentBench:
-    """One component under test.
+    """Bench of one component.
 
     Attributes
     ----------
     component : wiring.Component
         The component.
     stimulus : callable (Generator, int) -> Values
-        Draws so many input vectors.
+        Draws a given number of input vectors.
     model : callable (Values) -> Values
-        Answers of the golden model for every output.
+        Returns the expected values of every output.
     codes : tuple of str
-        Ports that name an element of the configuration, never by a code that it does not have.
+        Input ports with an element code of the configuration; they never carry another code.
     """
 
     component: wiring.Component

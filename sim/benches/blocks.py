@@ -1,6 +1,7 @@
-"""Random blocks of steps for the unit and the array, with the results that the golden model gives for them.
+"""Random blocks of steps for the unit and the array, with the results of the golden model.
 
-Free of any simulator. Formats, rules, granularity and result change from block to block; nibbles are legal or not.
+It is independent of any simulator. Formats, rules, granularity and result change from block to block; nibbles may be
+undefined.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from .random_operands import distributions, random_codes, special_codes
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
-#: An architecture whose instructions a preset has natively, as many of its formats as any.
+#: For each preset, an architecture that executes its instructions natively and has most of its formats.
 ARCHITECTURE_OF_PRESET = {
     "ampere": "sm_80",
     "ada": "sm_89",
@@ -36,21 +37,21 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Share of blocks whose accumulator takes the rounded products away, but for a bit: what is left is short.
+#: Share of blocks whose accumulators cancel the rounded products except for one bit, so that short sums remain.
 _RESIDUES = 0.2
-#: Share of blocks with one extraordinary element among ordinary ones: where there are many they hide each other.
+#: Share of blocks with a single extraordinary element among ordinary ones; several would hide each other.
 _LONE = 0.25
-#: Share of blocks of products that are nearly all the largest, of one sign: their sum is at an end of its range.
+#: Share of blocks with nearly all elements the largest, of one sign, so that sums are at an end of their range.
 _LARGEST = 0.05
-#: Share of blocks with many elements or scales a bit away from a special one: what tells these looks at all bits.
+#: Share of blocks with many elements or scales one bit away from a special value, so that detectors need all bits.
 _NEARLY_SPECIAL = 0.2
-#: Values of the rule field.
+#: Number of values of the rule field.
 _RULE_CODES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of steps that share an instruction, rows of A and columns of B.
+    """A block of steps: rows of A times columns of B under one instruction.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class Block:
     steps : ndarray of uint32, shape (rows, columns, words)
         Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them.
     results : ndarray of uint64, shape (rows, columns)
-        Result words by the golden model.
+        Result words of the golden model.
     """
 
     name: str
@@ -69,9 +70,9 @@ class Block:
 
 @lru_cache(maxsize=8)
 def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
-    """Return one-step forms of every instruction that a datapath computes as it is.
+    """Return every instruction that a datapath executes directly, each in a one-step form.
 
-    An instruction of more bytes than a step is cut to its first step. ``wgmma`` stands for the fp8 of sm_90.
+    An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
     """
     found: dict[tuple[object, ...], Instruction] = {}
     for whole in every_instruction():
@@ -92,8 +93,8 @@ def random_blocks(
 ) -> Iterator[Block]:
     """Yield the directed blocks of a datapath, then random ones without end.
 
-    The random ones are in rounds that visit every instruction of the datapath once. The steps of all are for a unit or,
-    not `ordered`, for an array of units.
+    The random ones come in rounds; each round visits every instruction of the datapath once. The steps are for a unit
+    or, without `ordered`, for an array of units.
     """
     instructions = native(config, arch)
     for instruction in instructions:
@@ -111,9 +112,9 @@ def random_blocks(
 
 @dataclass(frozen=True, eq=False)
 class _Outputs:
-    """What the outputs of a block start from and end as, by the golden model: arrays of shape (rows, columns).
+    """Inputs and results of the outputs of a block, by the golden model: arrays of shape (rows, columns).
 
-    `c` is the accumulator port, `overflow` whether the sum so far is beyond 32 bits; `results` are words of the result.
+    `c` is the accumulator port, `overflow` whether the earlier sum exceeds 32 bits, `results` are result words.
     """
 
     c: NDArray[np.int64]
@@ -152,7 +153,7 @@ def _block(
 def _matrices(
     instruction: Instruction, distribution: str, shape: tuple[int, int], rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return random operands of a block, with noise in the bits of containers that elements leave free."""
+    """Return random operands of a block, with random container bits beside the elements."""
     rows, columns = shape
 
     def codes(operand: str, *shape: int) -> NDArray:
@@ -170,7 +171,7 @@ def _matrices(
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
-        # Of one operand: two of them have a product beyond all formats.
+        # Only in one operand: with both near special, products exceed all formats.
         near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
         _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
@@ -195,7 +196,7 @@ def _integer_outputs(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> _Outputs:
     accumulators = _integer_accumulators(operands.c.shape[1:], instruction.satfinite, rng)
-    # Of a step inside an integer instruction the golden model knows only the exact sum of the products.
+    # For a step inside an integer instruction, the golden model is used only for the exact sum of the products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
@@ -203,7 +204,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return them with noise where a float has no bits: above a half, and in the overflow."""
+    """Return the outputs of a float block, with random bits where the port has none of a float: above f16, overflow."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -214,17 +215,17 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
 def _with_residues(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return operands whose accumulators take the rounded products away, but for a bit."""
+    """Return operands whose accumulators cancel the rounded products except for one bit."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # Half of what is left is of the last bits, the rest of any length, so that its first bit is anywhere.
+    # Half of the remaining bits are last bits, the others are at any place.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)
 
 
 def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
-    """Make nearly all elements the largest that there is, of one sign, in place."""
+    """Set nearly all elements to the largest number, of one sign, in place."""
     sign = int(rng.integers(1 + fmt.signed)) << fmt.bits - 1
     if fmt.is_integer:
         largest = sign or (1 << fmt.bits - fmt.signed) - 1
@@ -235,7 +236,7 @@ def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.rand
 
 
 def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Generator) -> None:
-    """Make half of the codes such as have all bits but one of a special one, of any sign, in place."""
+    """Set half of the codes to special values with one bit cleared, of either sign, in place."""
     bits = fmt.exponent_bits + fmt.fraction_bits * (fmt.specials is Specials.NAN)
     free = fmt.exponent_bits + fmt.fraction_bits - bits
     near = (1 << bits) - 1 ^ 1 << rng.integers(0, bits, codes.shape)
@@ -245,7 +246,7 @@ def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Genera
 
 
 def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng: np.random.Generator) -> None:
-    """Put one zero, subnormal, special or huge element into every row of A or column of B, in place."""
+    """Put one zero, subnormal, special or huge element into each row of A or column of B, in place."""
     shape = tuple(1 if n == axis else size for n, size in enumerate(codes.shape))
     special = rng.random(shape) < 0.7
     lone = np.where(special, special_codes(fmt, shape, rng), random_codes(fmt, "huge", shape, rng))
@@ -254,9 +255,9 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 
 
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return accumulators of 32 bits, a little beyond either end, or near the ends of 33 bits.
+    """Return accumulators of 32 bits, values slightly beyond their range, or values near the ends of 33 bits.
 
-    Where the result is not clamped, the products of a step, of at most 2**21, leave the last within 33 bits.
+    Without clamping, the products of a step are at most 2**21, so the sum of the last kind stays within 33 bits.
     """
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape)
     ends = rng.choice([-(1 << 31), (1 << 31) - 1], shape) + rng.integers(-(1 << 18), 1 << 18, shape)
@@ -266,7 +267,7 @@ def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random
 
 
 def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint64]:
-    """Return the result words of exact integer sums: clamped, or the low 32 bits and whether that is not all."""
+    """Return the result words of exact integer sums: clamped, or the low 32 bits with the overflow bit."""
     clamped = total.clip(-(1 << 31), (1 << 31) - 1)
     if saturate:
         return (clamped & 0xFFFFFFFF).astype(np.uint64)
@@ -274,9 +275,10 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 
 
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
-    """Return a rule code that changes nothing but the flags: behind 3:1 multiplexers the plain one exchanges operands.
+    """Return a random rule code that changes only the flags.
 
-    A code of no rule defines no nibble.
+    With 3:1 multiplexers the plain rule also swaps operands, so it is kept and not drawn. A code of no rule defines no
+    nibble.
     """
     own = RuleCode[instruction.rule.name.upper()] if instruction.rule else None
     if config.mux == "mux3" and own is RuleCode.PLAIN:
@@ -287,18 +289,18 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return the flags of every chunk of steps, those beyond a short instruction included: bit c of chunk c.
+    """Return the flags of every chunk of steps, bit c for chunk c; chunks beyond a short instruction have flags too.
 
     Parameters
     ----------
     config, instruction : CoreConfig, Instruction
-        Datapath, and what it computes.
+        Datapath and instruction.
     metadata : ndarray of uint32, shape (..., words)
         Metadata words of the steps.
     rule : int
-        Code of the rule; one of no rule defines no nibble.
+        Rule code; a code of no rule defines no nibble.
     ordered : bool
-        The nibbles stand in the order in which a row takes them.
+        Whether the nibbles have the order of the row's input.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

@@ -1,4 +1,4 @@
-"""cocotb tests of every combinational component: each answers every vector as the golden model does."""
+"""cocotb tests of every combinational component: the output of every vector equals the golden model's."""
 
 import warnings
 import zlib
@@ -15,14 +15,14 @@ from .settings import Settings
 
 __all__ = ["answers_as_the_golden_model"]
 
-# The components are looked at here; what is simulated was elaborated by the runner.
+# The components here are only inspected; the runner elaborated those that are simulated.
 warnings.filterwarnings("ignore", category=UnusedElaboratable)
 SETTINGS = Settings.of_environment()
 BENCHES = component_benches(SETTINGS.config)
 
 
 async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> None:
-    """Drive the vectors one after the other; nothing may remain of the one before."""
+    """Drive the vectors in sequence; an output must not depend on the previous vector."""
     bench = BENCHES[component]
     rng = np.random.default_rng([cocotb.RANDOM_SEED, zlib.crc32(component.encode())])
     given = bench.stimulus(rng, SETTINGS.items)

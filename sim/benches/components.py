@@ -1,4 +1,4 @@
-"""Every combinational component that a unit is built from, side by side under one top."""
+"""Every combinational component of a unit, side by side under one top."""
 
 from collections.abc import Mapping
 
@@ -16,13 +16,13 @@ __all__ = ["Harness", "component_benches"]
 
 
 def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of the components of a configuration by name."""
+    """Return the benches of the components of a configuration, by name."""
     benches = operand_benches(config) | arithmetic_benches(config)
     return {name: with_directed_vectors(config, name, bench) for name, bench in benches.items()}
 
 
 class Harness(Elaboratable):
-    """Components side by side, each port at the top as ``component__port``.
+    """Top with all components; it has each of their ports as ``component__port``.
 
     Parameters
     ----------

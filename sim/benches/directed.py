@@ -1,8 +1,9 @@
-"""Vectors that random draws hardly meet, kept as data: with them single faults are seen that had survived the benches.
+"""Directed vectors stored as data; they detect single faults that random vectors of the benches missed.
 
-``directed.json`` has two lists. Vectors of components are values of ports, as a prover finds them. Dot products are
-elements, scales and an accumulator, whatever instruction multiplies them: dense, sparse, or longer, whose other
-products are zero. They have an accumulator of zero, whose exponent must not count, and a NaN scale in each group alone.
+``directed.json`` has two lists. Component vectors are values of ports, as a prover finds them. Dot products are
+elements, scales and an accumulator that any fitting instruction multiplies: dense, sparse, or longer with zeros for the
+other products. Among them are a zero accumulator, whose exponent must not count, and one with a NaN scale for each
+group.
 """
 
 import json
@@ -26,7 +27,7 @@ from .bench import ComponentBench, Values
 __all__ = ["DotProduct", "directed_operands", "dot_products", "with_directed_vectors"]
 
 _FILE = Path(__file__).with_name("directed.json")
-#: Takes the first two units of a chunk; every rule defines it.
+#: Selects the first two units of a chunk; every rule defines this nibble.
 _FIRST_UNITS = nibble(0, 1)
 
 
@@ -37,17 +38,17 @@ class DotProduct:
     Attributes
     ----------
     formats : tuple of str
-        Of A, B and D; C has that of D.
+        Formats of A, B and D; C has that of D.
     container_bits : int
-        Bits that an element of A or B takes.
+        Container bits of an element of A or B.
     scale_format : str or None
-        Of the block scales.
+        Format of the block scales.
     a, b : tuple of int
-        Elements that meet, as their containers have them.
+        Containers of the elements that are multiplied.
     c : int
-        Accumulator.
+        Accumulator code.
     scale_a, scale_b : tuple of int
-        Block scales, in equal parts of the products; none without a format.
+        Block scales, each for an equal share of the products; empty without a format.
     """
 
     formats: tuple[str, str, str]
@@ -60,7 +61,7 @@ class DotProduct:
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether an instruction sums these products in its first step."""
+        """Return whether an instruction can sum these products in its first step."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -72,7 +73,7 @@ class DotProduct:
         )
 
     def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
-        """Return the matrices of a tile whose outputs all are this one."""
+        """Return the matrices of a tile in which every output is this dot product."""
         i = instruction
         a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
         a[:, : len(self.a)] = self.a
@@ -97,13 +98,13 @@ def _stored() -> dict[str, list[dict[str, Any]]]:
 
 
 def _vectors(component: str) -> list[dict[str, int]]:
-    """Return the vectors of a component."""
+    """Return the stored vectors of a component."""
     return [vector["ports"] for vector in _stored()["components"] if vector["component"] == component]
 
 
 @cache
 def dot_products() -> tuple[DotProduct, ...]:
-    """Return all dot products."""
+    """Return all stored dot products."""
     return tuple(
         DotProduct(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
         for fields in _stored()["dot_products"]
@@ -111,18 +112,18 @@ def dot_products() -> tuple[DotProduct, ...]:
 
 
 def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iterator[MatrixOperands]:
-    """Yield a tile for each dot product that an instruction sums."""
+    """Yield one tile for each dot product that fits an instruction."""
     yield from (one.operands(instruction, rows, columns) for one in dot_products() if one.fits(instruction))
 
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
-    """Return a bench whose first vectors are those of its component, as far as its ports can carry them."""
+    """Return a bench that starts with the stored vectors of its component that fit its ports."""
     vectors = [vector for vector in _vectors(name) if _can_carry(config, bench, vector)]
     return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether a component has the ports of a vector, with room for its values, and the codes among them."""
+    """Return whether the component has the ports of a vector, wide enough for its values, and its element codes."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False
@@ -138,7 +139,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
-    """Draw vectors of a bench, with others in place of the first."""
+    """Draw vectors of a bench and replace the first ones."""
     drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
     for place, vector in enumerate(vectors[:count]):
         for name, value in vector.items():

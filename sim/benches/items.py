@@ -1,6 +1,7 @@
-"""Random work for the core and the warp, with the results that the golden model gives for it.
+"""Random items for the core and the warp, with the results of the golden model.
 
-Free of any simulator. Formats, rules, granularity and result change from item to item; nibbles are legal or not.
+It is independent of any simulator. Formats, rules, granularity and result change from item to item; nibbles may be
+undefined.
 """
 
 from collections.abc import Iterator
@@ -28,21 +29,21 @@ from .random_operands import Operands, distributions, random_operands
 
 __all__ = ["TAG", "Item", "tiles", "warp_instructions", "warp_item", "warp_items"]
 
-#: Tag that accompanies a tile through a core under test.
+#: Bits of the tag of a tile in a core under test.
 TAG = 9
 _ROWS, _LANES, _REGISTERS = 16, 32, 4
 
 
 @dataclass(frozen=True)
 class Item:
-    """One transfer into a stream and the transfer that must come out for it.
+    """An input payload of a stream, and the result payload expected for it.
 
     Attributes
     ----------
     name : str
-        What it is, for messages.
+        Name for messages.
     payload, expected : int
-        Bits of the two payloads.
+        Bits of both payloads.
     element : int
         Element code of A.
     """
@@ -54,12 +55,12 @@ class Item:
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random tiles of a core with results, a random tag on each.
+    """Yield random tiles of a core with their results, each with a random tag.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose core, with a tag of :data:`TAG` bits.
+        Configuration of the core, whose tags have :data:`TAG` bits.
     arch : str
         Architecture whose numerics apply.
     rng : Generator
@@ -105,7 +106,7 @@ def _bits(flags: NDArray) -> int:
 
 
 def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return every instruction that a datapath's warp computes by itself."""
+    """Return every instruction that the warp of a datapath executes directly."""
     return [
         instruction
         for instruction in every_instruction("mma")
@@ -117,14 +118,14 @@ def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random instructions of a warp with results, in rounds that visit every one of the datapath once.
+    """Yield random instructions of a warp with their results; each round visits every instruction of the datapath once.
 
-    Registers that an instruction does not read hold noise; metadata has all sixteen nibbles.
+    Registers that an instruction does not read are random; metadata has all sixteen nibbles.
 
     Parameters
     ----------
     config : CoreConfig
-        Whose warp.
+        Configuration of the warp.
     arch : str
         Architecture whose instructions and numerics apply.
     rng : Generator
@@ -152,7 +153,7 @@ def warp_item(
     config, arch, rng
         As for :func:`warp_items`.
     instruction : Instruction
-        Of shape m16n8.
+        Instruction with shape m16n8.
     sparsity_selector : int, optional
         Sparsity selector; a random one by default.
     operands : Operands, optional
@@ -183,7 +184,7 @@ def warp_item(
 def _warp_fields(
     config: CoreConfig, instruction: Instruction, sparsity_selector: int, o: Operands, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the fields of an instruction's registers, with noise in those that it does not read."""
+    """Return the register fields of an instruction; fields that it does not read are random."""
     fields = {
         "a": _filled(o.a, rng),
         "b": _filled(o.b, rng),
@@ -201,7 +202,7 @@ def _warp_fields(
 
 
 def _illegal_chunks(instruction: Instruction, matrices: MatrixOperands) -> list[int]:
-    """Return the flags of every row of a warp's A: bit c of chunk c."""
+    """Return the flags of each row of A: bit c for chunk c."""
     if not instruction.rule:
         return [0] * _ROWS
     assert matrices.nibbles is not None
@@ -221,7 +222,7 @@ def _words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 
 def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
-    """Return a warp's registers with others behind those that the instruction reads: NaN in any format, or random."""
+    """Return a warp's registers, filled up with unused ones: all ones, which is NaN in any format, or random."""
     others = _words(rng, _LANES, _REGISTERS - registers.shape[2])
     others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
     return np.concatenate([registers[0], others], axis=1).tolist()

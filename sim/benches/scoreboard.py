@@ -1,6 +1,6 @@
-"""The checker of a stream component: what it sees of every cycle, and the rules that a cycle must keep.
+"""The checker of a stream component: the observed signals of a cycle, and the rules that each cycle must keep.
 
-Free of any simulator: cocotb monitors and the fault injection fill in the same :class:`Cycle`.
+It is independent of any simulator: cocotb monitors and fault injection fill in the same :class:`Cycle`.
 """
 
 from collections import deque
@@ -15,12 +15,12 @@ __all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
 
 
 class ViolationError(AssertionError):
-    """A rule that the component broke, in one sentence."""
+    """A rule that the component violated, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """Handshakes of one cycle, settled, as its closing clock edge meets them.
+    """Settled handshakes of one cycle, as the clock edge at its end samples them.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Cycle:
     i_valid, i_ready, o_valid, o_ready : bool
         Handshakes.
     result : int
-        Output payload; of no meaning without `o_valid`.
+        Output payload; valid only while `o_valid`.
     """
 
     reset: bool
@@ -41,30 +41,30 @@ class Cycle:
 
     @property
     def accepts(self) -> bool:
-        """Whether the component takes an item."""
+        """Whether the component accepts an item."""
         return self.i_valid and self.i_ready and not self.reset
 
     @property
     def delivers(self) -> bool:
-        """Whether a result is taken."""
+        """Whether a result is transferred."""
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: How often an item may be offered and a result is taken in a phase, from always to seldom.
+#: Indices into the rates, from always to rarely, of offered items and of ready sinks, for each phase.
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
 class Pattern:
-    """Random gaps before items, stalls before results are taken, and resets.
+    """Random gaps between items, stalls of results, and resets.
 
-    Phases of different character follow each other: back to back, gaps alone, stalls alone, both.
+    Phases with different rates follow each other: back to back, only gaps, only stalls, both.
 
     Parameters
     ----------
     rng : Generator
         Source of randomness.
     pace : int
-        Cycles that an item takes; gaps and stalls grow with it.
+        Cycles of an item; gaps and stalls grow with it.
     resets : bool
         Reset about once in fifty items.
     """
@@ -75,7 +75,7 @@ class Pattern:
         self._resets = 0.02 / pace if resets else 0.0
 
     def __iter__(self) -> Iterator[tuple[bool, bool, bool]]:
-        """Yield, cycle by cycle without end: may offer an item, takes a result, is in reset."""
+        """Yield for each cycle, without end: whether to offer an item, to accept a result, and to reset."""
         rng = self._rng
         yield False, False, True
         while True:
@@ -88,16 +88,16 @@ class Pattern:
 
 
 class Scoreboard:
-    """Checks cycles against the items that were offered, in order.
+    """Check of cycles against the items that were offered, in order.
 
-    Every result is that of the oldest item under way, none is lost, invented or twice; a result that is not taken
-    stays; nothing that a reset met comes out after it.
+    Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
+    not accepted must stay. No item that was in flight at a reset may appear after it.
 
     Parameters
     ----------
     longest_wait : int
-        Cycles that may pass without a result while items are under way; and, of those in which a result would be taken,
-        while one item waits at the input.
+        Most cycles without a result while items are in flight. Also the most cycles that an item may wait at the input,
+        counting only cycles in which the sink is ready.
     """
 
     def __init__(self, longest_wait: int) -> None:
@@ -110,7 +110,7 @@ class Scoreboard:
 
     @property
     def under_way(self) -> int:
-        """Items accepted whose results have not been taken."""
+        """Number of accepted items whose results have not been transferred."""
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
@@ -119,14 +119,14 @@ class Scoreboard:
         Parameters
         ----------
         cycle : Cycle
-            What happened.
+            Signals of the cycle.
         offered : Item or None
-            What stands at the input.
+            Item at the input.
 
         Raises
         ------
         ViolationError
-            A rule is broken.
+            A rule is violated.
         """
         if cycle.reset:
             self._under_way.clear()

@@ -1,4 +1,4 @@
-"""What a bench runs on, handed from the runner to the coroutines inside the simulator."""
+"""Settings of a bench, passed from the runner to the coroutines inside the simulator."""
 
 import json
 import os
@@ -13,14 +13,14 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: What can be benched: all combinational components of a configuration at once, or one clocked top.
+#: Tops of a bench: all combinational components of a configuration at once, or one clocked top.
 TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One bench.
+    """Settings of one bench.
 
     Attributes
     ----------
@@ -29,14 +29,14 @@ class Settings:
     top : str
         One of :data:`TOPS`.
     items : int
-        Vectors, steps, tiles or instructions of each test.
+        Number of vectors, steps, tiles or instructions of each test.
     coverage : str
-        File that functional coverage is merged into; none is kept if empty.
+        File into which functional coverage is merged; empty for none.
     jobs : str
-        Of a bench of a warpgroup: the file of its work, as
-        :func:`~sptc.sim.benches.jobs.write_jobs` writes it; of the tensor cores of a CTA, as
-        :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write` does.
+        File with the work of the bench: of a warpgroup, as written by :func:`~sptc.sim.benches.jobs.write_jobs`; of the
+        tensor cores of a CTA, as written by :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write`.
     array : (int, int)
+        Rows and columns of units. Default: a row of two, since all units of a larger array are alike.
         Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     """
 
@@ -49,7 +49,7 @@ class Settings:
 
     @cached_property
     def config(self) -> CoreConfig:
-        """The configuration, with the bench's array."""
+        """The configuration, with the array of the bench."""
         rows, columns = self.array
         return replace(PRESETS[self.preset], rows=rows, columns=columns)
 
@@ -59,16 +59,16 @@ class Settings:
         return ARCHITECTURE_OF_PRESET[self.preset]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that carry these settings."""
+        """Return the environment variables that pass these settings on."""
         return {_VARIABLE: json.dumps(asdict(self))}
 
     def record(self, coverage: Coverage) -> None:
-        """Merge what a test has covered into the coverage file, if one is asked for."""
+        """Merge the coverage of a test into the coverage file, if there is one."""
         if self.coverage:
             path = Path(self.coverage)
             (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
-        """Return the settings that the runner put into the environment."""
+        """Return the settings that the runner passed in the environment."""
         return cls(**json.loads(environment[_VARIABLE]))

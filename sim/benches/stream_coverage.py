@@ -1,4 +1,4 @@
-"""Coverage of the streams of a core or a warp: gaps, back-pressure at each stage, resets, changes of format."""
+"""Coverage of the streams of a core or a warp: gaps, back-pressure at each stage, resets, format changes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,27 +9,27 @@ from .scoreboard import Cycle
 
 __all__ = ["LENGTHS", "LENGTH_LABELS", "STATES", "StreamCoverage", "state"]
 
-#: What a stream does in a cycle: see :func:`state`.
+#: States of a stream in a cycle; see :func:`state`.
 STATES = ("nothing", "taken", "waits")
-#: From how many cycles on a wait is a longer one, where an item takes many.
+#: Lower bounds in cycles of the bins of a wait, for an item of many cycles.
 LENGTHS, LENGTH_LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
 
 _INPUT = Axis("input", ("nothing offered", "taken", "waits"))
 _OUTPUT = Axis("output", ("no result", "taken", "waits"))
-#: From how many cycles on a wait is a long one: a warp's instruction takes a hundred.
+#: Lower bounds in cycles of the bins of a wait; an instruction of a warp takes about a hundred.
 _LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100)}
 _LABELS = {"core": ("1", "2", "3 to 9", "10 or more"), "warp": ("1 to 9", "10 to 99", "100 or more")}
-#: Instructions that a warp holds: one whose results wait, and one that is issued.
+#: Instructions in a warp: one with waiting results, and one that is issued.
 _WARP_ITEMS = 2
 
 
 class StreamCoverage:
     """Functional coverage of the handshakes of a core or a warp.
 
-    Groups: ``handshakes``, items under way x input x output; ``waits``, how long an item and a result waited;
-    ``resets``, items under way and whether a result was there when a reset came; ``formats``, the element formats of
-    items taken in cycles that follow each other, or as the warp became free. Of a core also ``stages``: each pipeline
-    stage moved, stood still under back-pressure, and lost its step to a reset.
+    Groups: ``handshakes``: items in flight x input x output; ``waits``: cycles that an item and a result waited;
+    ``resets``: items in flight, and whether a result was valid, at a reset; ``formats``: element formats of items
+    accepted in consecutive cycles, or in a warp as soon as it was free. A core has ``stages`` too: each pipeline stage
+    moved, stopped under back-pressure, or lost its step to a reset.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class StreamCoverage:
     Attributes
     ----------
     coverage : Coverage
-        What was observed so far.
+        Coverage observed so far.
     """
 
     def __init__(self, config: CoreConfig, top: str) -> None:
@@ -92,7 +92,7 @@ class StreamCoverage:
         self._last: int | None = None
 
     def _declare(self, most: int) -> None:
-        """Declare what cannot be: see the control of the core and of the warp."""
+        """Declare combinations that the control of the core or the warp excludes."""
         items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
         handshakes, resets = self._handshakes, self._resets
         handshakes.declare_unreachable((items == 0) & (outputs > 0), "No result without an item.")
@@ -121,7 +121,7 @@ class StreamCoverage:
         Parameters
         ----------
         cycle : Cycle
-            Its handshakes.
+            Handshakes of the cycle.
         element : int or None
             Element code of A of the item at the input.
         """
@@ -159,5 +159,5 @@ class StreamCoverage:
 
 
 def state(valid: bool, ready: bool) -> int:
-    """Return which of :data:`STATES` a stream's handshake is."""
+    """Return the index in :data:`STATES` of a stream's handshake."""
     return 0 if not valid else 1 if ready else 2

@@ -1,4 +1,4 @@
-"""cocotb tests of the core and the warp: every result once, in order and bit for bit, whatever the neighbours do."""
+"""cocotb tests of the core and the warp: every result once, in order and bit for bit, under any handshakes."""
 
 import cocotb
 import numpy as np
@@ -18,7 +18,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Gaps and stalls in phases; with resets also: nothing of before a reset comes after it, and nothing is twice."""
+    """Run phases of gaps and stalls. With resets, no item from before a reset may appear after it, and none twice."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config, is_core = SETTINGS.config, SETTINGS.top == "core"
     cycles = 1 if is_core else 2 * config.warp_blocks

@@ -1,7 +1,7 @@
-"""cocotb side of a stream bench: driver and monitor, in lock step with the clock's falling edge.
+"""The cocotb side of a stream bench: driver and monitor, in step with the falling edge of the clock.
 
-Inputs change at the falling edge and everything is sampled once it has settled, so that no simulator's order of events
-around the rising edge matters.
+Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
+the simulator's order of events at the rising edge.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,16 +27,16 @@ def start_clock(top: Any) -> None:
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return what patterns meet too rarely: both transfers after a stall, and resets at either end of an item.
+    """Return reactions for rare coincidences: both transfers right after a stall, and resets at either end of an item.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        What the choices are drawn from.
+        Source of randomness.
     resets : bool
-        Whether there are resets.
+        Whether to reset.
     stalls_end : float
-        How likely a stall ends in each of its cycles, whatever the pattern says: small where long ones are to be met.
+        Probability in each cycle that a stall ends, regardless of the pattern; small values give long stalls.
     """
 
     def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
@@ -50,18 +50,18 @@ def rare_meetings(
 
 
 class StreamDriver:
-    """Offers items in order and takes results, cycle by cycle as a pattern says.
+    """Driver that offers items in order and accepts results, as a pattern says for each cycle.
 
     Parameters
     ----------
     top : handle
-        With ports ``i__valid``, ``i__payload``, ``o__ready`` and ``rst``.
+        Top with ports ``i__valid``, ``i__payload``, ``o__ready`` and ``rst``.
     items : iterator of Item
-        What to offer.
+        Items to offer.
     pattern : iterable of (bool, bool, bool)
-        May offer, takes, resets.
+        Whether to offer, to accept and to reset in each cycle.
     react : callable (Cycle) -> (bool, bool, bool) or None
-        What to do instead of what the pattern says, in the light of the cycle before.
+        Replaces the pattern in the next cycle, depending on the last one; None keeps the pattern.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class StreamDriver:
         self.offered: Item | None = None
 
     def drive(self, *, draining: bool = False) -> None:
-        """Set the inputs of the coming cycle; an item once offered stays until it is taken or reset.
+        """Set the inputs of the next cycle; an offered item stays until it is accepted or reset.
 
         Parameters
         ----------
         draining : bool
-            Offer nothing new, take everything and do not reset.
+            Offer no new item, accept every result and do not reset.
         """
         drawn = next(self._pattern)
         offer, take, reset = (False, True, False) if draining else self._instead or drawn
@@ -96,21 +96,21 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Move on after a cycle. An item that a reset met at the input is offered again after it."""
+        """Advance after a cycle. An item that a reset met at the input is offered again after the reset."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None
 
 
 class StreamMonitor:
-    """Samples two streams of a top once a cycle.
+    """Monitor that samples two streams of a top in each cycle.
 
     Parameters
     ----------
     top : handle
-        With the ports of the streams.
+        Top with the ports of the streams.
     source, sink : str
-        Names of the stream whose transfers results come out for, and of that at which they come out.
+        Names of the input stream and of the stream of its results.
     """
 
     def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
@@ -119,17 +119,17 @@ class StreamMonitor:
         self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
 
     async def settle(self) -> Cycle:
-        """Wait until the cycle has settled and return it."""
+        """Wait until the cycle has settled and return its handshakes."""
         await ReadOnly()
         return self.sample()
 
     def sample(self) -> Cycle:
-        """Return a cycle that has settled."""
+        """Return the handshakes of a settled cycle."""
         valid, ready = (bool(int(port.value)) for port in self._source)
         o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
         result = int(self._sink[2].value) if o_valid else 0
         return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
 
     async def following(self) -> None:
-        """Wait for the next cycle's falling edge."""
+        """Wait for the falling edge of the next cycle."""
         await FallingEdge(self._top.clk)

@@ -1,4 +1,4 @@
-"""Benches in SystemVerilog with libsptc as their scoreboard: programs that run without Python."""
+"""SystemVerilog benches with libsptc as their scoreboard: programs that run without Python."""
 
 import os
 import subprocess
@@ -14,21 +14,21 @@ from .datapath import row_package, warp_package
 __all__ = ["ALIKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
-#: The precompiled headers of the wheel name an option that only some compilers know.
+#: The precompiled headers of the wheel use an option that only some compilers support.
 _MAKE = "CFG_CXXFLAGS_PCH_I=-include"
-#: Without optimisations that number what they make the units of an array are compiled once for all.
+#: Turns off optimisations that give signals unique numbers, so that the units of an array are compiled only once.
 ALIKE = ("-fno-dfg", "-fno-table")
 _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return what Verilator must be told of an array: a unit's inputs would else be replaced by what drives them."""
+    """Return a Verilator control that keeps the inputs of units as ports, so that all units of an array stay alike."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 
 
 def build_library(folder: Path) -> Path:
-    """Write libsptc with its imports for SystemVerilog to a folder, and build it; return the folder.
+    """Write libsptc with its SystemVerilog imports to a folder, build it, and return the folder.
 
     Raises
     ------
@@ -41,18 +41,18 @@ def build_library(folder: Path) -> Path:
 
 
 def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
-    """Compile SystemVerilog that imports libsptc to a program; return it.
+    """Compile SystemVerilog that imports libsptc to a program; return its path.
 
     Parameters
     ----------
     top : str
-        Its top module.
+        Top module.
     sources : list of Path
-        What it is of; files that they include stand beside them or in the folder.
+        Source files. Files that they include lie beside them or in `folder`.
     folder : Path
-        Where it is built.
+        Folder of the build.
     library : Path
-        Where :func:`build_library` built libsptc.
+        Folder of :func:`build_library`.
 
     Raises
     ------
@@ -72,22 +72,22 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
 def build_bench(
     top: str, config: CoreConfig, arch: str, bench: Path, folder: Path, library: Path, *, design: str = ""
 ) -> Path:
-    """Build the bench of an emitted row or warp; return the program.
+    """Build the bench of an emitted row or warp; return the path of the program.
 
     Parameters
     ----------
     top : str
         ``row`` or ``warp``.
     config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions are drawn.
+        Datapath, and architecture whose instructions are drawn.
     bench : Path
-        The bench, whose module is named like its file.
+        File of the bench; its module has the same name.
     folder : Path
-        Where it is built; it is made.
+        Folder of the build; created if missing.
     library : Path
-        Where :func:`build_library` built libsptc.
+        Folder of :func:`build_library`.
     design : str
-        Verilog in place of the emitted design, of another one or a faulty one.
+        Verilog in place of the emitted design: another or a faulty one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "datapath.svh").write_text(_PACKAGES[top](config, arch), encoding="utf-8")
@@ -99,6 +99,6 @@ def build_bench(
 
 
 def run(program: Path, *plusargs: str, seed: int) -> subprocess.CompletedProcess[str]:
-    """Run a bench; at the first difference it says what differs and exits with another status than 0."""
+    """Run a bench; at the first difference it reports the difference and exits with a nonzero status."""
     words = [str(program), *plusargs, f"+verilator+seed+{seed}"]
     return subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Coverage of the tensor cores of a CTA: who waits for whom, what is read beside what, pairs, commits, resets."""
+"""Coverage of the tensor cores of a CTA: waits, simultaneous memory accesses, pairs, commits and resets."""
 
 import numpy as np
 
@@ -13,11 +13,12 @@ _SLOTS = 2
 
 
 class CtaCoverage:
-    """Functional coverage of what stands around the arrays.
+    """Functional coverage of the control around the arrays.
 
-    Groups: ``instructions``, those held x what the stream does x whether D is written; ``operations``, what waited for
-    how many cycles; ``ports``, what is read and written in one cycle; ``pairs``, who of two CTAs waits, and whose B is
-    multiplied; ``commits``, how many have not arrived when one does; ``resets``, instructions held.
+    Groups: ``instructions``: instructions in flight x state of the stream x whether D is written; ``operations``:
+    cycles that each operation waited; ``ports``: memories read and written in the same cycle; ``pairs``: which CTA of a
+    pair waits, and whose B is multiplied; ``commits``: commits pending when one arrives; ``resets``: instructions in
+    flight.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ class CtaCoverage:
     Attributes
     ----------
     coverage : Coverage
-        What was observed so far.
+        Coverage observed so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -79,13 +80,13 @@ class CtaCoverage:
         Parameters
         ----------
         cycle : Cycle
-            Of the instructions' stream.
+            Handshakes of the instruction stream.
         held : int
-            Instructions that were taken and whose results are not all written.
+            Instructions in flight: accepted, but not all results written.
         operation : int or None
-            What is offered.
+            Offered operation.
         ports : tuple of int
-            Whether shared memory, operands and accumulators are read, and D is written.
+            Whether shared memory, operands and accumulators are read, and whether D is written.
         """
         held = min(held, _SLOTS)
         if cycle.reset:
@@ -99,7 +100,7 @@ class CtaCoverage:
         self._waited = self._waited + 1 if cycle.i_valid and not cycle.i_ready else 0
 
     def observe_pair(self, waits: bool, other_waits: bool, mine: bool) -> None:
-        """Count one cycle in which the next panel is one of a pair."""
+        """Count one cycle in which the next panel belongs to a pair."""
         if waits or other_waits:
             self._pairs.count(2 if waits and other_waits else int(other_waits), int(not mine))
 

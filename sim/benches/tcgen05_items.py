@@ -1,6 +1,6 @@
-"""The work of the tensor cores of a CTA in hardware: what they are told, its memories, and what must be written.
+"""Work of the tensor cores of a CTA in hardware: tasks, memories, and expected writes.
 
-Free of any simulator. :mod:`sptc.verify.tcgen05_jobs` draws such work.
+It is independent of any simulator. :mod:`sptc.verify.tcgen05_jobs` draws random work.
 """
 
 import json
@@ -28,17 +28,17 @@ class CtaPanel:
     Attributes
     ----------
     column : int
-        First column of tensor memory.
+        First column in tensor memory.
     half : bool
-        Only the lower halves of words are written.
+        Whether only the lower halves of words are written.
     words : int
-        What must be written, bits of the port; of halves, with the upper ones zero.
+        Expected write data, as bits of the port; with `half`, upper halves are zero.
     illegal : int
-        Chunks of each row whose nibble is undefined, bits of the port.
+        Expected flags of undefined nibbles of each row, as bits of the port.
     of_pair : bool
-        Another CTA multiplies them, too.
+        Whether the other CTA multiplies this panel too.
     other : int or None
-        The panel of B of the other CTA, if it is the other's.
+        Panel of B, if it comes from the other CTA.
     """
 
     column: int
@@ -56,13 +56,13 @@ class CtaTask:
     Attributes
     ----------
     name : str
-        What failures call it.
+        Name for messages.
     payload : int
-        Bits of what the tensor cores are told.
+        Bits of the payload.
     panels : list of CtaPanel
-        In the order in which they are multiplied; none of a commit.
+        Panels in order of multiplication; empty for a commit.
     reads, columns : int
-        Cycles in which it reads shared memory, and columns that it reads from tensor memory beside D.
+        Number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
     """
 
     name: str
@@ -74,16 +74,16 @@ class CtaTask:
 
 @dataclass(frozen=True, eq=False)
 class CtaWork:
-    """Instructions behind each other, and the memories of the CTA before them.
+    """Consecutive tasks, and the memories of the CTA before them.
 
     Attributes
     ----------
     tensor : ndarray of uint32, shape (128, 512)
         Tensor memory.
     shared : list of int
-        Shared memory, units of 16 bytes.
+        Shared memory in units of 16 bytes.
     tasks : list of CtaTask
-        In order.
+        Tasks in order.
     """
 
     tensor: NDArray[np.uint32]
@@ -91,7 +91,7 @@ class CtaWork:
     tasks: list[CtaTask]
 
     def tensor_after(self, tasks: int) -> NDArray[np.uint32]:
-        """Return tensor memory as so many tasks leave it."""
+        """Return tensor memory after a number of tasks."""
         found = self.tensor.copy()
         for task in self.tasks[:tasks]:
             for panel in task.panels:
@@ -99,7 +99,7 @@ class CtaWork:
         return found
 
     def write(self, path: Path) -> None:
-        """Write it for a bench to run: memories, then a task a line."""
+        """Write the work for a bench: memories, then one task on each line."""
         with path.open("w", encoding="utf-8") as file:
             shared = b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in self.shared)
             file.write(json.dumps({"tensor": self.tensor.tobytes().hex(), "shared": shared.hex()}) + "\n")
@@ -109,7 +109,7 @@ class CtaWork:
 
     @classmethod
     def read(cls, path: Path) -> "CtaWork":
-        """Read what :meth:`write` wrote."""
+        """Read the work in a file of :meth:`write`."""
         with path.open(encoding="utf-8") as file:
             memories = json.loads(next(file))
             lines = [json.loads(line) for line in file]
@@ -122,20 +122,20 @@ class CtaWork:
 
 
 def _with(change: Callable[[Any], Any], panel: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a panel, those of many bits changed."""
+    """Return the fields of a panel; `change` is applied to wide ones."""
     of_many_bits = {name: panel[name] for name in ("words", "illegal", "other") if panel[name] is not None}
     return panel | {name: change(value) for name, value in of_many_bits.items()}
 
 
 def units_of(shared: bytes) -> list[int]:
-    """Return a shared memory as units of 16 bytes."""
+    """Return shared memory as units of 16 bytes."""
     size = _UNIT_BYTES << ADDRESS_BITS
     assert len(shared) == size, f"a shared memory has {size} bytes"
     return [int.from_bytes(shared[place : place + _UNIT_BYTES], "little") for place in range(0, size, _UNIT_BYTES)]
 
 
 def columns_from(column: int) -> NDArray[np.intp]:
-    """Return eight columns from one on; they wrap."""
+    """Return eight columns from the given one on, with wrap-around."""
     return (column + np.arange(COLUMNS)) % (1 << COLUMN_BITS)
 
 
@@ -148,5 +148,5 @@ def write_panel(tensor: NDArray[np.uint32], panel: CtaPanel) -> None:
 
 
 def joined_words(words: NDArray[np.uint32]) -> int:
-    """Return words of 32 bits side by side, the first lowest."""
+    """Concatenate 32-bit words; the first is lowest."""
     return int.from_bytes(np.ascontiguousarray(words, np.uint32).tobytes(), "little")

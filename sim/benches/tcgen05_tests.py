@@ -28,20 +28,20 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 
 
 class _Instructions:
-    """Offers tasks, and follows those that were taken to the last panel that is written.
+    """Driver of tasks; follows each accepted task until its last panel is written.
 
     Attributes
     ----------
     tensor : ndarray of uint32, shape (128, 512)
-        Tensor memory.
+        Expected tensor memory.
     offered : CtaTask or None
-        What stands at the stream.
+        Task at the stream.
     due : deque of CtaPanel
-        What must be written, in order, of what was taken.
+        Expected writes of accepted tasks, in order.
     pairs : deque of CtaPanel
-        What must be multiplied together with another CTA.
+        Panels to be multiplied together with the other CTA.
     reads, columns : int
-        Cycles in which shared memory must be read for what was taken, and columns of tensor memory beside D.
+        Expected number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
     """
 
     def __init__(self, top: Any, work: CtaWork) -> None:
@@ -50,19 +50,19 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew with the first instruction whose results are not all written, as they were before it."""
+        """Restart, after a reset, from the first task whose results are not all written; restore tensor memory."""
         self.offered: CtaTask | None = None
         self._next = self._finished
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        self._taken: deque[tuple[int, int]] = deque()  # number of a task and panels that are not written
+        self._taken: deque[tuple[int, int]] = deque()  # number of each task, and its panels not yet written
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self.reads = self.columns = 0
 
     def drive(self, offer: bool, reset: bool) -> None:
-        """Set the inputs of the coming cycle."""
+        """Set the inputs of the next cycle."""
         if self.offered is None and offer and not reset and self._next < len(self._work.tasks):
             self.offered = self._work.tasks[self._next]
             self._next += 1
@@ -70,7 +70,7 @@ class _Instructions:
         self._top.i__valid.value = int(self.offered is not None and not reset)
 
     def take(self) -> None:
-        """Follow what is taken in this cycle."""
+        """Account for the task that is accepted in this cycle."""
         task = self.offered
         assert task
         self.offered = None
@@ -87,24 +87,24 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Follow the arrival of a commit.
+        """Check and account for the arrival of a commit.
 
         Raises
         ------
         ViolationError
-            It is too early, or nobody asked for it.
+            The commit is too early or was not requested.
         """
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Follow what is written in this cycle.
+        """Check and account for the write of this cycle.
 
         Raises
         ------
         ViolationError
-            It is not what is due.
+            It is not the expected write.
         """
         top = self._top
         if not self.due:
@@ -129,29 +129,29 @@ class _Instructions:
 
     @property
     def held(self) -> int:
-        """Instructions that were taken and whose results are not all written."""
+        """Number of accepted instructions whose results are not all written."""
         return len(self._taken)
 
     @property
     def commits(self) -> int:
-        """Commits that have not arrived."""
+        """Number of commits that have not arrived."""
         return len(self._marks)
 
     @property
     def idle(self) -> bool:
-        """Whether all is done."""
+        """Whether all work is done."""
         return self.offered is None and self._next == len(self._work.tasks) and not self.due and not self._marks
 
 
 class _Accumulators:
-    """Answers reads of accumulators in the next cycle, as tensor memory was before what is written in theirs."""
+    """Port of accumulators: read data follow in the next cycle, without the writes of that cycle."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self._answer: int | None = None
 
     def sample(self, tensor: np.ndarray | None) -> bool:
-        """Note what is read in a settled cycle, of a memory if there is one; return whether anything is."""
+        """Record the read of a settled cycle, answered from `tensor` if given; return whether there is one."""
         reads = tensor is not None and bool(int(self._top.accumulators__read.value))
         self._answer = None
         if tensor is not None and reads:
@@ -159,7 +159,7 @@ class _Accumulators:
         return reads
 
     def drive(self) -> None:
-        """Answer, or show noise now and then."""
+        """Drive the read data; at times random data without a read."""
         if self._answer is not None:
             self._top.accumulators__read_data.value = self._answer
         elif not self._rng.integers(16):
@@ -168,14 +168,14 @@ class _Accumulators:
 
 
 class _OtherCta:
-    """The other CTA of a pair: waits for this one with the panel that both multiply next."""
+    """Model of the other CTA of a pair; it waits with the panel that both multiply next."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Set the inputs of the coming cycle; once it waits, it waits until both have multiplied."""
+        """Set the inputs of the next cycle. Once the other CTA waits, it waits until both have multiplied."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -184,7 +184,7 @@ class _OtherCta:
             self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
 
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
-        """Move on if both wait."""
+        """Advance if both wait."""
         if waits and not pairs:
             raise ViolationError("the other CTA is waited for without an instruction of both")
         if waits and self.waits:
@@ -195,14 +195,14 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Any instructions with gaps, a slow other CTA and resets: every panel once and in order, nothing read in vain."""
+    """Run any tasks with gaps, a slow other CTA and resets: each panel once, in order, and no unneeded read."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
     instructions, coverage = _Instructions(top, work), CtaCoverage(config.name)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
-    # A reset between two instructions is rarer than one among the panels of one.
+    # Resets between instructions are rarer than resets among the panels of one.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
     reads = columns = silent = 0
     start_clock(top)

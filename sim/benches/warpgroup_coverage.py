@@ -1,4 +1,4 @@
-"""Coverage of the streams of a warpgroup: who waits for whom, commits and waits, `mma` beside, resets."""
+"""Coverage of the streams of a warpgroup: waits, commits, concurrent `mma`, and resets."""
 
 import numpy as np
 
@@ -16,9 +16,9 @@ _SLOTS = 2
 class WarpgroupCoverage:
     """Functional coverage of the handshakes of a warpgroup.
 
-    Groups: ``instructions`` and ``accumulators``, instructions held x that stream x results; ``operations``, what
-    waited for how many cycles; ``beside``, what an ``mma`` did on each array while accumulators did that; ``resets``,
-    instructions held and whether a result was there.
+    Groups: ``instructions`` and ``accumulators``: instructions in flight x state of that stream x state of the results;
+    ``operations``: cycles that each operation waited; ``beside``: state of an ``mma`` on each array x state of the
+    accumulators; ``resets``: instructions in flight, and whether a result was valid.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class WarpgroupCoverage:
     Attributes
     ----------
     coverage : Coverage
-        What was observed so far.
+        Coverage observed so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -82,13 +82,13 @@ class WarpgroupCoverage:
         Parameters
         ----------
         cycle : Cycle
-            Of the instructions' stream.
+            Handshakes of the instruction stream.
         results : Cycle
-            Of the accumulators' stream and of the results'.
+            Handshakes of the accumulator stream and of the result stream.
         held : int
-            Instructions that were taken and whose accumulators are not all.
+            Instructions in flight: accepted, but not all accumulators accepted.
         operation : int or None
-            What is offered.
+            Offered operation.
         """
         if cycle.reset:
             self._resets.count(held, int(results.o_valid))
@@ -102,7 +102,7 @@ class WarpgroupCoverage:
         self._waited = self._waited + 1 if cycle.i_valid and not cycle.i_ready else 0
 
     def observe_beside(self, cycle: Cycle, results: Cycle, core: int) -> None:
-        """Count one cycle of the array that an ``mma`` is offered to."""
+        """Count one cycle of the array to which an ``mma`` is offered."""
         if not cycle.reset:
             states = state(cycle.i_valid, cycle.i_ready), state(results.i_valid, results.i_ready)
             self._beside.count(core, *states)

@@ -1,6 +1,6 @@
-"""What a warpgroup in hardware is told, of the work that it gets: multiplications, with commits and waits between.
+"""Command stream of a warpgroup in hardware: multiplications with fences, commits and waits in between.
 
-Free of any simulator.
+It is independent of any simulator.
 """
 
 from collections.abc import Iterator
@@ -15,24 +15,24 @@ from .jobs import Job
 
 __all__ = ["Command", "commands"]
 
-#: The most groups that a wait can leave pending.
+#: Largest number of groups that a wait can leave pending.
 _MOST_PENDING = 7
 
 
 @dataclass(frozen=True)
 class Command:
-    """What the stream of instructions is offered.
+    """A command of the instruction stream.
 
     Attributes
     ----------
     operation : Operation
-        What to do.
+        Operation.
     payload : int
-        Bits of it.
+        Bits of the payload.
     job : Job or None
-        Of a multiplication.
+        Job of a multiplication.
     pending : int
-        Of a wait.
+        Groups that a wait may leave pending.
     """
 
     operation: Operation
@@ -42,7 +42,7 @@ class Command:
 
 
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
-    """Yield jobs with fences, commits and waits between, some of them many in a row; at the end a wait for all."""
+    """Yield jobs with fences, commits and waits in between, at times many in a row; at the end, wait for all."""
 
     def of_layout(**fields: Any) -> int:
         return int(warpgroup_layout().const(fields).as_value().value)

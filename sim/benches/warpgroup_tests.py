@@ -1,4 +1,4 @@
-"""cocotb tests of a warpgroup: instructions, commits and waits, accumulators, a shared memory, and ``mma`` beside."""
+"""cocotb tests of a warpgroup: instructions, commits, waits, accumulators, shared memory, and concurrent ``mma``."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -30,16 +30,16 @@ _HALF_BITS = ADDRESS_BITS - 1
 
 
 class _Instructions:
-    """Offers commands, and the accumulators of the multiplications that were taken; follows groups to their end.
+    """Driver of commands and of the accumulators of accepted multiplications; follows groups until they complete.
 
     Attributes
     ----------
     offered : Command or None
-        What stands at the stream of instructions.
+        Command at the instruction stream.
     panel : Item or None
-        What stands at that of accumulators.
+        Panel at the accumulator stream.
     reads : int
-        How often the memory must be read for what was taken.
+        Expected number of memory reads of the accepted instructions.
     """
 
     def __init__(self, top: Any, told: Iterator[Command]) -> None:
@@ -50,17 +50,17 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as a reset does; what is offered stays."""
+        """Restart as a reset does; the offered command stays."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # panels of each instruction whose accumulators are not all taken
-        self._expected: deque[int] = deque()  # and whose results are not all delivered
+        self._left: deque[int] = deque()  # for each instruction, panels whose accumulators are not yet accepted
+        self._expected: deque[int] = deque()  # for each instruction, panels whose results are not yet delivered
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
 
     def drive(self, offer: bool, offer_panel: bool, reset: bool) -> None:
-        """Set the inputs of the coming cycle."""
+        """Set the inputs of the next cycle."""
         top = self._top
         if self.offered is None and offer and not reset and not self.finished:
             self.offered = next(self._commands, None)
@@ -74,12 +74,12 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Move on after a cycle without reset.
+        """Advance after a cycle without reset.
 
         Raises
         ------
         ViolationError
-            A wait was taken too early.
+            A wait was accepted too early.
         """
         if results.accepts:
             self.panel = None
@@ -115,12 +115,12 @@ class _Instructions:
 
     @property
     def held(self) -> int:
-        """Instructions that were taken and whose accumulators are not all."""
+        """Number of accepted instructions whose accumulators are not all accepted."""
         return len(self._left)
 
     @property
     def pending(self) -> int:
-        """Committed groups of which not every result has been delivered."""
+        """Number of committed groups whose results are not all delivered."""
         return len(self._marks)
 
     @property
@@ -129,13 +129,13 @@ class _Instructions:
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return a unit of the memory, of the instruction whose half it lies in; others hold all ones."""
+        """Return a unit of the memory, from the instruction that uses its half; unused halves are all ones."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
 
 class _Beside:
-    """Offers ``mma`` to the four arrays, and checks what comes out of each."""
+    """Driver of ``mma`` on the four arrays, with a checker for each."""
 
     def __init__(self, top: Any, items: Iterator[Item], rng: np.random.Generator, longest_wait: int) -> None:
         self._top, self._items, self._rng = top, items, rng
@@ -146,7 +146,7 @@ class _Beside:
         self.core = 0
 
     def drive(self, offer: bool, take: bool, reset: bool) -> None:
-        """Set the inputs of the coming cycle."""
+        """Set the inputs of the next cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
@@ -155,7 +155,7 @@ class _Beside:
             ready.value = int(take and not reset)
 
     def observe(self) -> Cycle:
-        """Check a settled cycle; return that of the array to which something is offered."""
+        """Check a settled cycle; return the cycle of the array to which an item is offered."""
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
@@ -169,22 +169,22 @@ class _Beside:
 
     @property
     def under_way(self) -> int:
-        """Instructions whose results have not been taken."""
+        """Number of instructions whose results have not been transferred."""
         return sum(board.under_way for board in self.boards)
 
     @property
     def wanted(self) -> bool:
-        """Whether an array has given no result yet; resets and panels may keep it from that for long."""
+        """Whether an array has not yet delivered a result; resets and panels may delay it for long."""
         return not all(board.delivered for board in self.boards)
 
 
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Jobs with gaps, stalls and resets; without resets, every panel must give a result."""
+    """Run jobs with gaps, stalls and resets; without resets, every panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # A panel waits for its accumulators and results, an mma for as long as panels wait.
+    # A panel waits for its accumulators and results; an mma waits for as long as panels wait.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
@@ -194,7 +194,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
     reads = waited = 0
-    # An mma that follows a result which waits keeps its array busy: for two thirds of the time there is none.
+    # An mma behind a waiting result keeps its array busy, so for two thirds of the time none is offered.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
@@ -209,7 +209,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             offer, take, reset = meeting
             offer_panel = offer
         elif next(late):
-            # Accumulators come while a result waits, which is what they otherwise hardly ever meet.
+            # Offer accumulators while a result waits; otherwise this hardly ever coincides.
             waits = results is not None and results.o_valid and not results.o_ready
             offer_panel, take = waits or not scoreboard.under_way, take and not waits
         draining = instructions.idle
@@ -242,7 +242,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield without end whether it is one of the phases that make up a share, each of so many cycles on average."""
+    """Yield without end whether a phase is chosen, with probability `share`; phases have `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))
 

@@ -1,1 +1,1 @@
-"""Functional coverage: what a regression has exercised, out of what can be reached."""
+"""Functional coverage: the bins that a regression has hit, out of those that are reachable."""

@@ -1,4 +1,4 @@
-"""Coverage of alignment: by how much every term is shifted, and what sets the largest exponent, e_max."""
+"""Coverage of alignment: the shift amount of every term, and the source of the largest exponent, e_max."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -25,13 +25,13 @@ _SOURCES = (
 class AlignmentCoverage:
     """Groups ``alignment`` (one for each alignment mode) and ``largest exponent``.
 
-    ``alignment``: position of a term (product slot or group of 16 products, and the accumulator ``c``) by its shift
-    amount ``e_max - x``, in the names of bins its distance, from 0 to the last one at which the largest significand
-    still leaves a bit on the grid, then ``beyond``, where truncation leaves nothing. Only terms that are not zero
-    count, in steps whose result is ordinary, for NaN and Inf hide the sum. A shift amount is unreachable if no two
-    exponents of the formats, of the accumulator or e_zero lie so far apart.
+    ``alignment``: position of a term (product slot or group of 16 products, and the accumulator ``c``) x its shift
+    amount ``e_max - x``, which the bins call distance. Distances run from 0 to the last one that keeps a bit of the
+    largest significand; ``beyond`` are all others, where truncation leaves nothing. Only nonzero terms count, and only
+    in steps with an ordinary result, as NaN and Inf hide the sum. A shift amount is unreachable if no two exponents of
+    the formats, of the accumulator or e_zero have that distance.
 
-    ``largest exponent``: which of them gave e_max. Source: numerics, section 2, rules 3 and 4; groups section 4.
+    ``largest exponent``: the source of e_max. Source: numerics, section 2, rules 3 and 4; groups section 4.
 
     Parameters
     ----------
@@ -106,18 +106,18 @@ def _alignment(configuration: str, mode: str, operations: list[Operation]) -> Gr
 def _shift_amounts(
     own: Sequence[int], accumulators: Sequence[int], terms: Sequence[int], zero_exponent: int, last: int
 ) -> NDArray[np.bool_]:
-    """Return the shift amounts that a term can have; the place after `last` is beyond.
+    """Return which shift amounts a term can have; the last entry stands for all beyond `last`.
 
     Parameters
     ----------
     own : sequence of int
         Exponents of the term.
     accumulators, terms : sequence of int
-        Exponents that others beside it can have.
+        Possible exponents of the other terms.
     zero_exponent : int
-        Floor of e_max.
+        Least value of e_max.
     last : int
-        Last one told apart.
+        Last shift amount with a bin of its own.
     """
     exponents = np.array(own)
     reached = np.zeros(last + 2, np.bool_)

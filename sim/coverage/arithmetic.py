@@ -1,4 +1,4 @@
-"""What a float step does inside, as the golden model traces it."""
+"""The values inside a float step, as the golden model traces them."""
 
 from dataclasses import dataclass
 
@@ -18,22 +18,22 @@ __all__ = ["Evaluation", "evaluate"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Steps of one float operation, evaluated.
+    """Evaluated steps of one float operation.
 
     Attributes
     ----------
     operation : Operation
-        What was asked for.
+        Operation of the steps.
     operands : Operands
-        Of the steps.
+        Operands of the steps.
     a, b : Terms, shape (slots, count)
-        Decoded operands of each slot; both with classes, or neither if every operand of every step is finite.
+        Decoded operands of each slot. Both have classes, or neither if every operand of every step is finite.
     c : ndarray of float32, shape (count,)
         Accumulators.
     scale_nan : ndarray of bool, shape (count,)
-        A block scale is NaN.
+        Whether a block scale is NaN.
     trace : Trace, shape (terms, count) and (count,)
-        What the golden model made of them.
+        Trace of the golden model.
     """
 
     operation: Operation
@@ -46,14 +46,14 @@ class Evaluation:
 
     @property
     def codes(self) -> NDArray[np.uint32]:
-        """Result registers that follow."""
+        """Expected result codes."""
         return encode_accumulator(self.trace.result, _type_of(self.operation)).astype(np.uint32)
 
 
 def evaluate(operation: Operation, operands: Operands) -> Evaluation:
     """Evaluate steps of one float operation.
 
-    Operands are decoded into the wide precision, in which aligned terms are exact however small they are.
+    Operands are decoded to the wide precision, in which aligned terms are exact even if they are very small.
     """
     a, b = (
         decode(codes.T, element.format, WIDE, element.low_bit)
@@ -79,7 +79,7 @@ def _type_of(operation: Operation) -> np.dtype:
 
 
 def _scales(operation: Operation, operands: Operands) -> Scales:
-    """Return the scales of each group, or of all of a step where products are scaled one by one."""
+    """Return the scales of each group; those of the whole step if products are not grouped."""
     columns = operation.terms if operation.grouped else 1
     (significand_a, exponent_a), (significand_b, exponent_b) = (
         decode_scale(codes[:, :columns].T, operation.scale_format) for codes in (operands.scale_a, operands.scale_b)

@@ -1,4 +1,4 @@
-"""Line and toggle coverage as Verilator counts it: its ``coverage.dat``, merged and summed up."""
+"""Line and toggle coverage of Verilator, from its ``coverage.dat``: merged and summarised."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Kinds of points, as Verilator names them, with what they count.
+#: Kinds of points by their Verilator names, with the counted item.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",
@@ -22,12 +22,12 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hits of every point of some designs.
+    """Hits of every coverage point of some designs.
 
     Attributes
     ----------
     hits : mapping of (str, str) to int
-        By kind and name of a point.
+        Hits by kind and name of the point.
     """
 
     hits: Mapping[tuple[str, str], int]
@@ -39,7 +39,7 @@ class CodeCoverage:
         Raises
         ------
         FileError
-            It cannot be read or is something else.
+            The file cannot be read or has another format.
         """
         lines = read_text(path, "is no coverage file (not text)").splitlines()
         if not lines or lines[0] != _MAGIC:
@@ -56,7 +56,7 @@ class CodeCoverage:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Whether a file begins like a ``coverage.dat``."""
+        """Whether a file starts like a ``coverage.dat``."""
         try:
             with opened(path) as file:
                 return file.read(len(_MAGIC)) == _MAGIC.encode()
@@ -64,12 +64,12 @@ class CodeCoverage:
             return False
 
     def merge(self, other: "CodeCoverage") -> "CodeCoverage":
-        """Return the hits of both."""
+        """Return the sum of the hits of both."""
         points = {**self.hits, **other.hits}
         return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return counts by kind, and the first points without a hit, fit for JSON."""
+        """Return counts by kind and the first points without a hit, as JSON data."""
         found = {}
         for kind, meaning in _KINDS.items():
             points = {name: count for (of_kind, name), count in self.hits.items() if of_kind == kind}
@@ -85,7 +85,7 @@ class CodeCoverage:
         return found
 
     def table(self, limit: int = 10) -> str:
-        """Return the same as text."""
+        """Return the report as text."""
         lines = []
         for kind, counts in self.report(limit).items():
             lines.append(

@@ -1,4 +1,4 @@
-"""Functional coverage: groups of bins that say what was exercised, files of them, and what is missing."""
+"""Functional coverage: groups of bins with their hits, coverage files, and reports of missing bins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,21 +15,21 @@ from .layout import of_file, ranges, text_of
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]
 
-#: Version of the files; another one is refused.
+#: Version of coverage files; other versions are refused.
 VERSION = 1
 _KIND = "sptc coverage"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One property that the bins of a group tell apart.
+    """One property that distinguishes the bins of a group.
 
     Attributes
     ----------
     name : str
-        What it is.
+        Name of the property.
     labels : tuple of str
-        Its values.
+        Labels of its values.
     """
 
     name: str
@@ -38,24 +38,24 @@ class Axis:
 
 @dataclass(eq=False)
 class Group:
-    """Bins over the product of some axes.
+    """Bins over the product of several axes.
 
     Attributes
     ----------
     configuration : str
         Name of the datapath.
     name : str
-        What is covered; unique within a configuration.
+        Name of the group; unique within a configuration.
     meaning : str
-        What it takes to reach a bin, in a sentence or two.
+        Condition to hit a bin, in a sentence or two.
     axes : tuple of Axis
         Properties; a bin is one value of each.
     hits : ndarray of int64
-        How often each bin was reached, one dimension an axis.
+        Hit count of each bin, with one dimension for each axis.
     reasons : list of str
-        Why bins cannot be reached, one sentence each.
+        Reasons why bins are unreachable, one sentence each.
     reason : ndarray of int16
-        For each bin 0, or one more than the place in `reasons` of why it cannot be reached.
+        0 for a reachable bin, else one more than the index in `reasons`.
     """
 
     configuration: str
@@ -74,17 +74,17 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Configuration and name: groups of the same key merge."""
+        """Configuration and name; groups with the same key are merged."""
         return self.configuration, self.name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Bins along each axis."""
+        """Number of bins along each axis."""
         return tuple(len(axis.labels) for axis in self.axes)
 
     @property
     def unreachable(self) -> NDArray[np.bool_]:
-        """Bins declared unreachable."""
+        """Mask of the bins that are declared unreachable."""
         return self.reason > 0
 
     @property
@@ -104,18 +104,18 @@ class Group:
 
     @property
     def percentage(self) -> float:
-        """Reached bins of a hundred reachable ones; exactly 100 only if none is missing."""
+        """Reached share of the reachable bins in per cent; exactly 100 only if none is missing."""
         return 100.0 * self.reached / self.reachable if self.reachable else 100.0
 
     def declare_unreachable(self, where: ArrayLike, reason: str) -> None:
-        """Declare bins unreachable; those declared before keep their reason.
+        """Declare bins unreachable; bins that already have a reason keep it.
 
         Parameters
         ----------
         where : array_like of bool
-            Which bins; broadcasts over the axes.
+            Mask of the bins; broadcasts over the axes.
         reason : str
-            Why, in one sentence.
+            Reason in one sentence.
         """
         wanted = np.broadcast_to(np.asarray(where, np.bool_), self.shape) & (self.reason == 0)
         if wanted.any():
@@ -129,9 +129,9 @@ class Group:
         Parameters
         ----------
         *places : array_like of int
-            Places along each axis; they broadcast, and every element is one hit.
+            Indices along each axis; they broadcast, and every element is one hit.
         where : ndarray of bool, optional
-            Which elements count; broadcasts with the places.
+            Mask of the elements that count; broadcasts with the indices.
         """
         indices = [np.asarray(place, np.intp) for place in places]
         if where is not None:
@@ -159,15 +159,15 @@ class Group:
 
     @property
     def contradictions(self) -> int:
-        """Number of bins that were hit and declared unreachable."""
+        """Number of bins that are declared unreachable but were hit."""
         return int(np.count_nonzero((self.reason > 0) & (self.hits > 0)))
 
     def contradicted(self, limit: int | None = None) -> list[str]:
-        """Return the names of bins that were hit although declared unreachable, at most `limit` of them."""
+        """Return the names of bins that are declared unreachable but were hit, at most `limit` of them."""
         return self.names((self.reason > 0) & (self.hits > 0), limit)
 
     def same_bins(self, other: "Group") -> bool:
-        """Whether another group has the same bins, and the same ones unreachable for the same reasons."""
+        """Whether another group has the same bins, with the same ones unreachable for the same reasons."""
         return (
             self.axes == other.axes
             and self.reasons == other.reasons
@@ -175,7 +175,7 @@ class Group:
         )
 
     def copy(self) -> "Group":
-        """Return a group that counts on its own."""
+        """Return an independent copy."""
         return Group(
             self.configuration,
             self.name,
@@ -188,12 +188,12 @@ class Group:
 
 
 class Coverage:
-    """Groups of any number of configurations, by configuration and name.
+    """Groups of any number of configurations, sorted by configuration and name.
 
     Parameters
     ----------
     groups : iterable of Group
-        No two with the same key.
+        Groups with different keys.
     """
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
@@ -210,16 +210,16 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether every reachable bin was reached, and no other."""
+        """Whether every reachable bin was hit and no unreachable one."""
         return all(group.reached == group.reachable and not group.contradictions for group in self)
 
     def merge(self, other: "Coverage") -> "Coverage":
-        """Return the hits of both; neither changes. Commutative and associative: keys come out in order.
+        """Return the sum of the hits of both; neither is modified. Commutative and associative, as keys are sorted.
 
         Raises
         ------
         FileError
-            Both have a group of the same key with other bins.
+            Two groups with the same key have different bins.
         """
         merged = {key: group.copy() for key, group in self._groups.items()}
         for key, group in other._groups.items():
@@ -235,12 +235,12 @@ class Coverage:
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return counts, what is missing and what was contradicted, fit for JSON.
+        """Return counts, missing bins and contradicted bins, as JSON data.
 
         Parameters
         ----------
         limit : int
-            How many missing and contradicted bins of a group are named; the counts are always whole.
+            Most missing and contradicted bins named for each group; the counts are always complete.
         """
         return {
             "groups": [_summary(group, limit) for group in self],
@@ -252,11 +252,11 @@ class Coverage:
         }
 
     def table(self, limit: int = 10) -> str:
-        """Return the same as text: a line a group, then unreachable bins with their reasons, then missing ones."""
+        """Return the report as text: one line for each group, then unreachable bins with reasons, then missing bins."""
         return text_of(self.report(limit))
 
     def to_json(self, limit: int = 10) -> str:
-        """Return the text of a coverage file: the hits along the last axis on one line each."""
+        """Return the text of a coverage file, with one line for the hits along the last axis."""
         return of_file(_KIND, VERSION, [(_head(group, limit), group.hits) for group in self])
 
     @classmethod
@@ -266,14 +266,14 @@ class Coverage:
         Parameters
         ----------
         text : str
-            What :meth:`to_json` gave.
+            Result of :meth:`to_json`.
         source : str
-            Name for messages.
+            Name of the source for messages.
 
         Raises
         ------
         FileError
-            It is something else.
+            The text has another format.
         """
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
@@ -291,12 +291,12 @@ class Coverage:
         return cls(groups)
 
     def write(self, path: Path) -> None:
-        """Write a coverage file; whoever reads `path` meanwhile sees the old content or the new.
+        """Write a coverage file atomically: a reader of `path` sees the old content or the new.
 
         Raises
         ------
         FileError
-            It cannot be written.
+            The file cannot be written.
         """
         write_whole(path, self.to_json().encode())
 
@@ -307,7 +307,7 @@ class Coverage:
         Raises
         ------
         FileError
-            It cannot be read or is something else.
+            The file cannot be read or has another format.
         """
         return cls.from_json(read_text(path, "is no coverage file (not text)"), str(path))
 
@@ -332,7 +332,7 @@ def _summary(group: Group, limit: int) -> dict[str, Any]:
 
 
 def _head(group: Group, limit: int) -> dict[str, Any]:
-    """Return all of a group but its hits; `missing` is for human readers."""
+    """Return all fields of a group except its hits; `missing` is only for human readers."""
     return {
         "configuration": group.configuration,
         "name": group.name,

@@ -46,12 +46,12 @@ _OPERANDS = (
 
 
 class IntegersCoverage:
-    """Group ``integers``: pair of formats by what happened in a step.
+    """Group ``integers``: pair of formats x event in a step.
 
-    The exact sum of products and accumulator stays within 32 bits, or is clamped (``.satfinite``, last step) or wraps;
-    it hits either limit exactly or misses it by one. An accumulator beyond the range comes from an earlier step of the
-    same instruction with its overflow bit; one that no step of the pair can pass on is not counted. Operands: the ends
-    of a format's range meet a non-zero partner, each other, or fill every slot. Source: numerics, section 5.
+    Sums: the exact sum of products and accumulator stays within 32 bits, is clamped (``.satfinite``, last step), or
+    wraps; it equals a limit, or misses it by one. An accumulator beyond 32 bits comes with its overflow bit from an
+    earlier step of the instruction; one that no step of the pair can pass on does not count. Operands: the ends of a
+    format's range meet a nonzero factor, meet each other, or fill every slot. Source: numerics, section 5.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class IntegersCoverage:
             self._group.declare_unreachable(where, "No product is negative, so no sum is below its accumulator.")
 
     def sample(self, operation: Operation, operands: Operands, saturate: bool) -> tuple[NDArray, NDArray[np.bool_]]:
-        """Count steps of one operation; return the results and overflow bits that follow."""
+        """Count steps of one operation; return their expected results and overflow bits."""
         a, b = (
             decode_integer(np.ascontiguousarray(codes), fmt).astype(np.int32)
             for codes, fmt in ((operands.a, operation.a.format), (operands.b, operation.b.format))

@@ -1,4 +1,4 @@
-"""How coverage looks: as the text of a file, and as a table for readers."""
+"""Layout of coverage: the text of a coverage file, and a table for readers."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ __all__ = ["of_file", "ranges", "text_of"]
 
 
 def ranges(places: NDArray[np.intp]) -> list[list[int]]:
-    """Return ascending places as pairs of first and last."""
+    """Return ascending indices as ranges of first and last."""
     if not places.size:
         return []
     ends = np.flatnonzero(np.diff(places) > 1)
@@ -21,16 +21,16 @@ def ranges(places: NDArray[np.intp]) -> list[list[int]]:
 
 
 def of_file(kind: str, version: int, groups: Iterable[tuple[Mapping[str, Any], NDArray[np.int64]]]) -> str:
-    """Return the JSON text of a coverage file, one line a field and one line for the hits along the last axis.
+    """Return the JSON text of a coverage file: one line for each field, and one for the hits along the last axis.
 
     Parameters
     ----------
     kind : str
-        What the file says it is.
+        Kind of the file.
     version : int
-        Of the layout.
+        Version of the format.
     groups : iterable of (mapping, ndarray)
-        Every field of a group but its hits, and the hits.
+        Fields of each group except the hits, and the hits.
     """
     records = []
     for head, hits in groups:
@@ -43,7 +43,7 @@ def of_file(kind: str, version: int, groups: Iterable[tuple[Mapping[str, Any], N
 
 
 def text_of(report: Mapping[str, Any]) -> str:
-    """Return the table of a report: groups, unreachable bins with their reasons, contradictions, missing bins."""
+    """Return a report as text: groups, unreachable bins with reasons, contradictions, missing bins."""
     groups = report["groups"]
     names = [f"{group['configuration']}: {group['name']}" for group in groups]
     width = max([*map(len, names), len("group")])
@@ -70,6 +70,6 @@ def _named(first: list[str], total: int) -> list[str]:
 
 
 def _percentage(reached: int, reachable: int) -> str:
-    """Return a percentage with one digit, rounded down: 100.0 means all."""
+    """Return a percentage with one decimal, rounded down; 100.0 means all."""
     thousandths = 1000 * reached // reachable if reachable else 1000
     return f"{thousandths // 10}.{thousandths % 10}"

@@ -1,4 +1,4 @@
-"""From the words of steps to what every slot multiplies, by the rules of the instruction set alone."""
+"""Decoder from step words to the operands of every slot, by the rules of the instruction set alone."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,14 +22,14 @@ _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: 
 
 @dataclass(frozen=True)
 class Control:
-    """Fields of a control word, by name where they have one.
+    """Fields of a control word, as names where they have one.
 
     Attributes
     ----------
     a, b : int
-        Places of the operand formats in the configuration.
+        Indices of the operand formats in the configuration.
     result, rule, scale : str
-        Names in lower case; empty for a code that has none.
+        Names in lower case; empty for an undefined code.
     saturate, sparse : bool
         Flags.
     """
@@ -45,16 +45,16 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of some steps of the same control word.
+    """Operands of steps with the same control word.
 
     Attributes
     ----------
     a, b : ndarray of unsigned integers, shape (count, slots)
-        Containers that meet in each slot of the hardware, after selection and any exchange.
+        Containers that each slot of the hardware multiplies, after selection and any swap.
     stored : ndarray, same shape
-        A as stored, before any exchange.
+        A as stored, before any swap.
     candidates : ndarray of uint8 or uint16, shape (count, chunks, 4)
-        Units of B that the multiplexers choose from.
+        Units of B at the inputs of the multiplexers.
     all_b : ndarray of unsigned integers, shape (count, 2 * slots)
         All of B, selected or not.
     nibbles : ndarray of uint8, shape (count, chunks)
@@ -81,7 +81,7 @@ class Operands:
 
 @lru_cache(maxsize=16)
 def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return, by nibble, the unit of each slot of a chunk, whether it gets one, and whether the slots are exchanged."""
+    """Return, by nibble: the unit of each slot of a chunk, whether it is delivered, whether the slots are swapped."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     exchanged = np.zeros(16, np.bool_)
     for nibble in range(16):
@@ -93,7 +93,7 @@ def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], N
 
 
 class StepReader:
-    """Reads the words of a configuration's steps.
+    """Decoder of the step words of a configuration.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ class StepReader:
         self.config = config
         self._words = step_words(config)
         self._fields = {name: (field.offset, (1 << field.width) - 1) for name, field in control_layout()}
-        # Amaranth's enumerations carry no types, so they are read once into names by code.
+        # Amaranth's enumerations have no types, so their names are stored here by code.
         self._names: dict[str, dict[int, str]] = {
             field: {int(member.value): str(name).lower() for name, member in codes.__members__.items()}
             for field, codes in (("result", ResultCode), ("rule", RuleCode), ("scale", ScaleCode))
         }
 
     def control_words(self, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the control word of every step, without the overflow bit that shares its word."""
+        """Return the control word of every step, without the overflow bit in the same word."""
         return steps[:, self._words.control.start] & np.uint32((1 << self._words.overflow_bit) - 1)
 
     def control(self, word: int) -> Control:
@@ -125,7 +125,7 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many."""
+        """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many chunks."""
         taken = split_nibbles(self._octets(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
         return taken[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
@@ -165,7 +165,7 @@ class StepReader:
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
-        """Return the bytes of B as they lie in the matrix; the upper half of those of a dense step are zero."""
+        """Return the bytes of B in the order of the matrix; in a dense step the upper half is zero."""
         taken = self._octets(steps, self._words.b)
         if not self.config.sparse:
             return taken
@@ -180,7 +180,7 @@ class StepReader:
 
 
 def _elements(units: NDArray, bits: int) -> NDArray:
-    """Return containers of so many bits out of rows of units."""
+    """Split rows of units into containers of `bits`."""
     if bits == 4:
         return split_nibbles(units)
     elements: NDArray = np.ascontiguousarray(units).view(_CONTAINERS[bits])

@@ -1,4 +1,4 @@
-"""What a datapath can be asked to do: operand formats and results of its instructions, and how far they reach."""
+"""The operations of a datapath: operand formats and results of its instructions, and the ranges of their values."""
 
 import math
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ _ROUNDINGS = {"f32": Rounding.RZ_F32, "e8m13": Rounding.RZ_E8M13, "f16": Roundin
 
 @dataclass(frozen=True)
 class Operation:
-    """Formats of a step that some instruction asks for, on one datapath.
+    """Formats of a step that some instruction uses on a datapath.
 
     Attributes
     ----------
     config : CoreConfig
         Datapath.
     a, b : Element
-        Operands.
+        Operand elements.
     result : str
         ``f32``, ``e8m13``, ``f16`` or ``s32``.
     scale : str
-        Block scale format, ``none`` without.
+        Block scale format, or ``none``.
     """
 
     config: CoreConfig
@@ -39,7 +39,7 @@ class Operation:
 
     @property
     def pair(self) -> str:
-        """Operand formats and the granularity of the sparsity that goes with them."""
+        """Operand formats and the granularity that goes with them."""
         return f"{self.a} x {self.b} ({self.granularity.name})"
 
     def __str__(self) -> str:
@@ -48,12 +48,12 @@ class Operation:
 
     @property
     def granularity(self) -> Granularity:
-        """Structure of the sparsity."""
+        """Granularity of the sparsity."""
         return GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
 
     @property
     def integer(self) -> bool:
-        """Whether integers are summed."""
+        """Whether the operands are integers."""
         return self.result == "s32"
 
     @property
@@ -63,12 +63,12 @@ class Operation:
 
     @property
     def slots(self) -> int:
-        """Products of a step."""
+        """Number of products in a step."""
         return self.config.slots_of(self.a)
 
     @property
     def terms(self) -> int:
-        """Terms that are aligned one by one besides the accumulator: products, or groups of them."""
+        """Number of separately aligned terms beside the accumulator: products or groups of products."""
         return self.slots // BLOCK_GROUP if self.grouped else self.slots
 
     @property
@@ -83,7 +83,7 @@ class Operation:
 
     @property
     def scale_format(self) -> Format:
-        """Format of the block scales; only of a scaled operation."""
+        """Format of the block scales; only for a scaled operation."""
         return FORMATS[self.scale]
 
     @property
@@ -95,13 +95,13 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Floor of the largest exponent; it follows the alignment of the datapath, not the shorter one of its fp8."""
+        """Least value of the largest exponent. It follows the datapath's own F, not the shorter F of its fp8."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(bits, half_result=self.result == "f16", grouped=self.grouped)
 
     @property
     def numerics(self) -> Numerics:
-        """What the golden model needs to know of a step."""
+        """Parameters of a step for the golden model."""
         return Numerics(
             method=Method.GROUPED if self.grouped else Method.FUSED,
             step=self.slots,
@@ -113,7 +113,7 @@ class Operation:
 
     @property
     def mode(self) -> str:
-        """Alignment mode: which terms are aligned, and how many bits are kept."""
+        """Alignment mode: the kind of the terms, and the number of bits kept."""
         short = self.alignment_bits != self.config.alignment_bits
         kind = "groups" if self.grouped else "8-bit floats" if short else "floats"
         return f"{kind}, F = {self.alignment_bits}"
@@ -134,7 +134,7 @@ class Operation:
 
     @property
     def headroom(self) -> int:
-        """Power of two that the significand of a term can reach: a product is below 4, a scaled group below 2**11."""
+        """Exponent of the leading bit of the largest significand: products are below 4, scaled groups below 2**11."""
         if not self.grouped:
             return 1
         scale = 2 - 2.0**-self.scale_format.fraction_bits
@@ -142,7 +142,7 @@ class Operation:
 
     @property
     def last_bit(self) -> int:
-        """Exponent of the last bit of the smallest term."""
+        """Exponent of the last bit of the smallest nonzero term."""
         fraction = 2 if self.grouped else self.a.format.fraction_bits + self.b.format.fraction_bits
         if self.grouped:
             fraction += 2 * self.scale_format.fraction_bits
@@ -150,7 +150,7 @@ class Operation:
 
     @property
     def last_aligned_bit(self) -> int:
-        """Exponent of the last bit that a term can have once it is aligned, the accumulator being zero."""
+        """Exponent of the last bit that an aligned term can have while the accumulator is zero."""
         return max(self.last_bit, max(self.exponents[0], self.zero_exponent) - self.alignment_bits)
 
     @property
@@ -168,10 +168,10 @@ class Operation:
 
 @lru_cache(maxsize=32)
 def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
-    """Return what the instructions that a datapath holds ask of it.
+    """Return the operations of the instructions that a datapath holds.
 
-    Any instruction counts, of whatever architecture: every combination is a control word that the datapath takes, also
-    where an architecture has no instruction for it (dense fp8 on sm_90).
+    Instructions of all architectures count. Every combination is a control word that the datapath accepts, also where
+    its architecture has no such instruction (dense fp8 on sm_90).
     """
     found: dict[Operation, None] = {}
     for instruction in every_instruction():

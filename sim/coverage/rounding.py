@@ -1,4 +1,4 @@
-"""Coverage of rounding: what the one rounding of a step met, by sign."""
+"""Coverage of rounding: the cases that the rounding of a step met, by sign."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,13 @@ _FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
 
 
 class RoundingCoverage:
-    """Groups ``rounding to f32``, ``to e8m13`` and ``to f16``: sign by what happened to the exact sum of a step.
+    """Groups ``rounding to f32``, ``to e8m13`` and ``to f16``: sign x event in the rounding of a step's exact sum.
 
-    The sum is that of the truncated terms, not zero, in a step with an ordinary result. Truncating formats: exact or
-    truncated, of a normal or subnormal result; truncated to zero (which is +0 for either sign), or to the largest
-    finite number; overflow, 2**128 and more. f16: where the sum lies between its two neighbours, whether the fraction
-    carries into the exponent (alone, or from the largest subnormal into the smallest normal number), the two sides of
-    65520. Source: numerics, section 2, rules 6 and 7.
+    The sum is that of the truncated terms; it is nonzero, and the step has an ordinary result. Events of truncating
+    formats: exact or truncated, with a normal or subnormal result; truncated to zero (+0 for either sign), or to the
+    largest finite number; overflow, from 2**128 on. Events of f16: place of the sum between its two neighbours; carry
+    of the fraction into the exponent (alone, or from the largest subnormal to the smallest normal number); either side
+    of 65520. Source: numerics, section 2, rules 6 and 7.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def _group(configuration: str, result: str, operations: list[Operation]) -> Grou
 
     finest = min(operation.last_aligned_bit for operation in operations)
     fmt = FORMATS["f16" if result == "f16" else "f32"]
-    last = fmt.minimum_exponent - _FRACTION_BITS[result]  # the last bit of a subnormal
-    # What accumulators alone leave below it: their own last bit, but no bit below the grid that they set.
+    last = fmt.minimum_exponent - _FRACTION_BITS[result]  # last bit of a subnormal number
+    # Accumulators alone leave their own last bit below it, but no bit below the grid that they set.
     grid = max(fmt.minimum_exponent, operations[0].zero_exponent) - operations[0].alignment_bits
     finest = min(finest, max(fmt.minimum_exponent - fmt.fraction_bits, grid))
     if result == "f16":
@@ -113,8 +113,8 @@ def _group(configuration: str, result: str, operations: list[Operation]) -> Grou
 
 
 def can_overflow(operation: Operation) -> bool:
-    """Whether the terms of a truncating operation can carry the largest accumulator over 2**128."""
-    # Aligned to 2**127, an accumulator keeps so many bits below it; all ones, it takes one more of the last.
+    """Whether the terms of a truncating operation can raise the largest accumulator to 2**128."""
+    # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
     kept = min(operation.alignment_bits, FORMATS["f32"].fraction_bits)
     return operation.largest_sum >= FORMATS["f32"].maximum_exponent - kept
 
@@ -139,7 +139,7 @@ def _nearest(magnitude: NDArray) -> list[NDArray[np.bool_]]:
     fmt = FORMATS["f16"]
     _, exponent = np.frexp(magnitude)
     binade = np.maximum(exponent - 1, fmt.minimum_exponent)
-    scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # in units of the last place: exact
+    scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # in units of the last place; exact
     below = np.floor(scaled)
     rest, odd = scaled - below, below % 2 == 1
     ties = [rest == 0, (rest > 0) & (rest < 0.5), (rest == 0.5) & ~odd, (rest == 0.5) & odd, rest > 0.5]

@@ -1,4 +1,4 @@
-"""Coverage of block scales: every kind of code at every place, and groups of products that are zero."""
+"""Coverage of block scales: each class of codes at each position, and zero groups of products."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +31,19 @@ _SIDES = ("A", "B")
 class ScalesCoverage:
     """Groups ``scale of a step``, ``scales in ue8m0`` and ``ue4m3`` of groups, and ``scaled groups``.
 
-    Scales: operand by place by kind of code. A scale counts in a step whose result is ordinary, a NaN where no other
-    scale nor the accumulator makes the result NaN. The sign bit of ue4m3 is ignored; code 0 of ue8m0 is 2**-127, not
-    zero.
+    Scales: operand x position x class of the code. A scale counts in a step with an ordinary result; a NaN counts where
+    neither another scale nor the accumulator makes the result NaN. The sign bit of ue4m3 is ignored; code 0 of ue8m0 is
+    2**-127, not zero.
 
-    Scaled groups: a group of 16 products whose products are all zero, or whose scales' product is zero, stays out of
-    the maximum; one that merely cancels to zero counts. Source: numerics, sections 1, 3 and 4.
+    Scaled groups: a group of 16 products does not participate in the maximum if all products or the product of its
+    scales are zero; it participates if its sum merely cancels to zero. Source: numerics, sections 1, 3 and 4.
 
     Parameters
     ----------
     configuration : str
         Name of the datapath.
     operations : sequence of Operation
-        Scaled operations; groups are made for what they use.
+        Scaled operations; only the groups that they use exist.
     """
 
     def __init__(self, configuration: str, operations: tuple[Operation, ...]) -> None:
@@ -80,7 +80,7 @@ class ScalesCoverage:
         self.groups = (*self._codes.values(), *self._nan.values(), *self._grouped.values())
 
     def sample(self, evaluation: Evaluation) -> None:
-        """Count evaluated steps of a scaled operation."""
+        """Count evaluated steps of one scaled operation."""
         operation, operands = evaluation.operation, evaluation.operands
         group = self._codes[operation.scale, operation.grouped]
         places = group.shape[1]
@@ -137,7 +137,7 @@ def _scaled_groups(configuration: str, operation: Operation) -> Group:
 
 
 def _operands_are_special(e: Evaluation) -> NDArray[np.bool_]:
-    """Return where NaN or Inf among the operands could make the result NaN by themselves."""
+    """Return where NaN or Inf of the operands could make the result NaN without any scale."""
     a, b = e.a.classes, e.b.classes
     if a is None or b is None:
         return np.zeros(len(e.c), np.bool_)
@@ -149,7 +149,7 @@ def _is_nan(codes: NDArray[np.uint8], scale: str) -> NDArray[np.bool_]:
 
 
 def _classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
-    """Return the place of each code's kind."""
+    """Return the class index of each code."""
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)

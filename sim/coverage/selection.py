@@ -1,4 +1,4 @@
-"""Coverage of operand selection: nibbles at every slot, what a rule exchanges, and which nibbles are flagged."""
+"""Coverage of operand selection: the nibbles at each slot, swaps by rule, and flags of undefined nibbles."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,16 @@ _RULES = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
 class SelectionCoverage:
     """Groups ``selection`` (one for each width of elements), ``exchange`` and ``legality``.
 
-    ``selection of 16 bits`` and so on: pair of formats, nibble, stored slot of the step. A slot counts where its
-    element is not zero and the four units of its chunk are not all alike, so that another choice would have been
-    another product. Granularity follows from the width and stands with the pair: a chunk holds two stored elements
-    under 2:4, one under 1:2 (tf32, of two units), four under 4:8 (4-bit elements, two a unit).
+    ``selection of 16 bits`` and so on: pair of formats x nibble x stored slot of the step. A slot counts if its element
+    is nonzero and the four units of its chunk are not all equal, so that another selection would change the product.
+    The granularity follows from the width and is named with the pair: a chunk has two stored elements under 2:4, one
+    under 1:2 (tf32, two units), four under 4:8 (4-bit elements, two in a unit).
 
-    ``exchange``, of a datapath with 3:1 multiplexers: unit width, rule, nibble and slot of the chunk, under the same
-    condition, since there the rule decides which slots trade places and which of them meet zero.
+    ``exchange``, only with 3:1 multiplexers: unit width x rule x nibble x slot of the chunk, under the same condition,
+    since there the rule decides which slots are swapped and which of them get zero.
 
-    ``legality``: rule, nibble and chunk of a sparse step, whose flag must agree with the rule. Every rule counts for
-    every datapath, whatever its formats, for the rule is a field of the control word.
+    ``legality``: rule x nibble x chunk of a sparse step, whose flag must agree with the rule. Every rule counts on
+    every datapath, whatever its formats, as the rule is a field of the control word.
 
     Source: metadata rules of the PTX ISA (:mod:`sptc.isa.metadata`).
 
@@ -36,7 +36,7 @@ class SelectionCoverage:
     config : CoreConfig
         Datapath.
     operations : sequence of Operation
-        Of that datapath.
+        Operations of the datapath.
     """
 
     def __init__(self, config: CoreConfig, operations: tuple[Operation, ...]) -> None:
@@ -60,7 +60,7 @@ class SelectionCoverage:
         self.groups = tuple(group for group in own if group)
 
     def sample(self, operation: Operation, operands: Operands, rule: str) -> None:
-        """Count what the slots of sparse steps of one operation selected."""
+        """Count the selections of sparse steps of one operation."""
         bits = operation.a.container_bits
         differ = (operands.candidates != operands.candidates[..., :1]).any(axis=2)
         per_chunk = operation.slots // operands.nibbles.shape[1]
@@ -75,18 +75,18 @@ class SelectionCoverage:
             self._exchange.count(width, [*RULES].index(rule), nibbles, half, where=shows)
 
     def sample_legality(self, reader: StepReader, steps: NDArray[np.uint32], flags: NDArray, control: Control) -> None:
-        """Count the nibbles of steps of one control word, and hold their flags against the rule.
+        """Count the nibbles of steps with one control word, and compare their flags with the rule.
 
         Parameters
         ----------
         reader : StepReader
-            Of the same datapath.
+            Reader of the same datapath.
         steps : ndarray of uint32, shape (count, words)
             Steps.
         flags : ndarray of unsigned integers, shape (count, chunks)
-            Flags of their results.
+            Flags in the results of the steps.
         control : Control
-            Fields of their control word.
+            Fields of the control word.
 
         Raises
         ------
@@ -139,7 +139,7 @@ def _exchange(config: CoreConfig, widths: list[int]) -> Group:
 
 
 def _magnitudes(codes: NDArray, operation: Operation) -> NDArray:
-    """Return the bits of the elements of A without the ignored ones and, of a float, without the sign."""
+    """Return the bits of the elements of A without ignored bits and, for floats, without the sign."""
     fmt = operation.a.format
     bits = fmt.bits if fmt.is_integer else fmt.bits - 1
     return codes >> operation.a.low_bit & ((1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""Coverage of special cases: NaN, Inf, zeros, subnormals, and what truncation drops, by result format."""
+"""Coverage of special cases by result format: NaN, Inf, zeros, subnormals, and terms that truncation drops."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from .rounding import can_overflow
 
 __all__ = ["CASES", "SpecialsCoverage"]
 
-#: Cases by when they show: in a step with a special result, with an ordinary one, or with a zero.
+#: Cases by the kind of result that shows them: special, ordinary or zero.
 _SPECIAL = (
     "NaN in A alone",
     "NaN in B alone",
@@ -63,12 +63,13 @@ _FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
 
 
 class SpecialsCoverage:
-    """Group ``special cases``: result format by case.
+    """Group ``special cases``: result format x case.
 
-    Causes of NaN count where they are the only cause, for any other would hide them; an Inf where nothing else is
-    special. The other cases count in steps with an ordinary result. A stored zero is a number like any other: times
-    Inf it is NaN. Products are not normalised: one of 2 and more, or below 1 (of a subnormal), counts where it sets E,
-    for there normalising would show. Source: numerics, sections 1 and 2, rules 1, 2, 4, 6, 7 and 8.
+    A cause of NaN counts only where it is the only one, since any other would hide it; an Inf counts where nothing else
+    is special. The other cases count in steps with an ordinary result. A stored zero is a number like any other: its
+    product with Inf is NaN. Products are not normalised: a product of 2 or more, or (of a subnormal) below 1, counts
+    where it sets E, because there normalisation would change the result. Source: numerics, sections 1 and 2, rules 1,
+    2, 4, 6, 7 and 8.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class SpecialsCoverage:
                 self._group.declare_unreachable(where, reason)
 
     def sample(self, evaluation: Evaluation, sparse: bool) -> None:
-        """Count evaluated steps, sparse ones or dense ones."""
+        """Count evaluated steps, all sparse or all dense."""
         found = _ordinary(evaluation) | _zeros(evaluation)
         if evaluation.a.classes is not None or not np.isfinite(evaluation.c).all():
             found |= _specials(evaluation)
@@ -107,7 +108,7 @@ class SpecialsCoverage:
 
 
 def _impossible(operations: list[Operation]) -> dict[str, list[str]]:
-    """Return cases that no operation of one result format can meet, by reason."""
+    """Return the cases that are impossible for all operations of one result format, by reason."""
     found: dict[str, list[str]] = {}
 
     def none(possible: bool, reason: str, *cases: str) -> None:
@@ -172,7 +173,7 @@ def _c_can_lose(operation: Operation) -> bool:
 
 
 def _all_below_the_grid(operation: Operation) -> bool:
-    """Whether the smallest term alone, or the smallest accumulator alone, is truncated to nothing."""
+    """Whether the smallest term alone, or the smallest accumulator alone, is truncated to zero."""
     fmt = operation.accumulator
     term_grid = max(operation.exponents[0], operation.zero_exponent) - operation.alignment_bits
     c_grid = max(fmt.minimum_exponent, operation.zero_exponent) - operation.alignment_bits
@@ -180,7 +181,7 @@ def _all_below_the_grid(operation: Operation) -> bool:
 
 
 def _specials(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
-    """Return cases with a special result, each where nothing else makes the result NaN."""
+    """Return the cases with a special result, each only where nothing else makes the result NaN."""
     a, b = e.a.with_classes().classes, e.b.with_classes().classes
     assert a is not None
     assert b is not None
@@ -219,7 +220,7 @@ def _specials(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
 
 
 def _ordinary(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
-    """Return cases that show where the result is the rounded sum, without those of unselected operands."""
+    """Return the cases where the result is the rounded sum, except those of unselected operands."""
     operation, trace = e.operation, e.trace
     operands_a, operands_b = np.abs(e.a.values), np.abs(e.b.values)
     a_numbers, b_numbers = operands_a > 0, operands_b > 0
@@ -253,7 +254,7 @@ def _ordinary(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     }
     if not operation.grouped:
         sets_e_max = trace.participates & (trace.exponents == trace.e_max)
-        # A term that is not shifted is its significand, F bits up; of those that are, none is 2 or more.
+        # The aligned value of a term that is not shifted is its significand times 2**F; all shifted ones are below 2.
         significand = np.abs(trace.aligned) * 2.0**-operation.alignment_bits
         found["product of 2 and more sets E"] = (significand >= 2).any(axis=0)
         found["product below 1 sets E"] = (sets_e_max & (significand < 1)).any(axis=0)
@@ -261,7 +262,7 @@ def _ordinary(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
 
 
 def _zeros(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
-    """Return how a zero result came about."""
+    """Return the cases with a zero result, by its cause."""
     trace = e.trace
     zero = trace.ordinary & (trace.result == 0)
     if not zero.any():
@@ -282,7 +283,7 @@ def _zeros(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
 
 
 def _all_negative(e: Evaluation) -> NDArray[np.bool_]:
-    """Return where every product and the accumulator have their sign set."""
+    """Return where every product and the accumulator are negative by their sign bits."""
     operation = e.operation
     a_sign, b_sign = (
         codes >> (element.low_bit + element.format.bits - 1) & 1
@@ -292,7 +293,7 @@ def _all_negative(e: Evaluation) -> NDArray[np.bool_]:
 
 
 def _unselected(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
-    """Return where B holds a special value and yet the result is ordinary: metadata passed it over."""
+    """Return where B has a special value but the result is ordinary, as metadata does not select that value."""
     element = e.operation.b
     if not (e.operation.has("b", "NaN")):
         return {}
@@ -300,7 +301,7 @@ def _unselected(e: Evaluation) -> dict[str, NDArray[np.bool_]]:
     if classes is None:
         return {}
     ordinary = e.trace.ordinary
-    if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles splice halves of two elements
+    if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles combine halves of two elements
         ordinary = ordinary & np.isin(e.operands.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
     return {
         "NaN in an unselected B": ordinary & np.isnan(classes).any(axis=1),

@@ -1,4 +1,4 @@
-"""Coverage of a datapath: samples the words of steps and of their results into every group."""
+"""Coverage of a datapath: decodes the words of steps and results, and counts them in every group."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +19,21 @@ from .specials import SpecialsCoverage
 
 __all__ = ["StepCoverage"]
 
-#: Steps evaluated at once; bounds the memory, and keeps the terms of a step in the second-level cache.
+#: Steps evaluated at once. It bounds the memory and keeps the terms of a step in the second-level cache.
 _BLOCK = 1024
 
 
 class StepCoverage:
     """Functional coverage of the steps that a datapath computes.
 
-    Own groups: ``operations``, formats with result and scaling, dense and sparse; ``results``, whether the result of a
-    step is the one that follows from its operands (any other is declared unreachable, so that it shows as a
-    contradiction). The others are those of :class:`~sptc.sim.coverage.selection.SelectionCoverage`,
+    Its own groups are ``operations``: formats with result and scaling, dense and sparse; and ``results``: whether the
+    result of a step is the one that its operands give. (A wrong result is declared unreachable, so that it shows as a
+    contradiction.) The others are those of :class:`~sptc.sim.coverage.selection.SelectionCoverage`,
     :class:`~sptc.sim.coverage.alignment.AlignmentCoverage`, :class:`~sptc.sim.coverage.specials.SpecialsCoverage`,
     :class:`~sptc.sim.coverage.rounding.RoundingCoverage`, :class:`~sptc.sim.coverage.integers.IntegersCoverage` and
-    :class:`~sptc.sim.coverage.scales.ScalesCoverage`, as far as the formats call for them.
+    :class:`~sptc.sim.coverage.scales.ScalesCoverage`, as far as the formats of the datapath need them.
 
-    A step of formats that no instruction combines (f16 times bf16, say) counts for ``legality`` alone.
+    A step with formats that no instruction combines (for example f16 times bf16) counts only for ``legality``.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class StepCoverage:
     config : CoreConfig
         Datapath.
     coverage : Coverage
-        What was sampled so far.
+        Coverage sampled so far.
 
     Notes
     -----
-    Everything is derived from the words of the steps by the golden model's arithmetic, never from the hardware.
+    All expected values are computed from the step words with the golden model's arithmetic, never from the hardware.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -93,14 +93,14 @@ class StepCoverage:
         Parameters
         ----------
         steps : ndarray of uint32, shape (count, words)
-            As :func:`sptc.sim.engine.steps.steps_of` lays them out.
+            Steps in the layout of :func:`sptc.sim.engine.steps.steps_of`.
         results : ndarray of uint64, shape (count,)
-            As :func:`sptc.rtl.step.row_result_layout` lays them out.
+            Results in the layout of :func:`sptc.rtl.step.row_result_layout`.
 
         Raises
         ------
         AssertionError
-            The illegal flags of a step contradict its rule.
+            The flags of undefined nibbles of a step contradict its rule.
         """
         words = self._reader.control_words(steps)
         for word in np.unique(words):
