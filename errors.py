@@ -1,4 +1,4 @@
-"""The errors users meet, and how they show a value. All derive from :class:`Error`, itself a ``ValueError``."""
+"""Exceptions of this package. All derive from :class:`Error`, which is a ``ValueError``."""
 
 import reprlib
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST_VALUE // 2
 
 
 class Error(ValueError):
-    """Base of every error this package raises for bad input."""
+    """Base class of every error that this package raises for bad input."""
 
 
 class InstructionError(Error):
@@ -33,20 +33,20 @@ class OperandError(Error):
 
 
 class OrderError(Error):
-    """A call that comes where PTX leaves it undefined."""
+    """A call in an order that PTX leaves undefined."""
 
 
 class BackendError(Error):
-    """A back end that does not exist, or that lacks something it needs on this machine."""
+    """A back end or tool that does not exist, is not installed on this machine, or fails."""
 
 
 class FileError(Error):
-    """A file that is not what the command needs."""
+    """A file or folder that cannot be read or written, or that has the wrong content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NibblePlace:
-    """Where a metadata nibble stands: in the operand, and in what holds it.
+    """Position of a metadata nibble: in the matrix, and in the register or tensor memory that holds it.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class NibblePlace:
     row, chunk : int
         Row of A and chunk within that row.
     lane, low_bit : int
-        Thread whose metadata register holds the nibble, or lane of tensor memory; and the bit where the nibble starts.
+        Thread whose metadata register holds the nibble, or lane of tensor memory; lowest bit of the nibble there.
     column : int or None
-        Column of tensor memory; None where metadata is in registers.
+        Column of tensor memory; None if the metadata is in registers.
     """
 
     batch: tuple[int, ...]
@@ -80,9 +80,9 @@ class MetadataError(Error):
     Attributes
     ----------
     batch, row, chunk, lane, low_bit, column
-        Where it stands, as in :class:`NibblePlace`.
+        Position of the nibble, as in :class:`NibblePlace`.
     nibble : int
-        The offending value, 0 to 15.
+        Value of the nibble, 0 to 15.
     rule, meaning : str
         Name of the violated rule, a key of :data:`sptc.isa.metadata.RULES`, and the rule in words.
     """
@@ -101,7 +101,7 @@ class MetadataError(Error):
         super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
-        """Rebuild from the fields, so that worker processes can send it."""
+        """Rebuild from the fields, so that worker processes can pickle the error."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
@@ -110,10 +110,10 @@ class MetadataError(Error):
 
 
 def shown(value: object) -> str:
-    """Return a value, whatever it is, as a message shows it: in one short line."""
+    """Return the text of any value for an error message: one line, cut off after 100 characters."""
     try:
         text = _SHORT.repr(value)
-    except Exception:  # of an object that cannot show itself, or an integer of too many digits
+    except Exception:  # `__repr__` fails, or an integer has too many digits
         return f"a value of type {type(value).__name__}"
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."

@@ -1,4 +1,4 @@
-"""The golden model: what each bit must be, in numpy, written to be read beside the rules of the hardware."""
+"""The golden model: every result bit of an instruction, computed in numpy and independently of the RTL."""
 
 from .matrix import multiply
 

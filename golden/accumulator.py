@@ -1,4 +1,4 @@
-"""The accumulator: codes to values, values to exponents, and results to codes."""
+"""Decoder and encoder of the accumulator, and its exponents."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,13 @@ def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
 
 
 def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return c with 0 for NaN and Inf; c itself where there are none."""
+    """Return c with 0 for NaN and Inf; `c` itself if it has none."""
     finite = np.isfinite(c)
     return c if finite.all() else np.where(finite, c, np.float32(0))
 
 
 def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: int) -> NDArray[np.int32]:
-    """Return exp(c): its format's minimum for subnormals, `zero_exponent` for zero."""
+    """Return the exponents of c: the minimum exponent of `fmt` for subnormals, `zero_exponent` for zero."""
     biased = (c.view(np.uint32) >> np.uint32(23)).astype(np.int32) & 0xFF
     exponents = np.maximum(biased - 127, fmt.minimum_exponent)
     return np.where(c == 0, np.int32(zero_exponent), exponents)

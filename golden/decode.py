@@ -1,4 +1,4 @@
-"""Codes to terms: value, exponent and class of every operand (numerics: operand formats)."""
+"""Decoder of operands: codes to values, exponents and classes."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ __all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_s
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """Which numpy types hold values and exponents exactly.
+    """The numpy types that hold values and exponents exactly.
 
     Attributes
     ----------
@@ -22,10 +22,10 @@ class Precision:
     exponent : dtype
         Holds the sum of two exponents.
     zero_exponent : int
-        Exponent given to a zero operand; twice it still fits `exponent`, and it plus any real exponent is below
-        `lowest_product_exponent`.
+        Exponent of a zero operand. Twice this number fits `exponent`; this number plus the exponent of any operand is
+        below `lowest_product_exponent`.
     lowest_product_exponent : int
-        No product of two non-zero operands has a smaller exponent.
+        Lower bound of the exponents of products of non-zero operands.
     """
 
     value: np.dtype
@@ -70,7 +70,7 @@ class Terms:
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the same terms with a class array, which finite terms have the other operand's specials meet."""
+        """Return the same terms with a class array. Finite terms need one if the other operand has NaN or Inf."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))
@@ -78,7 +78,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Block scales of a step: for every group of products, that of A times that of B.
+    """Block scales of a step: the scale of A times the scale of B, for each group of products.
 
     Attributes
     ----------
@@ -147,9 +147,9 @@ def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) 
     fmt : Format
         Format of the elements.
     precision : Precision
-        As :func:`precision_for` gives for the two operand formats.
+        Result of :func:`precision_for` for the two operand formats.
     low_bit : int
-        Where the element starts in its container; bits around it are ignored.
+        Lowest bit of the element in its container. Other bits are ignored.
 
     Returns
     -------

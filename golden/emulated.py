@@ -1,4 +1,9 @@
-"""fp8 ``mma`` where the assembler emulates it with f16 instructions, sm_90 and sm_100 (numerics, section 2.1)."""
+"""fp8 ``mma`` on sm_90 and sm_100, which the assembler emulates with f16 instructions.
+
+``T(operands, accumulator)`` is a T-FDPA step of f16, ``+`` the IEEE addition of f32::
+
+    d = c + T(odd pairs, T(even pairs, 0))
+"""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -28,8 +33,8 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
 def widen(codes: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint16]:
     """Convert fp8 codes to f16 codes.
 
-    The value is the same but its exponent need not be: the subnormals of e4m3 are normal f16 numbers, so a product
-    of one can raise the alignment less than an fp8 datapath would have it (measured on an H200).
+    The value is the same, but its exponent may be smaller: the subnormals of e4m3 are normal f16 numbers. The e_max of
+    their products may thus be smaller than in an fp8 datapath (measured on an H200).
     """
     return _f16_codes(fmt).take(codes)
 
@@ -48,7 +53,7 @@ def emulated_instruction(
     precision: Precision,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Chain the steps from zero and add C under IEEE rules, round to nearest even.
+    """Chain the steps from zero, then add C by the IEEE rules for f32, rounded to nearest even.
 
     Parameters
     ----------
@@ -62,8 +67,7 @@ def emulated_instruction(
     Returns
     -------
     ndarray of float32, shape (rows, n)
-        Of f16 results the numbers that registers hold; rounding the sum of f32 to f16 is the same as rounding the exact
-        one: 24 bits are enough.
+        f16 results are f16 numbers in f32. Rounding the f32 sum to f16 equals rounding the exact sum: 24 bits suffice.
     """
     d = np.zeros_like(c)
     for a, b in parts:

@@ -1,4 +1,9 @@
-"""One truncated fused dot-product-add (T-FDPA): align, truncate, sum, round (numerics, section 2)."""
+"""The truncated fused dot-product-add (T-FDPA): align, truncate, sum exactly, round once.
+
+``trunc`` drops the bits below ``2**(e_max - F)``, toward zero::
+
+    d = round(trunc(c) + sum of trunc(a * b))
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +17,14 @@ from .trace import Trace
 
 __all__ = ["align_accumulator", "fused_step", "power_of_two", "special_classes"]
 
-#: Aligned f16 and fp8 terms stay below 2**27, or 2**28 with a bit more: eight of them sum exactly in 32 bits.
+#: Aligned f16 and fp8 terms are below 2**27 (2**28 with one more alignment bit): eight of them sum exactly in 32 bits.
 _TERMS_PER_INT32 = 8
 
 
 def power_of_two(exponents: NDArray[np.int32], dtype: np.dtype) -> NDArray:
     """Return 2.0**exponents exactly, clipped to the normal range of `dtype`.
 
-    Terms are far from the clip: what it changes is truncated to zero, or is zero already.
+    Clipping changes no result: it affects only terms that are zero or are truncated to zero.
     """
     if dtype == np.float32:
         clipped = np.minimum(np.maximum(exponents, np.int32(-126)), np.int32(127))
@@ -29,14 +34,14 @@ def power_of_two(exponents: NDArray[np.int32], dtype: np.dtype) -> NDArray:
 
 
 def align_accumulator(c: NDArray[np.float32], shift: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return c in units of the last bit kept, not yet truncated."""
+    """Return c in units of the last bit kept, ``2**(e_max - F)``, not truncated."""
     aligned = c.astype(np.float64)
     aligned *= power_of_two(shift, aligned.dtype)
     return aligned
 
 
 def special_classes(a: Terms, b: Terms, c: NDArray[np.float32], scales: Scales | None) -> NDArray[np.float32]:
-    """Return NaN and Inf where products, scales or `c` call for them, finite numbers elsewhere."""
+    """Return NaN or Inf where products, scales or `c` require it, finite numbers elsewhere."""
     with np.errstate(invalid="ignore"):
         total = np.where(np.isfinite(c), np.float32(0), c)
         if a.classes is not None and b.classes is not None:
@@ -45,13 +50,13 @@ def special_classes(a: Terms, b: Terms, c: NDArray[np.float32], scales: Scales |
 
 
 def _products(a: Terms, b: Terms, alignment: Alignment) -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """Return the products, for which the values of `b` are overwritten; and which are negative, if that matters."""
+    """Return the products, which overwrite the values of `b`, and which are negative (None if not needed)."""
     terms = np.multiply(a.values, b.values, out=b.values)
     return terms, None if alignment is Alignment.TOWARD_ZERO else terms < 0
 
 
 def _truncate(aligned: NDArray, alignment: Alignment, negative: NDArray[np.bool_] | None) -> NDArray:
-    """Round terms, toward zero unless another alignment is wanted; what is in f64 may be overwritten."""
+    """Round aligned terms to integers as `alignment` says. An f64 array may be overwritten."""
     if alignment is not Alignment.TOWARD_ZERO:
         aligned = round_terms(aligned, alignment, negative)
     return aligned.astype(np.int32) if aligned.dtype == np.float32 else np.trunc(aligned, out=aligned)
@@ -74,12 +79,12 @@ def fused_step(
     scales: Scales | None = None,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the accumulator with the products of one step added, rounded once.
+    """Add the products of one step to the accumulator and round once.
 
     Parameters
     ----------
     a, b : Terms, shape (L, ...)
-        Stored operands, whose last axis may be 1, and selected ones, whose values are overwritten.
+        Stored operands, whose last axis may be 1, and selected operands, whose values are overwritten.
     c : ndarray of float32, shape (...)
         Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
@@ -87,9 +92,9 @@ def fused_step(
     numerics, precision : Numerics, Precision
         F, e_zero and rounding; precision of the operands.
     scales : Scales, shape (1, ...), optional
-        Block scales whose significand is 1 (ue8m0): their exponents are added to every product's.
+        Block scales whose significand is 1 (ue8m0). Their exponents are added to those of the products.
     traces : list of Trace, optional
-        Where the trace of the step is appended.
+        List to which the trace of the step is appended.
     """
     # e_max = max(product exponents, exp(c), e_zero)
     largest = np.add(a.exponents, b.exponents, dtype=precision.exponent).max(axis=0).astype(np.int32)

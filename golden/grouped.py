@@ -1,4 +1,9 @@
-"""Kinds mxf4 and mxf4nvf4: exact groups of 16 products, block scales, then one truncated sum (numerics, section 4)."""
+"""Kinds mxf4 and mxf4nvf4: exact groups of 16 products, block scales, then one truncated sum.
+
+``trunc`` is that of :mod:`~sptc.golden.fused`::
+
+    d = round(trunc(c) + sum of trunc(scale_a * scale_b * sum of 16 products))
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +28,12 @@ def grouped_step(
     scales: Scales,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Return the accumulator with one step of scaled groups added, rounded once.
+    """Add the scaled groups of one step to the accumulator and round once.
 
     Parameters
     ----------
     a, b : Terms, shape (L, ...)
-        Stored e2m1 operands, whose last axis may be 1, and selected ones.
+        Stored e2m1 operands, whose last axis may be 1, and selected operands.
     c : ndarray of float32, shape (...)
         Accumulator: (rows, n) of a block of matrices, or outputs in any other arrangement.
     accumulator : Format
@@ -38,7 +43,7 @@ def grouped_step(
     scales : Scales, shape (L / 16, ...)
         Block scales of each group.
     traces : list of Trace, optional
-        Where the trace of the step is appended.
+        List to which the trace of the step is appended.
     """
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     nan = np.isnan(scales.significands)

@@ -1,4 +1,4 @@
-"""Integer instructions: the exact sum, then one clamp or wrap (numerics, section 5)."""
+"""Integer instructions: the exact sum, then one clamp or wrap to 32 bits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from ..isa.formats import Format
 
 __all__ = ["accumulate", "clamp", "decode_integer", "expand"]
 
-#: Products summed at once: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
+#: Most products per sum: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
 EXACT_F32_TERMS = 256
 
 
@@ -20,14 +20,14 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 
 
 def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
-    """Spread the stored elements of A over the k logical columns.
+    """Scatter the stored elements of A to the k logical columns.
 
     Parameters
     ----------
     stored : ndarray of float32, shape (..., kept)
         Stored elements.
     rows : ndarray of intp, shape (..., kept)
-        Logical column of each. Elements that select the same column add up, as the multiplexers have it.
+        Logical column of each. Elements that select the same column are added: each is multiplied by its row of B.
     k : int
         Logical columns.
     """
@@ -40,14 +40,14 @@ def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArr
 
 
 def clamp(total: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return exact sums, those beyond 32 bits as the nearest end of the range."""
+    """Clamp exact sums to the range of s32."""
     return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)
 
 
 def accumulate(
     a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.int32], satfinite: bool
 ) -> NDArray[np.int32]:
-    """Return a @ b + c of one instruction, clamped to 32 bits or wrapped.
+    """Return a @ b + c of one instruction, clamped or wrapped to 32 bits.
 
     Parameters
     ----------

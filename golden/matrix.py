@@ -1,4 +1,4 @@
-"""Matrix products as the instruction forms them: matrices of codes in, matrices of codes out."""
+"""Matrix products of the golden model: matrices of codes in, matrices of codes out."""
 
 from dataclasses import dataclass
 
@@ -21,13 +21,13 @@ from .trace import Step, Trace
 
 __all__ = ["multiply", "multiply_by", "traced"]
 
-#: Outputs worked on at once, so that the terms of a step stay in the second-level cache.
+#: Outputs per block, so that the terms of a step fit into the second-level cache.
 _BLOCK_OUTPUTS = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some rows of some tiles: what the K loop needs."""
+    """Inputs of the K loop for a block: part of the rows of part of the tiles."""
 
     instruction: Instruction
     numerics: Numerics
@@ -37,7 +37,7 @@ class _Block:
 
     @property
     def nibbles(self) -> NDArray[np.uint8]:
-        """Metadata of a sparse instruction."""
+        """Metadata, which a sparse instruction has."""
         assert self.operands.nibbles is not None
         return self.operands.nibbles
 
@@ -48,12 +48,12 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
     Parameters
     ----------
     instruction : Instruction
-        Its k divides K; each k columns are one instruction whose result is the next one's accumulator. m and n of
-        the matrices are free.
+        Its k must divide K. Each k columns are one instruction, whose result is the accumulator of the next. m and n
+        of the matrices are free.
     arch : str
         Architecture whose numerics apply.
     operands : MatrixOperands
-        The matrices; every value of metadata is computed as the multiplexers do.
+        The matrices. Any metadata is allowed: the model selects what the multiplexers deliver.
 
     Returns
     -------
@@ -63,15 +63,15 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
 
 
 def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operands: MatrixOperands) -> NDArray:
-    """Return D as a datapath of the given parameters computes it, whether or not any architecture has them.
+    """Return D = A B + C, bit for bit as a datapath with the given parameters computes it.
 
     Parameters
     ----------
     instruction, operands : Instruction, MatrixOperands
         As for :func:`multiply`.
     parameters : Numerics
-        Method, step, alignment and rounding. At most one bit more is kept than :func:`~sptc.isa.numerics.numerics`
-        says of the instruction on any architecture.
+        Method, step, alignment and rounding; they need not be those of an architecture. F must not exceed, by more than
+        one, the largest that :func:`~sptc.isa.numerics.numerics` returns for the instruction on any architecture.
     mux : str
         ``mux4`` or ``mux3``.
 
@@ -93,17 +93,17 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 
 
 def traced(instruction: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, list[Step]]:
-    """Return D, and every step on the way to it.
+    """Return D and a trace of every step.
 
     Parameters
     ----------
     instruction, arch, operands : Instruction, str, MatrixOperands
-        As for :func:`multiply`; a few tiles, since everything is kept.
+        As for :func:`multiply`. Use few tiles: every intermediate value is stored.
 
     Returns
     -------
     tuple of ndarray and list of Step
-        D, and the steps in their order, whose rows are those of all tiles.
+        D, and the steps in order. The rows of a step are the rows of all tiles.
     """
     steps: list[Step] = []
     parameters = numerics(instruction, arch)
@@ -145,7 +145,7 @@ def _undelivered(block: _Block, nibbles: NDArray[np.uint8]) -> NDArray[np.bool_]
 
 
 def _selected_rows(block: _Block) -> tuple[NDArray[np.intp], NDArray]:
-    """Return, for every kept slot and row, the row of flattened B that it meets, and B to take it from."""
+    """Return the row of flattened B for every kept slot, shape (slots, tiles * rows), and flattened B."""
     tiles, k, n = block.operands.b.shape
     granularity = block.instruction.granularity
     b = block.operands.b
@@ -203,7 +203,7 @@ def _float_block(block: _Block) -> NDArray:
 
 
 def _steps(slots: NDArray[np.intp], parameters: Numerics) -> list[NDArray[np.intp]]:
-    """Split the kept slots of an instruction into those of its steps."""
+    """Split the kept slots of an instruction by step."""
     lines = even_and_odd_pairs(slots) if parameters.method is Method.EMULATED else (slots,)
     return [part for line in lines for part in np.split(line, range(parameters.step, len(line), parameters.step))]
 

@@ -19,7 +19,7 @@ def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.in
     smem : ndarray of uint8, shape (..., bytes)
         Shared-memory images.
     addresses : ndarray of intp, shape (..., 32)
-        What the lanes give. The leading axes broadcast against those of `smem`.
+        Row addresses of the lanes. The leading axes broadcast against those of `smem`.
 
     Returns
     -------
@@ -28,7 +28,7 @@ def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.in
     Raises
     ------
     OperandError
-        An address that is read is not aligned, or its row does not lie in the image.
+        An address in use is not aligned, or its row is not inside the image.
     """
     where = matrix_move_map(move)
     octets = _row_octets(move, smem.shape[-1], addresses)
@@ -57,21 +57,21 @@ def stmatrix(
     move : MatrixMove
         A ``stmatrix``.
     smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory images before.
+        Shared-memory images before the store.
     addresses : ndarray of intp, shape (..., 32)
-        What the lanes give. Leading axes broadcast against each other.
+        Row addresses of the lanes. Leading axes broadcast against each other.
     registers : ndarray of uint32, shape (..., 32, registers)
-        What the lanes hold.
+        Registers of the lanes.
 
     Returns
     -------
     ndarray of uint8, shape (..., bytes)
-        The images after. No operand is modified.
+        The images after the store. The arguments are not modified.
 
     Raises
     ------
     OperandError
-        An address that is read is not aligned, its row does not lie in the image, or two rows lie at one address.
+        An address in use is not aligned, its row is not inside the image, or two rows have the same address.
     """
     where = matrix_move_map(move)
     octets = _row_octets(move, smem.shape[-1], addresses)
@@ -89,7 +89,7 @@ def stmatrix(
 
 
 def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Check the addresses that are read; return the address of every byte, shape (..., matrices * rows * 16)."""
+    """Check the row addresses in use; return the address of every byte, shape (..., matrices * rows * 16)."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     for wrong, fault in (
@@ -105,7 +105,7 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
 
 
 def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
-    """Raise if two rows lie at one address: PTX does not say which of them remains."""
+    """Raise if two rows have the same address: PTX does not define which of them is stored."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     order = np.argsort(starts, axis=-1, kind="stable")
@@ -121,5 +121,5 @@ def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
 
 
 def _lane(batch: tuple[int, ...], lane: int) -> str:
-    """Name a lane, with the batch index if there is one."""
+    """Return the name of a lane for a message, with the batch index if there is a batch."""
     return f"batch {batch[0] if len(batch) == 1 else batch}, lane {lane}" if batch else f"lane {lane}"

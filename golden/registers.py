@@ -1,4 +1,4 @@
-"""Registers to matrices of codes and back, by the index maps of ``isa.fragments``."""
+"""Gather matrices of codes from registers and shared memory, and write them back, by the index maps of ``isa``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,14 @@ def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
     Parameters
     ----------
     registers : ndarray of uint32, shape (batch, threads, registers)
-        What the threads hold.
+        Registers of the threads.
     fragment : Fragment
-        The map.
+        Map of the matrix.
 
     Returns
     -------
     ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
-        One container each; 4-bit elements in the low half of a byte.
+        One container per element; 4-bit elements in the low half of a byte.
     """
     batch = len(registers)
     codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(CONTAINERS[fragment.element_bits])
@@ -50,14 +50,14 @@ def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
 
 
 def pack(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
-    """Spread a matrix over registers, the inverse of :func:`unpack`.
+    """Scatter a matrix to registers, the inverse of :func:`unpack`.
 
     Parameters
     ----------
     matrix : ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
         Codes.
     fragment : Fragment
-        The map.
+        Map of the matrix.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def pack_nibbles(
 ) -> NDArray[np.uint32]:
     """Put nibbles, shape (batch, m, chunks), into metadata registers, shape (batch, threads).
 
-    Bits that hold no nibble are those of `others`.
+    Bits without a nibble are taken from `others`.
     """
     where = metadata_map(instruction, sparsity_selector)
     cleared, packed = np.zeros(instruction.threads, np.uint32), np.zeros_like(others)
@@ -102,12 +102,12 @@ def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
     smem : ndarray of uint8, shape (batch, bytes)
         The images.
     where : SharedMap
-        Where the elements lie.
+        Map of the matrix.
 
     Returns
     -------
     ndarray of uint8, uint16 or uint32, shape (batch, *where.addresses.shape)
-        Elements of 4 and 6 bits in the low bits of a byte.
+        One container per element; 4-bit and 6-bit elements in the low bits of a byte.
     """
     size = -(-where.element_bits // 8)
     if where.element_bits % 8 == 0:
@@ -119,14 +119,14 @@ def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
 
 
 def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
-    """Put a matrix into shared-memory images that are zero there, in place, the inverse of :func:`gather_shared`.
+    """Write a matrix into shared-memory images in place, the inverse of :func:`gather_shared`.
 
     Parameters
     ----------
     smem : ndarray of uint8, shape (batch, bytes)
-        The images.
+        The images, zero at the bits that are written.
     where : SharedMap
-        Where the elements lie.
+        Map of the matrix.
     codes : ndarray of an unsigned integer type, shape (batch, *where.addresses.shape)
         Elements.
     """
@@ -139,7 +139,7 @@ def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) ->
 def random_nibbles(
     instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
 ) -> NDArray[np.uint8]:
-    """Draw metadata of a sparse instruction, shape (tiles, m, chunks), legal under its rule, or any of all sixteen."""
+    """Draw random metadata, shape (tiles, m, chunks): nibbles legal under the instruction's rule, or any of sixteen."""
     assert instruction.rule
     legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))
@@ -151,7 +151,7 @@ def pack_scales(
 ) -> NDArray[np.uint32]:
     """Put block scales, shape (batch, m or n, scales), into registers, shape (batch, 32), at a byte and a thread id.
 
-    Bytes that hold no scale are those of `others`, shape (batch, 32, 4).
+    Bytes without a scale are taken from `others`, shape (batch, 32, 4).
     """
     where = scale_map(instruction, operand, *ids)
     octets = others.copy()
@@ -168,14 +168,14 @@ def unpack_scales(
 
 
 def gather_warp(instruction: Instruction, held: HeldOperands) -> MatrixOperands:
-    """Gather the matrices of ``mma`` from the registers of a batch of warps. Operands are taken as valid.
+    """Gather the matrices of an ``mma`` from the registers of a batch of warps. Operands are not checked.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma``.
+        Family ``mma``.
     held : HeldOperands
-        Registers, sparsity selector, and places of block scales.
+        Registers, sparsity selector, and ids of block scales.
     """
     arrays, immediates = held.arrays, held.immediates
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids

@@ -1,7 +1,7 @@
-"""The one rounding at the end of a step, from the exact sum.
+"""Rounding of aligned terms, and of the exact sum at the end of a step.
 
-Every exact sum fits a float64: at most 49 bits, the last one worth 2**-174 or more. A zero result is always +0
-(measured on an H200).
+Every exact sum fits into a float64: it has at most 49 bits, and its last bit is worth 2**-174 or more. A zero result is
+always +0 (measured on an H200).
 """
 
 import numpy as np
@@ -15,16 +15,16 @@ _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
 
 
 def round_terms(aligned: NDArray, alignment: Alignment, negative: NDArray[np.bool_] | None = None) -> NDArray:
-    """Round aligned terms, or accumulators, to whole units.
+    """Round aligned terms or accumulators to integers.
 
     Parameters
     ----------
     aligned : ndarray of float
-        Terms in units of the last bit kept.
+        Terms in units of the last bit kept, ``2**(e_max - F)``.
     alignment : Alignment
         Toward zero, down or to the nearest.
     negative : ndarray of bool, optional
-        Which are below zero, where some may be so small that they are zero in their type.
+        Which terms are negative. Needed to round down if a term may have underflowed to zero.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Round to nearest even with 14 significant bits, fewer of what is subnormal in f32."""
+    """Round to nearest even with 14 significant bits, fewer for subnormals of f32."""
     last = np.maximum(np.frexp(exact)[1] - 1, -126) - 13
     with np.errstate(over="ignore"):
         return np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32) + np.float32(0)
@@ -74,12 +74,12 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
     exact : ndarray of float64
         Finite exact sums.
     rounding : Rounding
-        Any but that of integers.
+        Any except ``EXACT``.
 
     Returns
     -------
     ndarray of float32
-        Results; those of RNE-f16 and RZ-f16 are f16 numbers held in f32.
+        Results. Those of RNE-f16 and RZ-f16 are f16 numbers in f32.
     """
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Which B operand every stored element of A meets (numerics, section 2.1; layouts, section 1)."""
+"""Selection by metadata: the B operand that each stored element of A is multiplied by."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from ..isa.metadata import UNITS_PER_CHUNK, Granularity, indices, reachable
 
 __all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "splice_candidates", "undelivered"]
 
-#: The two tf32 nibbles that fetch one whole element: half-slots (0, 1) and (2, 3).
+#: The two tf32 nibbles that select one whole element: units (0, 1) or (2, 3) of the chunk, each half an element.
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
 
 
@@ -19,7 +19,7 @@ def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[n
     Parameters
     ----------
     nibbles : ndarray of uint8, shape (..., chunks)
-        Metadata. For 1:2 only the two nibbles that fetch whole elements mean anything here.
+        Metadata. For 1:2 the result has a meaning only for the two nibbles that select a whole element.
     granularity : Granularity
         Structure of the sparsity.
 
@@ -35,7 +35,7 @@ def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[n
 
 @lru_cache(maxsize=4)
 def _offsets(granularity: Granularity) -> NDArray[np.intp]:
-    """Return the logical columns inside a chunk that each nibble stores, shape (16, stored)."""
+    """Return the logical columns in a chunk that each nibble selects, shape (16, stored)."""
     if granularity.stored == 1:
         return np.array([[nibble >> 3] for nibble in range(16)])
     unit = granularity.logical // UNITS_PER_CHUNK
@@ -45,7 +45,7 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
 
 
 def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
-    """Return which stored elements the multiplexers give no B operand, so that they meet zero.
+    """Return which stored elements get no B operand from the multiplexers and are multiplied by zero.
 
     Parameters
     ----------
@@ -69,17 +69,17 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
 
 
 def splice_candidates(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
-    """Return every element that a tf32 chunk can deliver, by nibble.
+    """Return the element of B that each of the sixteen nibbles selects from each tf32 chunk.
 
-    The hardware reads half-slots: the low half of the selected B is half-slot i0 of the chunk, the high half is
-    half-slot i1 (measured on an H200 for all sixteen nibbles).
+    The hardware selects units of 16 bits: the low half of the selected element is unit i0 of the chunk, the high half
+    is unit i1 (measured on an H200 for all sixteen nibbles).
 
     Parameters
     ----------
     b : ndarray of uint32, shape (batch, k, n)
         tf32 containers.
     mux : str
-        ``mux4`` or ``mux3``; a half that 3:1 multiplexers do not reach is zero.
+        ``mux4`` or ``mux3``. A half that a 3:1 multiplexer does not reach is zero.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Operands of ``tcgen05.mma``: matrices from tensor memory and shared memory, and D into tensor memory."""
+"""Gather the operands of ``tcgen05.mma`` from tensor memory and shared memory, and write D to tensor memory."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ __all__ = ["Placement", "gather", "gather_tensor", "scale_accumulator", "scatter
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the operands of one instruction lie in each CTA.
+    """Placement of the operands of one instruction in each CTA.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Placement:
     scale_a, scale_b : TensorMap or None
         Block scales, shapes (rows of a CTA, scales) and (n, scales).
     zero_columns : ndarray of bool, shape (n,), or None
-        Columns of B that are zero, whatever shared memory holds.
+        Columns of B that are set to zero.
     """
 
     d: TensorMap
@@ -57,14 +57,14 @@ def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> 
     tmem : ndarray of uint32, shape (batch, 128, 512)
         The images.
     where : TensorMap
-        Where the elements lie.
+        Map of the matrix.
     copy : int
-        Lanes from there to the copy to read.
+        Lane offset of the copy to read.
 
     Returns
     -------
     ndarray of uint8, uint16 or uint32, shape (batch, *matrix)
-        One container each; 4-bit elements in the low half of a byte.
+        One container per element; 4-bit elements in the low half of a byte.
     """
     words = tmem.reshape(len(tmem), -1).take(_positions(where, copy), axis=1)
     mask = np.uint32((1 << where.element_bits) - 1)
@@ -74,18 +74,18 @@ def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> 
 def scatter_tensor(
     tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray, disabled: NDArray[np.bool_] | None = None
 ) -> None:
-    """Write D into tensor memory, in place; the bits of a word beside an element stay as they are.
+    """Write D to tensor memory in place. Other bits of the words are unchanged.
 
     Parameters
     ----------
     tmem : ndarray of uint32, shape (batch, 128, 512)
         The images, contiguous.
     where : TensorMap
-        Where the elements lie, one in a word.
+        Map of D, with one element per word.
     codes : ndarray of uint16 or uint32, shape (batch, *matrix)
         Elements.
     disabled : ndarray of bool, shape (128,), optional
-        Lanes that keep what they hold.
+        Lanes that are not written.
     """
     flat = tmem.reshape(len(tmem), -1)
     positions = _positions(where)
@@ -99,19 +99,19 @@ def scatter_tensor(
 
 
 def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
-    """Shift the columns of A by a row, in place: each lane takes what the next one holds.
+    """Shift A by one row in place: each lane takes the content of the next one, except the last lane of a partition.
 
     Parameters
     ----------
     tmem : ndarray of uint32, shape (..., 128, 512)
         The images.
     where : TensorMap
-        Where A lies, in all lanes.
+        Map of A, which takes all lanes.
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.shift``: all rows but the last, of a warp. That ``.ashift`` shifts so behind the
-    multiplication, in each partition of 32 lanes, is from the public interpreter numsim. Modelled.
+    Source: PTX ISA, ``tcgen05.shift``: all rows of a warp except the last. That ``.ashift`` does this after the
+    multiplication, in each partition of 32 lanes: the public interpreter numsim. Modelled.
     """
     columns = slice(int(where.columns.min()), int(where.columns.max()) + 1)
     partitions = tmem.reshape(*tmem.shape[:-2], -1, PARTITION, COLUMNS)
@@ -119,7 +119,7 @@ def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
 
 
 def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt: Format, negate: bool) -> NDArray:
-    """Put elements where the datapath wants them in their containers, and flip their signs if asked."""
+    """Move elements to their place in the containers of the datapath, and flip their signs if `negate`."""
     low_bit = instruction.low_bit(fmt)
     if element_bits < instruction.container_bits:
         codes = codes << codes.dtype.type(low_bit)
@@ -129,14 +129,14 @@ def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt
 def gather(
     descriptor: InstructionDescriptor, placement: Placement, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]
 ) -> MatrixOperands:
-    """Gather the operands of a batch.
+    """Gather the matrices of a batch of ``tcgen05.mma``.
 
     Parameters
     ----------
     descriptor : InstructionDescriptor
         Instruction and options.
     placement : Placement
-        Where the operands lie.
+        Placement of the operands.
     tmem : ndarray of uint32, shape (batch, CTAs, 128, 512)
         Tensor memory.
     smem : ndarray of uint8, shape (batch, CTAs, bytes)
@@ -145,14 +145,14 @@ def gather(
     Returns
     -------
     MatrixOperands
-        The leading axis is batch times CTAs; A and C have the rows of a CTA, B is the same for the CTAs of a pair.
+        The leading axis is batch times CTAs. A and C have the rows of one CTA; both CTAs of a pair have the whole B.
 
     Notes
     -----
-    Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. Of a pair, each CTA holds
-    its half of the rows of A and of the columns of B, and the scales of all columns of B. PTX negates elements; here,
-    as was measured of ``wgmma``, A bears the sign of the products, which differs only where an undefined nibble splices
-    two tf32 of B. Modelled.
+    Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. In a pair, each CTA
+    holds half of the rows of A, half of the columns of B, and the scales of all columns of B. PTX negates the elements
+    of A and of B. The model applies both signs to A, as measured on ``wgmma``; results differ only if an undefined
+    nibble splices two tf32 elements of B. Modelled.
     """
     instruction = descriptor.instruction
     batch, ctas = tmem.shape[:2]
@@ -178,7 +178,7 @@ def gather(
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply accumulators by ``2**-exponent``, and say where the result is beyond doubt.
+    """Multiply accumulators by ``2**-exponent``, and return where the result is certain.
 
     Parameters
     ----------
@@ -194,8 +194,8 @@ def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArr
     ndarray, type and shape of `codes`
         Scaled elements.
     ndarray of bool, shape of `codes`
-        False where a subnormal number goes in or would come out: whether the datapath normalises or rounds it is not
-        known. Zeros, Infs and NaNs stay as they are.
+        False where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
+        True for zeros, Infs and NaNs, which are unchanged.
     """
     top = (1 << fmt.exponent_bits) - 1
     field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)

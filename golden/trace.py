@@ -1,4 +1,4 @@
-"""What a step did: of one truncated fused dot-product-add (T-FDPA) from exponents to result (numerics, section 2)."""
+"""Trace of a step: every value of a truncated fused dot-product-add (T-FDPA), from exponents to result."""
 
 from dataclasses import dataclass
 
@@ -10,33 +10,33 @@ __all__ = ["Step", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One step, as its arithmetic went.
+    """Values of the arithmetic of one step.
 
-    A term is a product, or a scaled group of 16 of them. Arrays have the shape of the accumulator, those of terms an
-    axis of terms in front. A term that is zero, NaN or Inf takes no part in the maximum of the exponents; a group that
-    merely cancels to zero does.
+    A term is a product, or a scaled group of 16 products. Arrays have the shape of the accumulator; arrays of terms
+    have an axis of terms in front. A term that is zero, NaN or Inf does not participate in the maximum of the
+    exponents; a group whose sum cancels to zero does.
 
     Attributes
     ----------
     exponents : ndarray of int32, shape (terms, ...)
         Exponents of the terms, not normalised, with those of block scales; meaningless unless the term participates.
     participates : ndarray of bool, shape (terms, ...)
-        The exponent takes part in the maximum.
+        Whether the term participates in the maximum of the exponents.
     c_exponents : ndarray of int32
         Exponents of the accumulator; meaningless unless it participates.
     e_max : ndarray of int32
-        Largest of these exponents and e_zero: what the terms are aligned to.
+        Largest of these exponents and e_zero, to which all terms are aligned.
     aligned, c_aligned : ndarray of float, shape (terms, ...) and that of the accumulator
-        Terms and accumulator in units of the last bit kept, 2**(e_max - F), not yet truncated. Exact, except that
+        Terms and accumulator in units of the last bit kept, 2**(e_max - F), before truncation. Exact, except that
         :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
     truncated, c_truncated : ndarray of int32 or float, shapes alike
         The same, truncated toward zero.
     total : ndarray of float64
-        Exact sum of these, in units of 1.
+        Exact sum of the truncated terms and accumulator, in units of 1.
     special : ndarray of float32
-        NaN or Inf where operands or scales call for it whatever the sum, finite elsewhere.
+        NaN or Inf where operands, scales or the accumulator require it, finite elsewhere.
     result : ndarray of float32
-        New accumulator: the sum, rounded, or what is special.
+        New accumulator: `special` where it is NaN or Inf, the rounded `total` elsewhere.
     """
 
     exponents: NDArray[np.int32]
@@ -64,16 +64,16 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A step of an instruction: which products it sums, and how.
+    """One step of an instruction: its operands and its trace.
 
     Attributes
     ----------
     elements : ndarray of intp, shape (products,)
-        Stored elements of A, in the order in which terms are numbered.
+        Indices of the stored elements of A, in the order of the terms.
     a, b : ndarray of unsigned integers, shapes (products, rows, 1) and (products, rows, n)
-        Codes that are multiplied, as the instruction has them.
+        Codes that are multiplied, in the formats of the instruction.
     trace : Trace or None
-        None of integers: their products are summed exactly.
+        None for integers, whose products are summed exactly.
     """
 
     elements: NDArray[np.intp]

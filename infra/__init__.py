@@ -1,1 +1,1 @@
-"""Beside the floors, and nothing of tensor cores: processes, folders that are resumed, files, tools that are run."""
+"""Infrastructure that knows nothing of tensor cores: process pools, journals, files, the cache, external tools."""

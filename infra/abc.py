@@ -1,4 +1,4 @@
-"""ABC, in a process of its own: what decides questions about and-inverter graphs."""
+"""ABC in a separate process: it decides properties of and-inverter graphs."""
 
 import ctypes
 import importlib.util
@@ -12,30 +12,30 @@ from .installation import install_line
 
 __all__ = ["end_with_parent", "run_abc"]
 
-#: Of Linux's ``prctl``: a signal for this process once its parent is gone.
+#: Option of Linux's ``prctl``: send a signal to this process when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent() -> None:
-    """Let this process be killed once its parent is gone, however that ended; for ``preexec_fn``, on Linux alone."""
+    """Have this process killed when its parent ends for any reason. For ``preexec_fn``; effective on Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
-    """Run ABC on a graph with constraints, folded into its outputs; registers without a first value hold any.
+    """Run ABC on a graph. Constraints are folded into its outputs; uninitialised registers may hold any value.
 
     Parameters
     ----------
     folder : Path
-        Where the graph is.
+        Folder of the graph.
     graph : str
-        Its file, in AIGER.
+        File name of the graph, in AIGER.
     commands : str
-        What is done with it, with semicolons between.
+        ABC commands, separated by semicolons.
     seconds : float or None
-        After which the process is ended; None for no limit.
+        Time limit; None for no limit.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     BackendError
         ABC is not installed, or fails.
     TimeoutError
-        Time was up.
+        The time limit was reached.
     """
     found = importlib.util.find_spec("pyosys")
     if found is None or found.origin is None:
@@ -55,7 +55,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     program = Path(found.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
-        done = subprocess.run(  # a search may take hours, and its parent be killed meanwhile
+        done = subprocess.run(  # a search may take hours, and its parent may be killed meanwhile
             words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds, preexec_fn=end_with_parent
         )
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The user's cache: what can be made again is made once, and taken only if no other user could have written it."""
+"""The user's cache of build results and measurements. A file is used only if no other user could have written it."""
 
 import os
 import stat
@@ -21,14 +21,14 @@ _REMEDY = "remove it, or name another folder in SPTC_CACHE"
 
 
 def cache_folder() -> Path:
-    """Return where compiled models and measurements are kept: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
+    """Return the folder of compiled models and measurements: ``$SPTC_CACHE``, or ``sptc`` in the user's cache."""
     if chosen := os.environ.get("SPTC_CACHE"):
         return Path(chosen)
     return user_cache_path("sptc", appauthor=False)
 
 
 def require_private(path: Path) -> None:
-    """Refuse what is in the cache if another user could have put it there: it is linked into this process, or believed.
+    """Raise if another user could have written a file of the cache, which this process loads or trusts.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def require_private(path: Path) -> None:
     Raises
     ------
     BackendError
-        It, or the folder that it is in, belongs to somebody else or can be written by others.
+        The file, or its folder, belongs to another user or can be written by other users.
     """
-    if not hasattr(os, "geteuid"):  # elsewhere permissions are no such bits
+    if not hasattr(os, "geteuid"):  # no POSIX permissions on this system
         return
     for place in (path.parent, path):
         found = place.stat()
@@ -52,26 +52,26 @@ def require_private(path: Path) -> None:
 
 
 def is_built(name: str) -> bool:
-    """Return whether :func:`built` would find a file."""
+    """Return whether the cache has a file, so that :func:`built` would not build it."""
     return (cache_folder() / name).exists()
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
-    """Return a file of the cache, built if it is not there, by one process at a time.
+    """Return the path of a file of the cache. A missing file is built, by one process at a time.
 
-    Where the cache cannot be written, it is built in a folder of this process's own, which goes with it.
+    If the cache cannot be written, the file is built in a temporary folder of this process.
 
     Parameters
     ----------
     name : str
-        Of the file, which says all that it depends on.
+        Name of the file, which must identify everything that its content depends on.
     build : callable (Path) -> None
-        Puts the whole file there at once.
+        Creates the file atomically.
 
     Raises
     ------
     BackendError
-        Another user could have written it; there is room for it nowhere; or as `build` does.
+        Another user could have written the file; it can be written nowhere; or `build` raises this error.
     """
     path = cache_folder() / name
     try:
@@ -89,7 +89,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if path.exists():
         return
-    from filelock import FileLock  # here, because it takes longer to import than to load a model that is built
+    from filelock import FileLock  # imported here: the import takes longer than to load a built model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):
@@ -99,12 +99,12 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def recall(name: str) -> bytes | None:
-    """Return what :func:`store` has kept under a name, None if nothing.
+    """Return the bytes that :func:`store` has kept under a name; None if there are none.
 
     Raises
     ------
     BackendError
-        Another user could have written it.
+        Another user could have written the file.
     """
     path = cache_folder() / name
     if not path.exists():
@@ -117,7 +117,7 @@ def recall(name: str) -> bytes | None:
 
 
 def store(name: str, data: bytes) -> None:
-    """Keep bytes under a name, a path in the cache; where it cannot be written, they are not kept."""
+    """Keep bytes under a name, a path in the cache. Nothing is kept if the cache cannot be written."""
     path = cache_folder() / name
     with suppress(OSError, FileError):
         _make_private(path.parent)
@@ -126,7 +126,7 @@ def store(name: str, data: bytes) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder of the cache, and those above it, for this user alone."""
+    """Create a folder of the cache and its parents, accessible to this user only."""
     for place in (*reversed(folder.parents), folder):
         if not place.exists():
             with suppress(FileExistsError):
@@ -134,7 +134,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _close(path: Path) -> None:
-    """Take the right to write a file from all others, which a generous mask gives them."""
+    """Remove the write permission of other users, which a permissive umask grants."""
     path.chmod(path.stat().st_mode & ~_WRITABLE_BY_OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from where it costs much or does harm."""
+"""Suspension of Python's garbage collector where it is slow or harmful."""
 
 import gc
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect no garbage within."""
+    """Disable the garbage collector inside the context."""
     enabled = gc.isenabled()
     gc.disable()
     try:

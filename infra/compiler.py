@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine: which it is, and how it and other tools are run while something is built."""
+"""The C++ compiler of this machine, and a runner for it and other build tools."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from ..errors import BackendError
 
 __all__ = ["WARNINGS", "compile_shared", "compiler_stamp", "cxx_compiler", "progress", "run_tool"]
 
-#: Of all C++ that this package brings.
+#: Warning options for all C++ code of this package.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
@@ -22,7 +22,7 @@ def cxx_compiler() -> str:
     Raises
     ------
     BackendError
-        There is none.
+        There is no compiler.
     """
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
@@ -31,12 +31,12 @@ def cxx_compiler() -> str:
 
 
 def compiler_stamp() -> tuple[str, int, int]:
-    """Return what tells this compiler from another, and from itself before an update.
+    """Return path, size and modification time of the compiler, a key that changes when it is updated.
 
     Raises
     ------
     BackendError
-        There is none.
+        There is no compiler.
     """
     compiler = cxx_compiler()
     stamp = Path(compiler).resolve().stat()
@@ -44,7 +44,7 @@ def compiler_stamp() -> tuple[str, int, int]:
 
 
 def progress(message: str) -> None:
-    """Show on a terminal, in place of what was shown before, what is being built; nothing if the message is empty."""
+    """Replace the progress line on a terminal; an empty message clears it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
 
@@ -57,18 +57,18 @@ def run_tool(
     Parameters
     ----------
     command : list of str
-        Its words.
+        Program and arguments.
     folder : Path
-        Where it runs.
+        Working directory.
     tool, built : str
-        What it is called, and what is being built, in a message.
+        Names of the tool and of the product, for the error message.
     environment : dict of str to str, optional
-        Its environment; that of this process if none is given.
+        Environment variables. Default: those of this process.
 
     Raises
     ------
     BackendError
-        It fails; with the first line of what it says that speaks of an error.
+        The tool fails; the message has the first line of its output that mentions an error.
     """
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -84,13 +84,13 @@ def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[
     Parameters
     ----------
     sources : mapping of str to str
-        Files of C++17 by their names; those that end in ``.cpp`` are compiled.
+        C++17 files by name; those that end in ``.cpp`` are compiled.
     library : Path
-        Where the result goes, at once and whole; it is built in a scratch folder beside it.
+        Path of the result. It is built in a scratch folder beside this path and moved there when complete.
     options : sequence of str
-        Of the compiler.
+        Options of the compiler.
     built : str
-        What is being built, in a message.
+        Name of the product, for the error message.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Block diagrams as SVG, light or dark as the page is that they stand on."""
+"""Block diagrams as SVG, in light or dark colours."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -8,14 +8,14 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 
 
 class Theme(Enum):
-    """Which colours a diagram has."""
+    """Colour theme of a diagram."""
 
-    AUTO = "auto"  #: as the reader's system has it
+    AUTO = "auto"  #: the setting of the reader's system
     LIGHT = "light"
     DARK = "dark"
 
 
-#: Light and dark.
+#: Colours, each for the light and the dark theme.
 _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#ffffff", "#0d1117"),
     ("#1f2328", "#f0f6fc"),
@@ -23,7 +23,7 @@ _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#59636e", "#9198a1"),
     ("#b00020", "#ff7b72"),
 )
-#: What a shape may stand for, and its colours, light and dark.
+#: Fill colours (light, dark) of a shape, by its role.
 FILLS: dict[str, tuple[str, str]] = {
     "operand": ("#cfe2f3", "#0c2d6b"),
     "choice": ("#fce5cd", "#5a1e02"),
@@ -32,21 +32,21 @@ FILLS: dict[str, tuple[str, str]] = {
     "result": ("#fff2cc", "#4d3800"),
 }
 _LINE_HEIGHT = 1.25
-#: How far the shapes of a stack stand apart.
+#: Offset between the shapes of a stack, in pixels.
 _STACK = 4
 
 
 class Diagram:
-    """A picture that is drawn shape by shape, later ones on top.
+    """An SVG drawing. Later shapes are on top of earlier ones.
 
     Parameters
     ----------
     width, height : float
-        In pixels; it scales.
+        Size in pixels; the picture can be scaled.
     title, description : str
-        What it shows, for those who cannot see it.
+        Text for screen readers.
     theme : Theme
-        Colours.
+        Colour theme.
     """
 
     def __init__(self, width: float, height: float, title: str, description: str, theme: Theme = Theme.AUTO) -> None:
@@ -60,17 +60,17 @@ class Diagram:
     def text(
         self, x: float, y: float, words: str, *, size: float = 11, anchor: str = "middle", kind: str = "text"
     ) -> None:
-        """Write one line, its middle at a height; `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
+        """Draw one line of text, vertically centred at `y`; `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
         place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
         self._add("text", place | {"class": kind}).text = words
 
     def heading(self, x: float, title: str, words: str) -> None:
-        """Write at the top what it shows, a long title in smaller letters."""
+        """Draw a title and a line of text at the top. A long title has smaller letters."""
         self.text(x, 24, title, size=min(16, 1.6 * self._width / len(title)), anchor="start", kind="strong")
         self.text(x, 46, words, size=12, anchor="start", kind="quiet")
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
-        """Write lines about a middle; the first is strong if there are several."""
+        """Draw lines of text centred at a point; the first of several is bold."""
         for number, words in enumerate(lines):
             place = y + (number - (len(lines) - 1) / 2) * size * _LINE_HEIGHT
             self.text(x, place, words, size=size, kind="strong" if number == 0 and len(lines) > 1 else "text")
@@ -84,7 +84,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at left, top, width and height, with lines in it, and up to two more behind for its copies."""
+        """Draw a box at (left, top, width, height) with centred lines, and up to two boxes behind it for its copies."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}
@@ -94,7 +94,7 @@ class Diagram:
     def multiplexer(
         self, at: tuple[float, float, float, float], lines: Sequence[str], fill: str = "choice", *, size: float = 11
     ) -> None:
-        """Draw a shape that narrows to the right."""
+        """Draw a multiplexer at (left, top, width, height): a trapezoid that narrows to the right."""
         x, y, width, height = at
         slope = min(height / 5, 14)
         corners = [(x, y), (x + width, y + slope), (x + width, y + height - slope), (x, y + height)]
@@ -102,7 +102,7 @@ class Diagram:
         self.lines(x + width / 2, y + height / 2, lines, size=size)
 
     def arrow(self, *points: tuple[float, float], head: bool = True, kind: str = "line") -> None:
-        """Draw a line through points, with a head at its end."""
+        """Draw a line through points, with an arrowhead at its end."""
         self._add("polyline", {"points": _points(points), "class": kind})
         if head:
             (x, y), (before_x, before_y) = points[-1], points[-2]
@@ -111,12 +111,12 @@ class Diagram:
             self._add("polygon", {"points": _points([(x, y), *sides]), "class": "head"})
 
     def register(self, x: float, top: float, bottom: float, label: str) -> None:
-        """Draw a pipeline register: a line across all that passes it, with what it holds below."""
+        """Draw a pipeline register: a vertical line across the signals, with a label below."""
         self.arrow((x, top), (x, bottom), head=False, kind="register")
         self.text(x, bottom + 10, label, size=10, kind="mark")
 
     def svg(self) -> bytes:
-        """Return the picture."""
+        """Return the content of the SVG file."""
         ElementTree.indent(self._root, " ")
         return ElementTree.tostring(self._root) + b"\n"
 

@@ -1,4 +1,4 @@
-"""Pictures with matplotlib, which is loaded when one is drawn: the same SVG for the same contents."""
+"""Pictures by matplotlib as reproducible SVG. matplotlib is imported when a picture is drawn."""
 
 import importlib
 import importlib.util
@@ -14,12 +14,12 @@ from .installation import install_line
 
 __all__ = ["check_plotting", "drawn", "figure", "picture"]
 
-#: What makes the bytes the same each time, and the text text.
+#: A fixed salt makes the bytes reproducible; text is stored as text, not as outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 
 
 def check_plotting() -> None:
-    """Find out whether pictures can be made.
+    """Raise unless pictures can be drawn.
 
     Raises
     ------
@@ -32,14 +32,14 @@ def check_plotting() -> None:
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Give a figure to draw on, in the style of all pictures.
+    """Yield a figure to draw on, in the style of all pictures.
 
     Parameters
     ----------
     width, height : float
-        Inches.
+        Size in inches.
     **style : object
-        Of matplotlib, for this figure alone.
+        Settings (rcParams) of matplotlib for this figure.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def figure(width: float, height: float, **style: object) -> Iterator[Any]:
 
 
 def drawn(figure: Any) -> bytes:
-    """Return a figure as SVG, the same bytes each time; only while it is given."""
+    """Return a figure as SVG with reproducible bytes. Call it inside the context of :func:`figure`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
@@ -62,21 +62,21 @@ def drawn(figure: Any) -> bytes:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Give axes to draw on, and write them as SVG.
+    """Yield axes to draw on, and write them as SVG at the end of the context.
 
     Parameters
     ----------
     path : Path
         The file.
     width, height : float
-        Inches.
+        Size in inches.
 
     Raises
     ------
     BackendError
         matplotlib is not installed.
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     with figure(width, height, **{"font.size": 10}) as whole:
         whole.set_layout_engine("constrained")

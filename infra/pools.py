@@ -1,4 +1,4 @@
-"""Work on all cores of this machine or on a Dask cluster; a worker that dies loses none of it."""
+"""Pools of worker processes, on this machine or on a Dask cluster. Work of a worker that dies is run again."""
 
 import gc
 import importlib
@@ -31,31 +31,31 @@ from .installation import install_line
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
 
-#: Deaths of a worker after which a piece of work is given up.
+#: A piece of work is given up after its worker has died this many times.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
-#: Seconds a scheduler has to answer, and a cluster to have a worker or to get one again.
+#: Time limits in seconds: for a scheduler to answer and have a worker, and for a cluster that has lost all its workers.
 _PATIENCE = 5
 _ABSENCE = 10
-#: Seconds between two looks while nothing is done.
+#: Longest wait of one `Pool.collect`, in seconds.
 _GLANCE = 0.5
-#: Before Python 3.11.5 an executor waits for ever for dead workers to take what does not fit into a pipe.
+#: Before Python 3.11.5 an executor waits for ever for dead workers to read data that does not fit into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Workers that cannot be reached, or are no more."""
+    """Workers that cannot be reached, or are lost."""
 
 
 class WorkError(PoolError):
-    """Work that cannot be done.
+    """A piece of work that fails, or that kills its workers.
 
     Attributes
     ----------
     argument : object
-        The work's first.
+        First argument of the work, or its function if there is none.
     reason : str
-        What it does instead, as in "... kills its workers".
+        What happened, as a predicate: "killed its worker three times".
     """
 
     def __init__(self, argument: object, reason: str) -> None:
@@ -64,7 +64,8 @@ class WorkError(PoolError):
         self.reason = reason
 
 
-# Not pebble's pool, which says at once whose fault it was: a worker that is killed while it fetches work breaks it all.
+# pebble's pool names the work whose worker died, but breaks if a worker is killed while it fetches work. So it is not
+# used here.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -73,26 +74,26 @@ class _Job:
 
     @property
     def subject(self) -> Any:
-        """What an error names: the first argument, or the function of work without any."""
+        """Name of the work in errors: its first argument, or its function if there is none."""
         return self.arguments[0] if self.arguments else self.work
 
 
 class Pool:
-    """Work in flight on an executor that is replaced when it breaks.
+    """Pieces of work in flight on an executor, which is replaced when it breaks.
 
-    A broken executor does not say whose fault it was. So what was in flight is tried again one by one, and only then
-    more is begun: of the three times that a worker dies of the same work, that work was alone the last two.
+    A broken executor does not tell which work killed a worker. So all work in flight is run again, one piece at a time,
+    before more is accepted. Work is given up when its worker has died three times; the last two times it ran alone.
 
     Parameters
     ----------
     open_executor : callable
-        Returns an executor; called again when that one broke.
+        Returns an executor. Called again when that executor breaks.
     places : int
         Pieces of work in flight at once.
     killed : tuple of exception types
-        How the executor itself says that work keeps killing its workers.
+        Exceptions by which the executor itself reports that work keeps killing its workers.
     workers : callable
-        Counts the workers of an executor that does not replace them.
+        Returns the number of workers, for an executor that does not replace them.
     """
 
     def __init__(
@@ -114,33 +115,33 @@ class Pool:
 
     @property
     def busy(self) -> int:
-        """Pieces of work not yet collected."""
+        """Number of pieces of work that are not collected yet."""
         return len(self._flying) + len(self._suspects)
 
     @property
     def accepts(self) -> bool:
-        """Whether more work should be submitted: never while it is unclear what broke the executor."""
+        """Whether more work may be submitted. It may not while it is unknown which work broke the executor."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> None:
-        """Submit a function of a module with its arguments, all of which can be pickled."""
+        """Submit a function of a module and its arguments. All must be picklable."""
         self._start(_Job(work, arguments))
 
     def _start(self, job: _Job) -> None:
         try:
             self._flying[self._executor.submit(job.work, *job.arguments)] = job
-        except BrokenExecutor:  # an idle worker died, and this work is not to blame
+        except BrokenExecutor:  # an idle worker died; this work is not the cause
             self._suspects.append(job)
             self._broken = True
 
     def collect(self) -> list[Any]:
-        """Wait a moment until some work is done; return the results, in no order.
+        """Wait briefly for work to end; return the results so far, in any order.
 
         Raises
         ------
         WorkError
-            Work kills its workers, or raises what is no :class:`~sptc.Error`.
+            Work kills its workers, or raises an exception that is not an :class:`~sptc.Error`.
         PoolError
             The cluster is lost.
         """
@@ -174,7 +175,7 @@ class Pool:
         return results
 
     def _recover(self, fallen: list[_Job]) -> list[Any]:
-        """Replace the executor; return what had been done before it broke."""
+        """Replace the broken executor; return the results that were complete before it broke."""
         results = []
         for future, job in self._flying.items():
             try:
@@ -193,9 +194,9 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Give up what is on its way to workers that are dead, which an older Python would never do.
+        """Drop the work in flight to dead workers; an older Python would wait for them for ever.
 
-        Nothing may be cancelled then: an executor that finds a cancelled future as it breaks does not clean up.
+        No future may be cancelled here: an executor that finds a cancelled future while it breaks does not clean up.
         """
         self._flying.clear()
         queue = getattr(self._executor, "_call_queue", None)
@@ -204,7 +205,7 @@ class Pool:
                 queue._reader.close()
 
     def close(self) -> None:
-        """Give up what has not begun, and wait for what has."""
+        """Cancel the work that has not begun, and wait for the rest."""
         for future in self._flying:
             future.cancel()
         with suppress(BrokenExecutor):
@@ -212,7 +213,7 @@ class Pool:
 
 
 def _begin_worker() -> None:
-    """Leave interrupts to the parent, and end with it: a killed one cannot say good-bye."""
+    """Set up a worker: it ignores interrupts, and ends when its parent ends, even if that was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent
@@ -225,25 +226,25 @@ def _begin_worker() -> None:
 
 
 def cores() -> int:
-    """Return how many processes can run at once here."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
-    """Work on this machine.
+    """Yield a pool of processes on this machine.
 
     Parameters
     ----------
     jobs : int
-        Processes.
+        Number of processes.
     """
-    # A fork is at work at once; elsewhere than on Linux, system libraries do not survive one.
+    # A forked process starts fastest; system libraries survive a fork on Linux only.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
-    except BaseException:  # nobody waits for what is under way
+    except BaseException:  # nobody waits for the work in flight
         for worker in multiprocessing.active_children():
             worker.kill()
         pool.let_go()
@@ -254,12 +255,12 @@ def local_pool(jobs: int) -> Iterator[Pool]:
 
 @contextmanager
 def cluster_pool(address: str) -> Iterator[Pool]:
-    """Work on the workers of a Dask scheduler; these import the same version of this package.
+    """Yield a pool on the workers of a Dask scheduler, which must have the same version of this package.
 
     Parameters
     ----------
     address : str
-        For example ``tcp://localhost:8786``.
+        Address of the scheduler, for example ``tcp://localhost:8786``.
 
     Raises
     ------
@@ -270,11 +271,12 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise PoolError(f"a scheduler needs Dask: install it with `{install_line('dask')}`") from None
-    # It warns of every worker that is lost and of what it does about it, which is nothing to the user.
+    # Its warnings about lost workers and their replacement do not concern the user.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:
-        # A client that failed to connect waits, when it is collected, for a lock that the making of another one holds.
+        # A deadlock: a client that failed to connect waits, when it is collected, for a lock that the constructor of
+        # another client holds.
         gc.collect()
         with uncollected():
             client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)

@@ -1,7 +1,7 @@
-"""Reading what others wrote: plain files of bounded size, and one sentence for whatever is wrong with them.
+"""Readers of untrusted files: plain files of bounded size, with a one-sentence error for every fault.
 
-Nothing is believed before it is checked: not the kind of the file, which may be a pipe or a device without an end, not
-the size that a header claims, not how deep JSON nests. A pickle is never loaded.
+Checked before use: the kind of the file, which may be an endless pipe or device; the size that a header claims; the
+depth to which JSON nests. A pickle is never loaded.
 """
 
 import errno
@@ -23,9 +23,9 @@ from ..errors import FileError
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
-#: Bytes of a text that is read whole; the largest liberty files have a tenth of it.
+#: Largest text file, in bytes; the largest Liberty files have a tenth of it.
 TEXT_BYTES = 1 << 29
-#: Bytes that the arrays of an archive take together.
+#: Largest total size of the arrays of an archive, in bytes.
 ARRAY_BYTES = 1 << 34
 _SUFFIX = ".npy"
 
@@ -39,15 +39,15 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
     path : Path
         The file.
     refusal : str
-        What is said of it, with the reason in brackets, if it cannot be opened, or read while it is open.
+        Predicate of the error message if the file cannot be opened or read; the reason follows in brackets.
 
     Raises
     ------
     FileError
-        There is none, it cannot be read, or it is a folder, a pipe or a device.
+        The file does not exist, cannot be read, or is a folder, a pipe or a device.
     """
     try:
-        # A pipe that nobody writes to would keep the call for ever.
+        # Without O_NONBLOCK, opening a pipe that has no writer would block for ever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise FileError(f"{path} {refusal} ({error.strerror})") from None
@@ -66,12 +66,12 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
-    """Return a file's content.
+    """Return the content of a file.
 
     Raises
     ------
     FileError
-        As :func:`opened`; or it has more than `limit` bytes.
+        As :func:`opened`; or the file has more than `limit` bytes.
     """
     with opened(path) as file:
         data = file.read(limit + 1)
@@ -81,12 +81,12 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path, refusal: str = "is no text") -> str:
-    """Return a file's text, in UTF-8.
+    """Return the text of a UTF-8 file.
 
     Raises
     ------
     FileError
-        As :func:`read_bytes`; or it is no text, which is said in the words of `refusal`.
+        As :func:`read_bytes`; or the file is not UTF-8 text: `refusal` is the predicate of the message.
     """
     try:
         return read_bytes(path).decode()
@@ -95,24 +95,24 @@ def read_text(path: Path, refusal: str = "is no text") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds; see :func:`parse_json`."""
+    """Return the value of a JSON file; see :func:`parse_json`."""
     return parse_json(read_bytes(path), str(path))
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
-    """Return what JSON says.
+    """Return the value of JSON text.
 
     Parameters
     ----------
     text : str or bytes
         The JSON.
     source, refusal : str
-        Where it comes from, and what is said of it if it is none.
+        Subject and predicate of the error message.
 
     Raises
     ------
     FileError
-        It is none, nests too deeply, or holds numbers of thousands of digits.
+        The text is not JSON, nests too deeply, or has numbers of thousands of digits.
     """
     try:
         return json.loads(text)
@@ -122,7 +122,7 @@ def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the header of an array says."""
+    """Decoded header of an ``.npy`` file."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -131,12 +131,12 @@ class _Layout:
 
     @property
     def bytes(self) -> int:
-        """Of the whole file."""
+        """Size of the whole file."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
 def _layout(file: IO[bytes]) -> _Layout:
-    """Read the header of an array, and refuse pickles."""
+    """Read the header of an ``.npy`` file; raise for pickles."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in read:
@@ -151,7 +151,7 @@ def _layout(file: IO[bytes]) -> _Layout:
 
 @contextmanager
 def _refused(path: Path, refusal: str) -> Iterator[None]:
-    """Turn every error into one: what is damaged fails in as many ways as zip, zlib, tokenize and numpy have."""
+    """Turn every error into a `FileError`: a damaged file raises many errors of zip, zlib, tokenize and numpy."""
     try:
         yield
     except FileError:
@@ -164,12 +164,12 @@ def _refused(path: Path, refusal: str) -> Iterator[None]:
 
 
 class ArrayFiles:
-    """The arrays of an open archive; one that is not as large as it says is not read.
+    """Arrays of an open ``.npz`` archive. An array is read only if its size is the one in its header.
 
     Attributes
     ----------
     names : tuple of str
-        Their names.
+        Names of the arrays.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -202,14 +202,15 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
     path : Path
         The file.
     refusal : str
-        What is said of it, with the reason in brackets, if it is none.
+        Predicate of the error message if the file is not an ``.npz``; the reason follows in brackets.
     unreadable : str
-        The same if it cannot be opened.
+        The same if the file cannot be opened.
 
     Raises
     ------
     FileError
-        As :func:`opened`; it is none, is damaged, or claims more than its size; also while the context lasts.
+        As :func:`opened`; or the file is not an ``.npz``, is damaged, or has arrays of another size than their headers
+        claim. Also raised inside the context.
     """
     with opened(path, unreadable) as file, _refused(path, refusal):
         if not zipfile.is_zipfile(file):
@@ -220,7 +221,7 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
 
 
 def read_array(path: Path, refusal: str) -> NDArray:
-    """Map an ``.npy`` into memory, read-only.
+    """Map the array of an ``.npy`` file into memory, read-only.
 
     Raises
     ------

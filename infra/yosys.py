@@ -1,4 +1,4 @@
-"""Yosys, in a process of its own: what fault injection, proofs and synthesis hand their netlists to."""
+"""Yosys in a separate process, for fault injection, proofs and synthesis."""
 
 import importlib.util
 import os
@@ -27,11 +27,11 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
     Parameters
     ----------
     folder : Path
-        Where its files are, and a scratch file while it runs.
+        Working directory. It also gets a scratch file during the run.
     script : str
-        Commands, one a line.
+        Commands, one per line.
     timeout : float, optional
-        Seconds after which it is given up.
+        Time limit in seconds.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
-        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # for ABC's files
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # ABC writes temporary files
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
             done = subprocess.run(

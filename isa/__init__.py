@@ -1,1 +1,1 @@
-"""The question: formats, granularities, metadata rules, instructions, layouts and numerics parameters."""
+"""Definition of the instructions: formats, metadata rules, PTX syntax, layouts, numerics parameters and timing."""

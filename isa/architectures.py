@@ -1,4 +1,4 @@
-"""Architectures by the names that PTX gives them: which numerics they have, and what they lack."""
+"""Target names of PTX: the architecture whose numerics each has, and the kinds that it lacks."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,25 @@ __all__ = ["TARGETS", "Target", "require_target", "same_numerics"]
 
 @dataclass(frozen=True)
 class Target:
-    """A target of the assembler.
+    """A target of the PTX assembler.
 
     Attributes
     ----------
     name : str
-        As PTX spells it.
+        PTX name.
     arch : str
-        The one of :data:`~sptc.isa.variants.ARCHITECTURES` whose numerics it has.
+        Architecture whose numerics it has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     same_chip : bool
-        Whether it is that architecture under another name; otherwise nothing recorded of the one is of the other.
+        Whether it is the same chip as `arch` under another name. If not, recordings of one are no evidence for the
+        other.
     lacks : tuple of str
         Kinds of ``tcgen05.mma`` that it does not have.
 
     Notes
     -----
-    Source: PTX ISA, target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``, and the CUDA 13.0 assembler. That chips of
-    one generation compute alike is an assumption: modelled. What sm_103 has beyond sm_100, K = 96 and absolute leading
-    addresses, is not covered.
+    Source: PTX ISA, target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``, and the CUDA 13.0 assembler. Modelled:
+    chips of one generation are assumed to have the same numerics. The additions of sm_103 to sm_100 (K = 96, absolute
+    leading addresses) are not covered.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Target:
     lacks: tuple[str, ...] = ()
 
 
-#: Every name that is accepted where an architecture is wanted.
+#: Every name that is accepted as an architecture.
 TARGETS = {
     target.name: target
     for target in (
@@ -53,7 +54,7 @@ TARGETS = {
 
 
 def same_numerics(name: str) -> str:
-    """Return the architecture whose numerics a target has; a name that is none stays as it is, to be refused later."""
+    """Return the architecture whose numerics a target has; an unknown name is returned as it is and rejected later."""
     return TARGETS[name].arch if isinstance(name, str) and name in TARGETS else name
 
 
@@ -63,7 +64,7 @@ def require_target(instruction: Instruction, name: str) -> str:
     Raises
     ------
     InstructionError
-        The name is unknown, or the target does not have the instruction; names those that do.
+        The name is unknown, or the target lacks the instruction; the message names the targets that have it.
     """
     arch = same_numerics(name)
     require_architecture(instruction, arch)

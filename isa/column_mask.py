@@ -1,4 +1,4 @@
-"""The zero-column mask descriptor of ``tcgen05.mma.ws``: which column of B stands in each column, or none."""
+"""The zero-column mask descriptor of ``tcgen05.mma.ws``: a shift of the columns of B, and columns set to zero."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .tensor_memory import LANES
 
 __all__ = ["FIELDS", "ColumnMask", "decode_column_mask", "largest_shift"]
 
-#: Fields of the descriptor: low bit and width; of starts and first spans, one for each part of N.
+#: Fields of the descriptor: low bit and width. `starts` and `skip_first` hold one value for each part of N.
 FIELDS = {"starts": (0, 32), "skip_first": (32, 4), "generated": (39, 1), "skip_span": (40, 8), "use_span": (48, 8),
           "shift": (56, 6)}  # fmt: skip
 _START_BITS = 8
@@ -18,14 +18,14 @@ _START_BITS = 8
 
 @dataclass(frozen=True, eq=False)
 class ColumnMask:
-    """A decoded mask.
+    """A decoded zero-column mask descriptor.
 
     Attributes
     ----------
     shift : int
-        Columns of B before the one that stands in column 0.
+        Column of B that becomes column 0.
     zero : ndarray of bool, shape (n,)
-        Columns that are zero, whatever shared memory holds.
+        Columns that are set to zero.
     """
 
     shift: int
@@ -33,7 +33,7 @@ class ColumnMask:
 
 
 def largest_shift(m: int) -> int:
-    """Return the most columns by which B may be shifted, whatever the instruction descriptor allows."""
+    """Return the largest shift of B, in columns, for M = `m`; the instruction descriptor may allow less."""
     return 16 if m == 32 else 32
 
 
@@ -43,7 +43,7 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
     Parameters
     ----------
     value : int
-        The 64 bits.
+        The 64-bit descriptor.
     m, n : int
         Rows and columns of D. N is cut into 128 / m parts, each with a sub-mask of its own.
     max_shift : int
@@ -58,14 +58,14 @@ def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -
     Raises
     ------
     OperandError
-        It has more than 64 bits, sets a reserved one, or shifts too far.
+        The value has more than 64 bits, sets a reserved bit, or shifts too far.
 
     Notes
     -----
-    Source: PTX ISA, zero-column mask descriptor. Its table has the spans the other way round than its examples: here,
-    as in the examples, the use span counts columns of B and the skip span zeros. That a start count beyond the first
-    span stops at its last column is from the public interpreter numsim, which says that an SM100 does so; PTX leaves it
-    open. Modelled, not measured here.
+    Source: PTX ISA, zero-column mask descriptor. Its table and its examples exchange the two spans. The model follows
+    the examples: the use span counts columns of B, the skip span zero columns. A start count beyond the first span is
+    clamped to the last column of that span; PTX leaves this open, and the public interpreter numsim states it of an
+    SM100. Modelled, not measured here.
     """
     if not 0 <= value < 1 << 64:
         raise OperandError(f"zero_column_mask of {where} must be a 64-bit number, not {shown(value)}")

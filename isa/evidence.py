@@ -1,4 +1,4 @@
-"""What the model of an instruction rests on, and in which file that can be looked up."""
+"""Evidence for the model of each instruction, and the files that hold it."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ __all__ = ["Evidence", "Form", "Source", "evidence", "form_of", "forms_of", "sou
 
 
 class Evidence(Enum):
-    """What the model of an instruction rests on, best first."""
+    """Level of evidence for the model of an instruction, strongest first."""
 
     RECORDED = "recorded"
     MEASURED = "measured"
@@ -26,7 +26,7 @@ class Evidence(Enum):
 
     @property
     def meaning(self) -> str:
-        """The label in one sentence."""
+        """The level in one sentence."""
         return _MEANINGS[self]
 
 
@@ -41,16 +41,16 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Form:
-    """What evidence is of.
+    """Subject of evidence: an instruction on an architecture, with the place of A.
 
     Attributes
     ----------
     instruction : str
-        Its text.
+        Text of the instruction.
     arch : str
-        The architecture it ran on.
+        Architecture that it ran on.
     a_from : str
-        ``"shared"`` where a descriptor led to A, ``"registers"`` otherwise.
+        ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
     """
 
     instruction: str
@@ -60,14 +60,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that evidence rests on.
+    """A file that holds evidence.
 
     Attributes
     ----------
     level : Evidence
-        What it shows.
+        Level that the file supports.
     file : str
-        Its path in the folder of recordings.
+        Path in the folder of recordings.
     """
 
     level: Evidence
@@ -75,37 +75,37 @@ class Source:
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None) -> Form:
-    """Return a form; `a_from` is None where it makes no difference."""
+    """Return the form of an instruction; `a_from` None means registers."""
     return Form(str(instruction), arch, a_from or "registers")
 
 
 def forms_of(instruction: Instruction, arch: str) -> tuple[Form, ...]:
-    """Return the forms of an instruction: of ``wgmma`` two, by where A is."""
+    """Return the forms of an instruction: two for ``wgmma``, by the place of A, otherwise one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
     return tuple(Form(str(instruction), arch, place) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return every file that shows something of a form, the best first; none of what is modelled."""
+    """Return the files with evidence for a form, strongest first; none if it is only modelled."""
     return _sources().get(form, ())
 
 
 def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> Evidence:
-    """Say what the model of an instruction rests on.
+    """Return the level of evidence for the model of an instruction.
 
     Parameters
     ----------
     instruction : Instruction
-        Any.
+        Any instruction.
     arch : str
         Architecture.
     a_from : str, optional
-        ``"registers"`` or ``"shared"``: of that form alone. Otherwise the weakest of all its forms counts.
+        ``"registers"`` or ``"shared"``: the level of that form. Default: the weakest level of all forms.
 
     Raises
     ------
     InstructionError
-        The architecture does not have the instruction, or the instruction no such form.
+        The architecture does not have the instruction, or the instruction cannot take A from there.
     """
     require_architecture(instruction, arch)
     forms = forms_of(instruction, arch)
@@ -118,13 +118,13 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> 
 
 
 def weakest(levels: Iterable[Evidence]) -> Evidence:
-    """Return the weakest of some levels."""
+    """Return the weakest of several levels."""
     return max(levels, key=list(Evidence).index)
 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[Form, tuple[Source, ...]]:
-    """Return the files of every form of which there is one."""
+    """Return the files of every form that has evidence, strongest first."""
     found: dict[Form, list[Source]] = {}
     for form, source in (*_recorded(), *_measured(), *_recorded_elsewhere()):
         if source not in found.setdefault(form, []):
@@ -133,7 +133,7 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
-    from importlib import resources  # here, as gzip below, because `import sptc` needs neither
+    from importlib import resources  # imported here, like gzip below: `import sptc` needs neither
 
     return resources.files("sptc") / "recordings"
 

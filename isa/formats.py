@@ -7,7 +7,7 @@ __all__ = ["FORMATS", "Format", "Specials", "low_bit"]
 
 
 class Specials(Enum):
-    """What the top of a format's code space means."""
+    """Which of the highest codes of a format are Inf or NaN."""
 
     IEEE = "ieee"  #: top exponent: fraction 0 is Inf, anything else NaN
     NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf
@@ -23,13 +23,13 @@ class Format:
     name : str
         PTX type name without the dot.
     signed : bool
-        A sign bit (float) or two's complement (integer).
+        The code has a sign bit (float) or is a two's complement (integer).
     exponent_bits, fraction_bits : int
         Field widths; an integer has no exponent and counts its magnitude bits as fraction.
     bias : int
         Exponent bias; 0 for integers.
     specials : Specials
-        Meaning of the top of the code space.
+        Codes of Inf and NaN.
     subnormals : bool
         Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
     ignored_low_bits : int
@@ -38,7 +38,7 @@ class Format:
     Notes
     -----
     Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32
-    (a NaN living only in the 13 dropped bits becomes Inf).
+    (a NaN whose fraction is non-zero only in the 13 dropped bits becomes Inf).
     """
 
     name: str
@@ -62,7 +62,7 @@ class Format:
 
     @property
     def container_bits(self) -> int:
-        """Width of a code with the low bits that are carried but dropped (32 for tf32)."""
+        """Width of the register container: the code and the ignored low bits (32 for tf32)."""
         return self.bits + self.ignored_low_bits
 
     @property
@@ -134,11 +134,11 @@ FORMATS: dict[str, Format] = {
 
 
 def low_bit(fmt: Format, container_bits: int) -> int:
-    """Return where an element of A or B starts in its container; the bits around it are ignored.
+    """Return the lowest bit of an element of A or B in its container; other bits of the container are ignored.
 
     Notes
     -----
-    Source: PTX ISA 9.7.14.6.3. A lone e2m1 sits in bits 5:2 of a byte, six-bit types in bits 5:0, tf32 in the
-    top 19 bits of a word.
+    Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is
+    in bits 31:13 of a word.
     """
     return 2 if container_bits == 8 and fmt.bits == 4 else fmt.ignored_low_bits

@@ -1,8 +1,8 @@
-"""Where every element of an instruction lives in the registers of its threads: index maps, no values.
+"""Placement of operands in the registers of threads: index maps, no values.
 
 One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
 selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
-wgmma, warp ``w`` of the four owns the rows ``16 w`` to ``16 w + 15`` and uses the same formula inside.
+wgmma, warp ``w`` of the four has the rows ``16 w`` to ``16 w + 15`` and uses the same formula for them.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ WARP_LANES = 32
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """How a matrix is spread over registers.
+    """Map of a matrix to the registers of threads.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Fragment:
 
     @property
     def registers(self) -> int:
-        """Registers a thread holds."""
+        """Registers per thread."""
         return self.rows.shape[1]
 
     @property
@@ -82,7 +82,7 @@ def a_fragment(instruction: Instruction) -> Fragment:
 
     Notes
     -----
-    It is the dense fragment of half the K applied to the compressed matrix. For wgmma this is A from registers.
+    It is the dense fragment of K/2, applied to the compressed matrix. For wgmma it is the fragment of A in registers.
     """
     bits = instruction.container_bits
     per_register = 32 // bits
@@ -106,7 +106,7 @@ def b_fragment(instruction: Instruction) -> Fragment:
 
 @lru_cache(maxsize=256)
 def accumulator_fragment(instruction: Instruction) -> Fragment:
-    """Map C and D, which share one layout since their types are equal in every instruction covered here."""
+    """Map C and D. They share one map: their types are equal in every instruction covered."""
     bits = instruction.d.bits
     per_register = 32 // bits
     registers = instruction.m * instruction.n // (per_register * instruction.threads)
@@ -119,14 +119,14 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 
 @dataclass(frozen=True, eq=False)
 class MetadataMap:
-    """Which register bits hold the nibble of a chunk.
+    """Map of the metadata nibbles to register bits.
 
     Attributes
     ----------
     lanes, low_bits : ndarray of intp, shape (m, chunks)
-        Thread whose metadata register holds the nibble, and its lowest bit.
+        Thread whose metadata register holds the nibble, and lowest bit of the nibble in that register.
     columns : None
-        As in tensor memory; a thread has one metadata register.
+        Always None: a thread has one metadata register. (The map of tensor memory has columns.)
     """
 
     lanes: Index
@@ -141,14 +141,14 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMa
     Parameters
     ----------
     instruction : Instruction
-        A sparse one.
+        Sparse instruction.
     sparsity_selector : int
         Sparsity selector, below ``instruction.sparsity_selectors``.
 
     Notes
     -----
-    With elements of 16 bits or more a contributing lane holds four chunks of each of two rows; below, eight chunks of
-    one row. Bits of other lanes are ignored.
+    A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
+    chunks of one row. The bits of other lanes are ignored.
     """
     row = np.arange(instruction.m).reshape(-1, 1)
     chunk = np.arange(instruction.chunks).reshape(1, -1)
@@ -167,12 +167,12 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMa
 
 @dataclass(frozen=True, eq=False)
 class ScaleMap:
-    """Which register bytes hold the block scales.
+    """Map of the block scales of one operand to register bytes.
 
     Attributes
     ----------
     lanes, bytes : ndarray of intp, shape (m or n, scale_size)
-        Thread whose scale register holds the scale, and the byte in it.
+        Thread whose scale register holds the scale, and byte of that register.
     """
 
     lanes: Index
@@ -186,7 +186,7 @@ def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: i
     Parameters
     ----------
     instruction : Instruction
-        A block-scaled one.
+        Block-scaled instruction.
     operand : str
         ``"a"`` or ``"b"``.
     byte_id : int
@@ -196,8 +196,8 @@ def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: i
 
     Notes
     -----
-    Source: PTX ISA, block scaling for ``mma.sync``; which lane of a pair serves row g is from CUTLASS and a
-    hardware probe on sm_120 published by others.
+    Source: PTX ISA, block scaling for ``mma.sync``. Which lane of a pair holds the scales of row g: CUTLASS, and a
+    probe of sm_120 hardware published by others.
     """
     size = instruction.scale_size
     assert size is not None

@@ -1,4 +1,4 @@
-"""The 32-bit instruction descriptor of ``tcgen05.mma``: shape, types and options of one product."""
+"""The 32-bit instruction descriptor of ``tcgen05.mma``: shape, types and options."""
 
 from dataclasses import dataclass
 
@@ -38,11 +38,11 @@ class InstructionDescriptor:
     negate_a, negate_b : bool
         Flip the signs of the elements.
     transpose_a, transpose_b : bool
-        The operand lies MN-major in shared memory.
+        The operand is MN-major in shared memory.
     scale_id_a, scale_id_b : int
-        Byte of a word of tensor memory where the block scales start.
+        Byte of the tensor-memory word that holds the first block scale.
     max_shift : int
-        Maximum shift while reusing B with ``.ws``: 0, 8, 16 or 32.
+        Maximum shift of B when it is reused with ``.ws``: 0, 8, 16 or 32 columns.
     """
 
     instruction: Instruction
@@ -56,19 +56,19 @@ class InstructionDescriptor:
     max_shift: int = 0
 
 
-#: Maximum shifts by their codes.
+#: Maximum shifts of B in columns, by code.
 MAX_SHIFTS = (0, 8, 16, 32)
 
 
 def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
-    """Split an instruction descriptor into what it says.
+    """Decode an instruction descriptor.
 
     Parameters
     ----------
     opcode : Opcode
-        The instruction it belongs to, which decides its format.
+        Opcode of the instruction, which determines the format.
     idesc : int
-        The 32 bits.
+        The 32-bit descriptor.
 
     Returns
     -------
@@ -77,8 +77,8 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
     Raises
     ------
     OperandError
-        It sets a reserved bit, is of a sparse instruction where the opcode is dense or the other way round, or asks for
-        what the instruction does not have.
+        The descriptor sets a reserved bit, has a sparsity bit that contradicts the opcode, or holds a shape, type or
+        option that the instruction does not have.
 
     Notes
     -----
@@ -117,7 +117,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
 
 
 def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
-    """Raise for bits that do not fit the opcode."""
+    """Raise if the bits of sparsity, K or saturation do not fit the opcode."""
     if opcode.sparse and not fields["sparse"]:
         raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
     if fields["sparse"] and not opcode.sparse:
@@ -130,24 +130,24 @@ def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
 
 
 def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescriptor) -> int:
-    """Build an instruction descriptor, the inverse of :func:`decode_instruction_descriptor`.
+    """Encode an instruction descriptor, the inverse of :func:`decode_instruction_descriptor`.
 
     Parameters
     ----------
     opcode : Opcode
-        The instruction it is for.
+        Opcode of the instruction.
     descriptor : InstructionDescriptor
-        What it says.
+        Fields to encode.
 
     Returns
     -------
     int
-        The 32 bits.
+        The 32-bit descriptor.
 
     Raises
     ------
     OperandError
-        The instruction does not have what `descriptor` asks for.
+        The instruction does not have the shape, types or options of `descriptor`.
     """
     where = f"an instruction descriptor of {opcode}"
     _check_fields(opcode, descriptor, where)
@@ -177,18 +177,18 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
 
 
 def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
-    """Return the low bit and the width of each field that the descriptor of an opcode has."""
+    """Return low bit and width of each field in the descriptor of an opcode."""
     kind = KINDS[opcode.kind]
     return _PLAIN if not kind.scales else _SCALED if kind.transposes else _PACKED
 
 
 def m_unit(opcode: Opcode) -> int:
-    """Return what the M field counts in."""
+    """Return how many rows one count of the M field stands for."""
     return 128 if KINDS[opcode.kind].scales else 16
 
 
 def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for what the fields have no code for."""
+    """Raise for values that the fields have no code for."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, d = instruction.a.name, instruction.b.name, instruction.d.name
     for role, name, table in (("A", a, kind.types), ("B", b, kind.types), ("D", d, kind.accumulators)):
@@ -209,7 +209,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for what fits into the fields but not the instruction."""
+    """Raise for values that the fields can hold but the instruction does not have."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, n = instruction.a, instruction.b, instruction.n
     for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):
@@ -246,7 +246,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Spell accepted numbers, long even rows by their ends and step."""
+    """Return accepted numbers as text; a long arithmetic sequence as first, last and step."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

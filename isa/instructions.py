@@ -1,4 +1,4 @@
-"""PTX instruction text to a frozen record."""
+"""Parser of PTX ``mma`` and ``wgmma`` instructions, and the record of an instruction."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -72,11 +72,11 @@ class Instruction:
 
     @property
     def container_bits(self) -> int:
-        """Bits an element of A or B takes on its way to the multiplier: 4, 8, 16 or 32."""
+        """Container width of an element of A or B in the datapath: 4, 8, 16 or 32 bits."""
         return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else self.a.container_bits
 
     def low_bit(self, fmt: Format) -> int:
-        """Return where an A or B element starts in its container; see :func:`sptc.isa.formats.low_bit`."""
+        """Return the lowest bit of an element of A or B in its container; see :func:`sptc.isa.formats.low_bit`."""
         return low_bit(fmt, self.container_bits)
 
     @property
@@ -85,17 +85,17 @@ class Instruction:
         return is_wide(self.container_bits)
 
     def padded_unit(self, fmt: Format) -> int:
-        """Return how many elements of A or B lie in a padded unit of 16 bytes of shared memory; 0 if not padded.
+        """Return the number of elements of A or B in a padded unit of 16 bytes of shared memory; 0 if not padded.
 
         Notes
         -----
-        Source: PTX ISA, packing formats of ``tcgen05``: types of less than 8 bits are padded unless two fill a byte.
+        Source: PTX ISA, packing formats of ``tcgen05``: types of fewer than 8 bits are padded unless two fill a byte.
         """
         return 16 if self.family == "tcgen05" and fmt.bits < 8 and "mxf4" not in self.kind else 0
 
     @property
     def granularity(self) -> Granularity | None:
-        """Structure of the sparsity; None for a dense instruction."""
+        """Sparsity pattern; None for a dense instruction."""
         if not self.sparse:
             return None
         return GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.container_bits, "2:4")]
@@ -113,17 +113,17 @@ class Instruction:
 
     @property
     def stored_k(self) -> int:
-        """Columns of A that are stored: K/2 sparse, K dense."""
+        """Stored columns of A: K/2 if sparse, K if dense."""
         return self.k // 2 if self.sparse else self.k
 
     @property
     def chunks(self) -> int:
-        """Metadata nibbles of one row of A; 0 for a dense instruction."""
+        """Metadata nibbles per row of A; 0 for a dense instruction."""
         return self.k // self.granularity.logical if self.granularity else 0
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of stored A under one nibble: two units of 16 or 8 bits; 0 for a dense instruction."""
+        """Bytes of stored A per nibble: two units of 16 or 8 bits; 0 for a dense instruction."""
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property
@@ -132,8 +132,9 @@ class Instruction:
 
         Notes
         -----
-        A quad of lanes holds 32 nibbles for its two rows of A; the selector picks the lanes that contribute. Of
-        tcgen05, PTX names four for 8 chunks a row, but only for the first two is it known what they pick.
+        The metadata registers of a quad hold 32 nibbles for its two rows of A; the selector picks the lanes that are
+        read. For tcgen05 with 8 chunks a row, PTX names four selectors; only for the first two is it known which
+        columns they pick.
         """
         return 16 // self.chunks if self.sparse else 1
 
@@ -144,18 +145,18 @@ class Instruction:
 
     @property
     def span(self) -> int | None:
-        """Logical k that share one block scale; None without block scaling."""
+        """Logical columns along K that share one block scale; None without block scaling."""
         return self.k // self.scale_size if self.scale_size else None
 
     @property
     def shape_and_types(self) -> str:
-        """What the instruction descriptor of ``tcgen05`` says, for example ``m128n8k32.f32.f16.f16``."""
+        """Shape and types, which ``tcgen05`` takes from its descriptor, for example ``m128n8k32.f32.f16.f16``."""
         words = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
         return ".".join([*words, *([self.scale_format.name] if self.scale_format else [])])
 
     def __str__(self) -> str:
         if self.family == "tcgen05":
-            # PTX writes neither shape nor types of tcgen05: they come in the instruction descriptor.
+            # The PTX text of tcgen05 has neither shape nor types: they are in the instruction descriptor.
             words = ["tcgen05.mma", *([self.sparse] if self.sparse else []), f"kind::{self.kind}"]
             words += [f"block_scale.scale_vec::{self.scale_size}X"] if self.scale_size else []
             return f"{'.'.join(words)} ({self.shape_and_types})"
@@ -173,7 +174,7 @@ class Instruction:
 
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+")
-#: Parts of dense forms of PTX that are not modelled.
+#: Qualifiers of dense PTX instructions that are not modelled.
 _NOT_MODELLED = ("f64", "b1", "m8n8k4")
 _QUALIFIERS = {
     "mma": ("sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "kind::…", "block_scale", "scale_vec::…",
@@ -184,7 +185,7 @@ _QUALIFIERS = {
 
 @dataclass
 class _Words:
-    """The qualifiers of one instruction, sorted by what they are. Order among them is free, as in the assembler."""
+    """Qualifiers of one instruction by category. Their order in the text is free, as in the assembler."""
 
     text: str
     family: str
@@ -207,7 +208,7 @@ class _Words:
 
 
 def _sorted_words(text: str) -> _Words:
-    """Return the qualifiers of an instruction whose opcode is known."""
+    """Sort the qualifiers of an instruction by category; raise for an unknown opcode or qualifier."""
     family, *words = text.strip().removesuffix(";").rstrip().split(".")
     if family == "tcgen05":
         raise InstructionError(
@@ -248,7 +249,7 @@ def _sorted_words(text: str) -> _Words:
 
 
 def _check_required(words: _Words) -> None:
-    """Raise for the first qualifier that is missing, of those that every instruction of the family has."""
+    """Raise for the first missing qualifier among those that every instruction of the family requires."""
     family, text = words.family, words.text
     for word in ("mma_async", "sync", "aligned") if family == "wgmma" else ("sync", "aligned"):
         if word not in words.flags:
@@ -261,7 +262,7 @@ def _check_required(words: _Words) -> None:
 
 
 def _check_block_scale(words: _Words, scaled: bool) -> None:
-    """Raise if an instruction asks for block scales that its kind does not have, or does not ask for those it has."""
+    """Raise if ``.block_scale`` is missing for a block-scaled kind, or is present for another kind."""
     if scaled and not words.block_scale:
         raise InstructionError(f"'.block_scale' is missing in {words.text!r}; '.{words.kind}' requires it.")
     if (words.block_scale or words.scale_size) and not scaled:
@@ -273,7 +274,7 @@ def _check_block_scale(words: _Words, scaled: bool) -> None:
 
 
 def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
-    """Return the types of A, B, C, D and of the block scales, the last of which may be none."""
+    """Return the types of A, B, C, D and the block scales; the last is empty without block scaling."""
     family, block_scale = words.family, words.block_scale
     counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
     if len(words.types) != counts[family]:
@@ -287,14 +288,14 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 
 
 class _Candidates:
-    """The variants of a family that agree with what was read of an instruction so far."""
+    """Variants of a family that match the qualifiers checked so far."""
 
     def __init__(self, words: _Words) -> None:
         self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]
         self._text = words.text
 
     def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        """Keep the variants that accept `value`; raise if none does."""
+        """Keep the variants that accept `value`; raise if there is none."""
         kept = [row for row in self.rows if value in accepted(row)]
         if not kept:
             choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
@@ -311,8 +312,8 @@ def parse(text: str) -> Instruction:
     Parameters
     ----------
     text : str
-        For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types keep their
-        order D, A, B, C, scale; other qualifiers may stand anywhere, as the assembler accepts them.
+        For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in
+        the order D, A, B, C, scale; the order of other qualifiers is free, as in the assembler.
 
     Returns
     -------
@@ -322,7 +323,7 @@ def parse(text: str) -> Instruction:
     Raises
     ------
     InstructionError
-        Names the part that is wrong and what would be accepted there.
+        The text is not a supported instruction; the message names the wrong part and what is accepted there.
     """
     words = _sorted_words(text)
     _check_required(words)
@@ -378,7 +379,7 @@ def _spell(value: object) -> str:
 
 
 def one_of(choices: Sequence[str]) -> str:
-    """Spell choices for a message: ``x, y or z``."""
+    """Return choices as text for a message: ``x, y or z``."""
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
@@ -399,7 +400,7 @@ def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
 
 
 def instructions_of(row: Variant) -> Iterator[Instruction]:
-    """Yield every instruction of one row of the syntax, with and without ``.satfinite``."""
+    """Yield every instruction of one row of :data:`VARIANTS`, with and without ``.satfinite``."""
     choices = product(
         row.sparse,
         row.shapes,
@@ -412,7 +413,7 @@ def instructions_of(row: Variant) -> Iterator[Instruction]:
 
 
 def every_instruction(family: str | None = None) -> Iterator[Instruction]:
-    """Yield every instruction of :data:`VARIANTS`, of one family if given."""
+    """Yield every instruction of :data:`VARIANTS`, or of one family."""
     for row in VARIANTS:
         if family in (None, row.family):
             yield from instructions_of(row)
@@ -424,7 +425,7 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
     Raises
     ------
     InstructionError
-        Names the architectures that have it.
+        The architecture is unknown or lacks the instruction; the message names those that have it.
     """
     if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(

@@ -1,9 +1,9 @@
-"""What a matrix product takes on all SMs of an H200: tiles, each by one CTA, their sums in registers, operands by TMA.
+"""Cycles of a matrix product on an H200: one CTA per tile, accumulators in registers, operands loaded by TMA.
 
-The law of :mod:`sptc.isa.timing` gives the cycles in which tensor cores and shared memory are busy with ``wgmma``.
-Three figures come to it that are fitted to what cuBLAS and cuSPARSELt took there (``recordings/cycles/``): what a
-kernel takes to begin and end, how fast results are written, and how fast operands come into shared memory, beside the
-reads, over the same port.
+:mod:`sptc.isa.timing` gives the cycles for which ``wgmma`` occupies tensor cores and shared memory. Three further
+figures are fitted to measured times of cuBLAS and cuSPARSELt (``recordings/cycles/``): the fixed cycles of a kernel,
+the rate at which results are written, and the rate at which operands are written to shared memory, over the same port
+as the reads.
 """
 
 from dataclasses import dataclass, replace
@@ -20,22 +20,22 @@ _SMS = 132
 _ARCH = "sm_90"
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
-#: Stored bytes of a row of A that one instruction takes, and of the metadata beside them.
+#: Bytes per row and instruction: of stored A, and of its metadata.
 _A_BYTES, _METADATA_BYTES = 32, 4
-#: Fitted: cycles of a kernel beside its tiles, bytes a cycle into an SM's shared memory, and of results to memory.
+#: Fitted: fixed cycles of a kernel; bytes per cycle into the shared memory of an SM; bytes of results per cycle.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What one CTA computes.
+    """Tile of D that one CTA computes.
 
     Attributes
     ----------
     rows : int
-        A multiple of 64: so many warpgroups share an SM's tensor cores.
+        Multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
     columns : int
-        A multiple of 8, of which each warpgroup takes up to 256 at a time.
+        Multiple of 8. One instruction computes up to 256 of them.
     """
 
     rows: int = 128
@@ -50,16 +50,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class ProductTiming:
-    """Cycles of the SMs' clock.
+    """Timing of a matrix product in cycles of the SM clock.
 
     Attributes
     ----------
     cycles : int
-        Of the whole kernel.
+        Whole kernel.
     waves : int
-        Tiles one after another on an SM.
+        Tiles per SM, one after another.
     multiplying, storing : int
-        Cycles in which tiles are multiplied, and in which their results are written; the rest is the kernel's own.
+        Cycles in which tiles are multiplied, and in which results are written. The rest of `cycles` is fixed.
     bound_by : str
         ``"tensor core"`` or ``"shared memory"``.
     """
@@ -72,30 +72,30 @@ class ProductTiming:
 
 
 def dense_twin(instruction: Instruction) -> Instruction:
-    """Return the dense instruction of the same types that takes as many bytes of A."""
+    """Return the dense instruction of the same types with as many bytes of stored A."""
     return replace(instruction, sparse="", k=instruction.stored_k)
 
 
 def product_timing(
     instruction: Instruction, shape: tuple[int, int, int], tile: Tile | None = None, result_bytes: int | None = None
 ) -> ProductTiming:
-    """Return what a product takes.
+    """Return the timing of a matrix product.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``wgmma``; its n is the tile's.
+        Family ``wgmma``. Its n is ignored: the tile determines it.
     shape : tuple of int
         M, N and K.
     tile : Tile
-        By default of 128 x 256, as cuSPARSELt has it.
+        Default: 128 x 256, as in cuSPARSELt.
     result_bytes : int, optional
-        Of an element of D in memory; by default that of the accumulator.
+        Bytes of an element of D in memory. Default: bytes of the accumulator.
 
     Raises
     ------
     InstructionError
-        Of another family, or of an architecture of which nothing is known.
+        The instruction is not a ``wgmma`` of sm_90.
     """
     if instruction.family != "wgmma" or _ARCH not in instruction.architectures:
         raise InstructionError(f"cycles of a product are known of wgmma on {_ARCH}, not of {instruction}")

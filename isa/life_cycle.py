@@ -1,4 +1,4 @@
-"""The life cycle of ``wgmma``: in which order fences, multiplications, commits, waits and accesses are defined."""
+"""Checker of the order of ``wgmma`` calls: fences, multiplications, commits, waits and register accesses."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -10,32 +10,32 @@ from .instructions import parse
 
 __all__ = ["WgmmaSequence"]
 
-#: More than any operand has.
+#: More registers than any operand has.
 _MOST_REGISTERS = 256
 
 
 @dataclass(frozen=True)
 class _Use:
-    """Who accessed a register: a thread, or a multiplication of some shape."""
+    """Access to a register, by a thread or by a multiplication."""
 
     call: int
     words: str
-    shape: str | None = None  # of the multiplication whose accumulator it is
-    as_a: bool = False  # it is read as A by a multiplication
+    shape: str | None = None  # of the multiplication, if the register is its accumulator
+    as_a: bool = False  # a multiplication reads the register as A
 
 
 @dataclass
 class _Group:
-    """Multiplications that are waited for together: their registers."""
+    """Registers of a group: of all multiplications that one wait finishes together."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
 
 
 class WgmmaSequence:
-    """Follow the calls of one warpgroup in order, and refuse the first that PTX leaves undefined.
+    """Check the calls of one warpgroup in their order; raise at the first that PTX leaves undefined.
 
-    Registers are named by any hashable values, say ``"d0"`` or numbers; a name stands for the register of every thread
-    of the warpgroup. Calls are counted from 1.
+    Registers are named by any hashable values, for example ``"d0"`` or numbers. A name stands for that register in
+    every thread of the warpgroup. Calls are counted from 1.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class WgmmaSequence:
 
     Notes
     -----
-    Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group). Accesses to shared memory are not followed.
+    Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group). Accesses to shared memory are not checked.
     """
 
     def __init__(self) -> None:
@@ -61,27 +61,27 @@ class WgmmaSequence:
         self._committed: list[_Group] = []
 
     def read(self, *registers: Hashable) -> None:
-        """Read registers by the threads.
+        """Record that the threads read registers.
 
         Raises
         ------
         OrderError
-            A multiplication that uses one is not known to be finished.
+            A multiplication that uses one of them may be unfinished.
         """
         self._access("read", registers)
 
     def write(self, *registers: Hashable) -> None:
-        """Write registers by the threads.
+        """Record that the threads write registers.
 
         Raises
         ------
         OrderError
-            A multiplication that uses one is not known to be finished.
+            A multiplication that uses one of them may be unfinished.
         """
         self._access("written", registers)
 
     def fence(self) -> None:
-        """Issue ``wgmma.fence``: multiplications after it see the registers as they are."""
+        """Issue ``wgmma.fence``: later multiplications see all register writes before it."""
         self._calls += 1
         self._fenced = True
         self._used.clear()
@@ -92,16 +92,16 @@ class WgmmaSequence:
         Parameters
         ----------
         instruction : str
-            PTX opcode with its qualifiers, of family ``wgmma``.
+            PTX opcode and qualifiers of a ``wgmma``.
         d : iterable of hashable
             Accumulator registers.
         a : iterable of hashable, optional
-            Registers of A; none if A comes from shared memory.
+            Registers of A; None if A is in shared memory.
 
         Raises
         ------
         InstructionError, OperandError
-            It does not parse, or takes another number of registers.
+            The instruction does not parse, is not a ``wgmma``, or has another number of registers.
         OrderError
             A fence is missing.
         """
@@ -139,18 +139,18 @@ class WgmmaSequence:
                 self._used[register] = self._open.registers[register] = use
 
     def commit_group(self) -> None:
-        """Issue ``wgmma.commit_group``: what was multiplied since the last one is a group, an empty one if nothing."""
+        """Issue ``wgmma.commit_group``: the multiplications since the last one become a group, which may be empty."""
         self._calls += 1
         self._committed.append(self._open)
         self._open = _Group()
 
     def wait_group(self, pending: int) -> None:
-        """Issue ``wgmma.wait_group N``: all but the last `pending` groups are finished.
+        """Issue ``wgmma.wait_group N`` with N = `pending`: all groups except the last N are finished.
 
         Raises
         ------
         OperandError
-            `pending` is no number of groups.
+            `pending` is not an integer of 0 or more.
         """
         if isinstance(pending, bool) or not isinstance(pending, int) or pending < 0:
             raise OperandError(f"wgmma.wait_group takes a number of groups, 0 or more, not {shown(pending)}")
@@ -185,7 +185,7 @@ class WgmmaSequence:
 
 
 def _registers(name: str, given: Iterable[Hashable]) -> list[Hashable]:
-    """Return the registers of an operand; of an iterable without end, more than any instruction has."""
+    """Return the registers of an operand, cut off above `_MOST_REGISTERS`: the iterable may be endless."""
     try:
         found = list(islice(given, _MOST_REGISTERS + 1))
     except TypeError:

@@ -1,14 +1,14 @@
-"""``ldmatrix`` and ``stmatrix``: their forms, and which register holds which element of which row of shared memory.
+"""``ldmatrix`` and ``stmatrix``: their forms, and the map between registers and rows of shared memory.
 
-Every form moves rows of 16 bytes; a lane gives the address of each. Notation: ``g = lane >> 2``, ``t = lane & 3``.
-Sources, by shape:
+Every form moves rows of 16 bytes; one lane supplies the address of each row. Notation: ``g = lane >> 2``,
+``t = lane & 3``. Sources, by shape:
 
 * ``.m8n8``: PTX ISA 9.7.14.5.15 and .16 (text, Figures 104 and 107). A group of four lanes holds a row; with
   ``.trans``, a column.
 * ``.m16n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns across 2 rows", Figure 105, of the transposed matrix), CuTe
   ``Copy_Traits<SM100_U8x8_LDSM_T>`` and ``<SM100_U8x16_LDSM_T>`` before the byte shuffle in their ``copy``, and a map
-  that others read from an sm_120 GPU and published. The three agree. That the padded formats share it is stated
-  by PTX ("in each register four 8-bit elements are loaded") and by CubeCL's run-time test of these forms.
+  that others measured on an sm_120 GPU and published. The three agree. The padded formats have the same map: PTX
+  ("in each register four 8-bit elements are loaded") and CubeCL's run-time test of these forms.
 * ``.m8n16``: PTX ISA 9.7.14.5.15 ("4 consecutive columns", Figure 106), CuTe
   ``Copy_Traits<SM100_SU4_DU8x16_x1_LDSM_N>`` and its siblings, CubeCL's test.
 * ``.m16n8``: PTX ISA 9.7.14.5.16 (``e0`` to ``e3`` from the least significant byte, Figure 108), CuTe
@@ -34,7 +34,7 @@ Index = NDArray[np.intp]
 #: Bytes of one row, and its alignment.
 ROW_BYTES = 16
 
-#: Opcode, shape, types, numbers of matrices, with or without ``.trans``: the syntax of PTX ISA 9.
+#: Syntax of PTX ISA 9: opcode, shape, types, numbers of matrices, without or with ``.trans``.
 _FORMS = (
     ("ldmatrix", "m8n8", "b16", (1, 2, 4), (False, True)),
     ("ldmatrix", "m16n16", "b8", (1, 2), (True,)),
@@ -63,13 +63,13 @@ class MatrixMove:
     shape : str
         Shape qualifier of one matrix, for example ``m8n8``.
     matrices : int
-        How many are moved.
+        Number of matrices that are moved.
     transposed : bool
-        Rows of memory are columns of the matrix that the registers hold.
+        A row of memory is a column of the matrix in the registers.
     element : str
         Type in the registers: ``b16``, ``b8`` or ``b8x16``.
     source : str
-        Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if elements lie there as in the registers.
+        Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same format.
     """
 
     opcode: str
@@ -86,7 +86,7 @@ class MatrixMove:
 
     @property
     def container_bits(self) -> int:
-        """Bits an element takes in a register: 16 or 8."""
+        """Container width of an element in a register: 16 or 8."""
         return 16 if self.element == "b16" else 8
 
     @property
@@ -101,7 +101,7 @@ class MatrixMove:
 
     @property
     def registers(self) -> int:
-        """Registers a thread holds."""
+        """Registers per thread."""
         return self.matrices * self.rows // 8
 
     def __str__(self) -> str:
@@ -130,12 +130,12 @@ def every_matrix_move() -> tuple[MatrixMove, ...]:
 
 
 def _listed(choices: list[str]) -> str:
-    """Spell qualifiers in a sentence, each once."""
+    """Return qualifiers as text for a message, without duplicates."""
     return one_of([f"'.{choice}'" for choice in dict.fromkeys(choices)])
 
 
 def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]]:
-    """Sort qualifiers by what they are."""
+    """Sort qualifiers by category: flag, shape, count, space or type."""
     kinds = {"flag": ("sync", "aligned", "trans"), "shape": _SHAPES, "count": _COUNTS, "space": _SPACES, "type": _TYPES}
     found: dict[str, list[str]] = {kind: [] for kind in kinds}
     for word in words:
@@ -159,9 +159,8 @@ def parse_matrix_move(text: str) -> MatrixMove:
     Parameters
     ----------
     text : str
-        For example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``. Types keep their order; other qualifiers may
-        stand anywhere, as the assembler accepts them. ``.shared`` and ``.shared::cta`` mean the same and may be
-        missing.
+        For example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``. The order of types is fixed; that of other
+        qualifiers is free, as in the assembler. ``.shared`` and ``.shared::cta`` are equivalent and optional.
 
     Returns
     -------
@@ -170,7 +169,7 @@ def parse_matrix_move(text: str) -> MatrixMove:
     Raises
     ------
     InstructionError
-        Names the part that is wrong and what would be accepted there.
+        The text is not such an instruction; the message names the wrong part and what is accepted there.
     """
     opcode, *words = text.strip().removesuffix(";").rstrip().split(".")
     if opcode not in _OPCODES:
@@ -204,18 +203,18 @@ def parse_matrix_move(text: str) -> MatrixMove:
 
 @dataclass(frozen=True, eq=False)
 class MatrixMoveMap:
-    """Which element of memory every register holds, and which lane says where its row lies.
+    """Map of register elements to elements of shared memory, and the lanes that supply the row addresses.
 
     Attributes
     ----------
     matrices, rows, elements : ndarray of intp, shape (32, registers, E)
         Matrix, row of memory within it, and element of that row, of element j of register r of thread l.
     row_low_bits : ndarray of intp, shape (32, registers, E)
-        Where the element starts in its row of 128 bits, counted from the low bit of its first byte.
+        Lowest bit of the element in its row of 128 bits; bit 0 is the low bit of the first byte.
     register_low_bits : ndarray of intp, shape (E,)
-        Where the element starts in its register. Bits of the container above the element are zero.
+        Lowest bit of the element in its register. Bits of the container above the element are zero.
     address_lanes : ndarray of intp, shape (matrices, rows)
-        Lane whose address is that of the row. Addresses of other lanes are ignored.
+        Lane that supplies the address of the row. Addresses of other lanes are ignored.
     """
 
     matrices: Index
@@ -232,9 +231,9 @@ def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
 
     Notes
     -----
-    The padded formats keep elements side by side from the low bit of the row on, the padding behind them: 16 of six
-    bits in 12 bytes, or 16 of four bits in 8 bytes (PTX ISA 9.7.14.5.15; the order of bits and that they land in the
-    low bits of a byte: CubeCL's run-time test; CUTLASS shifts four-bit elements from there by ``fp4_shift_A``).
+    A row of a padded format holds 16 elements from its low bit on, and padding above them: six-bit elements take 12
+    bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). The order of bits, and the place of an element in the low
+    bits of its byte: CubeCL's run-time test. CUTLASS shifts four-bit elements from there by ``fp4_shift_A``.
     """
     lane = np.arange(WARP_LANES).reshape(-1, 1, 1)
     g, t = lane >> 2, lane & 3

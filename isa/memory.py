@@ -1,7 +1,7 @@
-"""Shared-memory matrix descriptors and the addresses they reach: index maps, no values.
+"""Shared-memory matrix descriptors, and the addresses of the elements they describe: index maps, no values.
 
-A matrix descriptor (64 bits) says where an operand of ``wgmma`` or ``tcgen05.mma`` lies in shared memory. Operands are
-moved in *units* of 16 bytes; the formulas below place the units, :class:`Swizzle` then permutes them.
+A 64-bit matrix descriptor gives the placement of an operand of ``wgmma`` or ``tcgen05.mma`` in shared memory. It places
+*units* of 16 bytes; :class:`Swizzle` then permutes the units.
 """
 
 from dataclasses import dataclass
@@ -31,33 +31,33 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-#: Descriptors and swizzles move units of 16 bytes.
+#: Bytes of a unit, which descriptors and swizzles place as a whole.
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
-#: Bit of a descriptor of sm_103 that makes its leading offset an address.
+#: Descriptor bit of sm_103 that turns the leading offset into an absolute address.
 _ABSOLUTE = 1 << 52
-#: Bytes that a descriptor can name; addresses beyond them do not exist.
+#: Bytes of shared memory that a descriptor can address.
 ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 
 
 @dataclass(frozen=True)
 class Swizzle:
-    """A permutation of shared memory that spreads the rows of a matrix over its banks.
+    """A permutation of shared memory that spreads the rows of a matrix over the banks.
 
-    128 bytes are one row of banks, whose number permutes the atoms of each row of the pattern. Base offsets were
-    measured on an H200.
+    A row of banks has 128 bytes. Its number, less the base offset, is XORed with the number of the atom in its row of
+    the pattern. Base offsets were measured on an H200.
 
     Attributes
     ----------
     name : str
-        As PTX calls it.
+        PTX name.
     row_bytes : int
         Width of the pattern; one unit without swizzle.
     atom_bytes : int
-        What moves as a whole.
+        Bytes that are moved as a whole.
     pattern_rows : int
-        Rows of `row_bytes` after which the stride offset leads on.
+        Rows of the pattern; the stride offset leads from one pattern to the next.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Swizzle:
 
     @property
     def units(self) -> int:
-        """Units of a row of the pattern."""
+        """Units per row of the pattern."""
         return self.row_bytes // UNIT_BYTES
 
     def apply(self, address: Any, base_offset: Any = 0) -> Any:
@@ -89,7 +89,7 @@ SWIZZLES: dict[str, Swizzle] = {
 
 @dataclass(frozen=True)
 class _Generation:
-    """Where the fields that differ between generations of descriptors stand."""
+    """Descriptor fields that differ between ``wgmma`` and ``tcgen05``."""
 
     swizzle_bit: int
     swizzles: dict[int, str]
@@ -120,7 +120,7 @@ class SharedDescriptor:
     start, leading_offset, stride_offset : int
         Bytes, multiples of 16 below 2**18.
     base_offset : int
-        Row of banks, modulo 8, on which the swizzle pattern starts; 0 when it starts on its natural boundary.
+        Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
     swizzle : Swizzle
         Permutation of the units.
     """
@@ -138,14 +138,14 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     Parameters
     ----------
     value : int
-        The 64 bits.
+        The 64-bit descriptor.
     family : str
         ``"wgmma"`` or ``"tcgen05"``, whose formats differ.
 
     Raises
     ------
     OperandError
-        If it is no 64-bit number, sets a reserved bit, or names no swizzle.
+        The value is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or swizzle mode.
     """
     if not 0 <= value < 1 << 64:
         number = f"{value:#x}" if value.bit_length() <= 128 else shown(value)
@@ -153,6 +153,7 @@ def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
     generation = GENERATIONS[family]
     fixed_mask = (1 << generation.fixed_bits) - 1
     swizzle_code = value >> generation.swizzle_bit
+    # Bits 13:0 start, 29:16 leading offset, 45:32 stride offset (in units), 51:49 base offset, then the swizzle mode.
     defined = _FIELD_MASK | _FIELD_MASK << 16 | _FIELD_MASK << 32 | 7 << 49
     defined |= fixed_mask << generation.fixed_bit | (1 << 64) - (1 << generation.swizzle_bit)
     if family == "tcgen05" and value & _ABSOLUTE:
@@ -231,14 +232,14 @@ def encode_descriptor(
 
 @dataclass(frozen=True, eq=False)
 class SharedMap:
-    """Where the elements of a matrix lie in shared memory.
+    """Map of a matrix to shared memory.
 
     Attributes
     ----------
     addresses, low_bits : ndarray of intp, shape (mn, k)
-        Byte that holds the lowest bit of an element, and that bit's place in it (0 for whole bytes).
+        Byte that holds the lowest bit of the element, and position of that bit in the byte (0 for whole bytes).
     element_bits : int
-        Bits of an element, upwards from there.
+        Width of an element.
     """
 
     addresses: Index
@@ -246,7 +247,7 @@ class SharedMap:
     element_bits: int
 
     def first_beyond(self, size: int) -> int | None:
-        """Return the lowest byte address at or above `size` that some element touches; None without one."""
+        """Return the lowest byte address at or above `size` that an element occupies; None if there is none."""
         last = self.addresses + (self.low_bits + self.element_bits - 1) // 8
         beyond = last >= size
         return max(size, int(self.addresses[beyond].min())) if beyond.any() else None
@@ -258,11 +259,11 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
     Parameters
     ----------
     descriptor : SharedDescriptor
-        Where the operand lies.
+        Matrix descriptor of the operand.
     outer : int or ndarray
         Row or column of the operand if `major` is ``"k"``, otherwise its k.
     unit : int or ndarray
-        Which unit along the other dimension.
+        Index of the unit along the other dimension.
     major : str
         As for :func:`shared_map`.
     """
@@ -284,12 +285,12 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
 def shared_map(
     descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
 ) -> SharedMap:
-    """Map an operand that a descriptor points to.
+    """Map an operand in shared memory.
 
     Parameters
     ----------
     descriptor : SharedDescriptor
-        Where it lies.
+        Matrix descriptor of the operand.
     mn, k : int
         Rows of A or columns of B; stored columns of A or rows of B.
     element_bits : int
@@ -297,7 +298,7 @@ def shared_map(
     major : str
         ``"k"``: neighbours in memory are neighbours in K; ``"mn"``: they are neighbours in M or N.
     unit_elements : int
-        Elements of a unit; 0 if they fill it. Padded forms of 4-bit and 6-bit elements hold 16.
+        Elements per unit; 0 if they fill it. A unit of padded 4-bit or 6-bit elements holds 16.
 
     Returns
     -------
@@ -305,7 +306,7 @@ def shared_map(
 
     Notes
     -----
-    Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
+    Source: PTX ISA canonical layouts; every formula was confirmed element by element on an H200.
     """
     per_unit = unit_elements or UNIT_BYTES * 8 // element_bits
     mn_index, k_index = np.arange(mn)[:, None], np.arange(k)[None, :]
@@ -325,18 +326,18 @@ def operand_map(
     Parameters
     ----------
     instruction : Instruction
-        What reads it.
+        Instruction that reads the operand.
     operand : str
         ``"a"``, whose stored columns are mapped, or ``"b"``.
     descriptor : SharedDescriptor
-        Where it lies.
+        Matrix descriptor of the operand.
     transposed : bool
         imm-trans: MN-major instead of K-major.
 
     Returns
     -------
     SharedMap
-        Of shape (m, stored k) or (n, k).
+        Map of shape (m, stored k) or (n, k).
     """
     mn, k = (instruction.m, instruction.stored_k) if operand == "a" else (instruction.n, instruction.k)
     return shared_map(descriptor, mn, k, instruction.container_bits, major="mn" if transposed else "k")

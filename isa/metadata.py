@@ -1,8 +1,8 @@
 """Sparsity metadata: granularities, nibbles and the rules that make a nibble legal.
 
-A chunk of a row of A is four *units* of B; a nibble holds two 2-bit indices that pick two of them. Stored slot 0
-reads the unit ``i0 = nibble & 3``, slot 1 the unit ``i1 = nibble >> 2``. One such multiplexer serves every granularity;
-only the size of a unit differs (measured on an H200 for all sixteen nibbles).
+A chunk is four *units* along K, of which a row of A stores two. The nibble of the chunk holds two 2-bit indices: stored
+slot 0 is multiplied by unit ``i0 = nibble & 3`` of B, slot 1 by unit ``i1 = nibble >> 2``. One multiplexer serves every
+granularity; only the size of a unit differs (measured on an H200 for all sixteen nibbles).
 """
 
 from collections.abc import Callable
@@ -29,20 +29,20 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Bits of the wider of the two units.
+#: Bits of a unit of wide elements; units of narrower elements have 8 bits.
 _WIDE_UNIT_BITS = 16
 
 
 @dataclass(frozen=True)
 class Granularity:
-    """How many of how many neighbouring elements of a row of A are stored.
+    """Sparsity pattern: of every `logical` neighbouring elements of a row of A, `stored` are stored.
 
     Attributes
     ----------
     name : str
         ``1:2``, ``2:4`` or ``4:8`` (pair-wise).
     stored, logical : int
-        Stored elements of A and logical columns covered by one chunk, that is by one nibble.
+        Stored elements and logical columns of A per chunk, that is per nibble.
 
     Notes
     -----
@@ -61,7 +61,7 @@ GRANULARITIES: dict[str, Granularity] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Which nibbles an instruction defines.
+    """Set of metadata nibbles that an instruction defines.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Rule:
     meaning : str
         The rule in words, for messages.
     source : str
-        Where the rule is stated.
+        PTX section that states the rule.
     """
 
     name: str
@@ -95,36 +95,36 @@ def nibble(i0: int, i1: int) -> int:
 
 
 def is_wide(container_bits: int) -> bool:
-    """Whether metadata selects units of 16 bits of such elements; of smaller ones, units of 8 bits."""
+    """Return whether metadata selects units of 16 bits; it selects units of 8 bits for narrower elements."""
     return container_bits >= _WIDE_UNIT_BITS
 
 
 def split_nibbles(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the halves of bytes, lower first, as bytes: shape (..., n) to (..., 2n)."""
+    """Split each byte into two nibbles, low half first: shape (..., n) to (..., 2n)."""
     return np.stack([octets & np.uint8(15), octets >> np.uint8(4)], -1).reshape(*octets.shape[:-1], -1)
 
 
 def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return neighbours as halves of bytes, the inverse of :func:`split_nibbles`: shape (..., 2n) to (..., n)."""
+    """Join pairs of nibbles into bytes, the inverse of :func:`split_nibbles`: shape (..., 2n) to (..., n)."""
     joined: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] << np.uint8(4)
     return joined
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Whether a plain nibble's two slots trade places before a selection built from two 3:1 multiplexers.
+    """Return whether the two stored elements of a plain nibble are swapped before two 3:1 multiplexers.
 
-    Such a pair reads slot 0 from units 0 to 2 and slot 1 from units 1 to 3. Swapping the stored elements
-    together with the indices turns the twelve plain nibbles into the seven that it can serve.
+    The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements
+    together with their indices turns the twelve plain nibbles into the seven that the pair can serve.
 
     Notes
     -----
-    Source: read off the code that the CUDA 13.0 assembler emits for plain ``mma.sp`` on sm_100a and sm_120a.
+    Source: machine code of the CUDA 13.0 assembler for plain ``mma.sp`` on sm_100a and sm_120a.
     """
     n0, n1, n2, n3 = (value >> bit & 1 for bit in range(4))
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: Operand multiplexers of each architecture: two 4:1 multiplexers, or two 3:1 ones.
+#: Multiplexers of a chunk on each architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two 3:1 multiplexers.
 MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
@@ -136,10 +136,11 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return whether the multiplexers deliver a unit to stored slots 0 and 1; a slot without one meets zero.
+    """Return whether stored slots 0 and 1 get a unit from the multiplexers; a slot without one is multiplied by zero.
 
-    Every nibble that `rule` defines is delivered whole. With 3:1 multiplexers some undefined ones are not: slot 0
-    does not reach unit 3, nor slot 1 unit 0. That is our inference from the seven nibbles of tcgen05, unmeasured.
+    Every nibble that `rule` defines delivers both units. An undefined nibble may select a unit that a 3:1 multiplexer
+    does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles of tcgen05, not
+    measured.
     """
     if mux == "mux4":
         return True, True

@@ -1,7 +1,7 @@
-"""How each architecture forms a result: step length, alignment and rounding.
+"""Numerics of each instruction and architecture: step length, alignment and rounding.
 
-The parameters are those of one *truncated fused dot-product-add* (T-FDPA): products of a step and the accumulator are
-aligned to the largest exponent, truncated to `alignment_bits` below it, summed exactly and rounded once.
+They are the parameters of a *truncated fused dot-product-add* (T-FDPA). It aligns the products of a step and the
+accumulator to the largest exponent, truncates them `alignment_bits` below it, sums them exactly and rounds once.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ __all__ = [
     "zero_exponent_for",
 ]
 
-#: Kept products that kinds mxf4 and mxf4nvf4 sum exactly before a block scale is applied.
+#: Kept products of a group of kinds mxf4 and mxf4nvf4, which are summed exactly before the block scales are applied.
 BLOCK_GROUP = 16
 
 
 class Method(Enum):
-    """Which equation forms a result."""
+    """Equation of a result."""
 
     FUSED = "fused"  #: T-FDPA over the kept products of a step
     GROUPED = "grouped"  #: T-FDPA over groups of 16 products, each with its own block scales
@@ -36,22 +36,22 @@ class Method(Enum):
 
 
 class Alignment(Enum):
-    """How a term loses the bits below the last one kept."""
+    """Rounding of an aligned term to its last bit kept, ``2**(E - F)``."""
 
     TOWARD_ZERO = "toward zero"  #: dropped from the magnitude
-    # No architecture has the others: they are what a wrong model may do.
+    # No architecture has the following: they are for neighbours, models that are wrong in one parameter.
     DOWN = "down"  #: dropped from the two's complement
     NEAREST = "to the nearest"  #: rounded to nearest even
 
 
 class Rounding(Enum):
-    """How the exact sum of a step becomes a result."""
+    """Rounding of the exact sum of a step to a result."""
 
     RZ_F32 = "RZ-f32"  #: truncation to f32; overflow gives Inf
     RZ_E8M13 = "RZ-E8M13"  #: the same with 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round to nearest even, f16
     EXACT = "exact"  #: integers
-    # No architecture has the others: they are what a wrong model may do.
+    # No architecture has the following: they are for neighbours, models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round to nearest even, f32
     RNE_E8M13 = "RNE-E8M13"  #: the same with 13 fraction bits, stored in an f32
     RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
@@ -59,14 +59,14 @@ class Rounding(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """Parameters of one instruction on one architecture.
+    """Numerics of one instruction on one architecture.
 
     Attributes
     ----------
     method : Method
         Equation.
     step : int
-        Kept products summed at once (L); K is cut into contiguous ascending groups of so many.
+        Kept products per step (L). K is cut into contiguous, ascending groups of L.
     alignment_bits : int
         Bits kept below the largest exponent (F).
     zero_exponent : int
@@ -76,7 +76,7 @@ class Numerics:
     alignment : Alignment
         Rounding of each term to the bits kept.
     source : str
-        Where it is known from.
+        Source of the parameters.
     """
 
     method: Method
@@ -95,16 +95,16 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 
 
 @dataclass(frozen=True)
 class Datapath:
-    """What is the same for every instruction of an architecture.
+    """Parameters that all instructions of an architecture share.
 
     Attributes
     ----------
     step_bytes : int
-        Bytes of stored A that a step takes, whatever their type.
+        Bytes of stored A per step, the same for every type.
     alignment_bits : int
         Bits kept below the largest exponent (F).
     fp8_alignment_bits : int
-        The same for floats of 8 bits where they are native.
+        F of native fp8.
     """
 
     step_bytes: int
@@ -112,7 +112,7 @@ class Datapath:
     fp8_alignment_bits: int
 
 
-#: The datapath of each architecture; those without native fp8 have no shorter alignment of it.
+#: Datapath of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
 DATAPATHS = {
     "sm_80": Datapath(16, 24, 24),
     "sm_86": Datapath(16, 24, 24),
@@ -121,22 +121,22 @@ DATAPATHS = {
     "sm_100": Datapath(32, 25, 25),
     "sm_120": Datapath(32, 25, 25),
 }
-#: Bits kept below the largest exponent of groups with block scales.
+#: F of kinds mxf4 and mxf4nvf4.
 BLOCK_ALIGNMENT_BITS = 35
 
 
 def zero_exponent_for(alignment_bits: int, *, half_result: bool = False, grouped: bool = False) -> int:
-    """Return e_zero of a datapath that keeps `alignment_bits` below the largest exponent."""
+    """Return e_zero of a datapath with F = `alignment_bits`, for f16 results or for groups with block scales."""
     return (4 if half_result else -104 if grouped else -108) - alignment_bits
 
 
 def numerics(instruction: Instruction, arch: str) -> Numerics:
-    """Return the parameters of an instruction on an architecture.
+    """Return the numerics of an instruction on an architecture.
 
     Raises
     ------
     InstructionError
-        If the architecture does not have the instruction.
+        The architecture does not have the instruction.
     """
     require_architecture(instruction, arch)
     measured = arch == "sm_90"
@@ -158,10 +158,10 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = datapath.alignment_bits
-    # e_zero follows the alignment of the datapath, not the shorter one of its fp8.
+    # e_zero depends on the F of the datapath, not on the smaller F of fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
-        # Of sm_90 and sm_100, the warpgroup and tensor-memory instructions alone have fp8 in hardware.
+        # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` have fp8 in hardware: `mma` emulates it.
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
             method = Method.EMULATED
             step = datapath.step_bytes * 8 // 16

@@ -1,4 +1,4 @@
-"""Operands and products of an instruction as records: matrices of codes, and what threads and memory hold of them."""
+"""Records that back ends take and return: operands as matrices or as register and memory contents, and results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,20 +16,20 @@ __all__ = ["HeldOperands", "Immediates", "MatrixOperands", "Product", "StepFlags
 
 @dataclass(frozen=True)
 class Immediates:
-    """What decides an instruction of ``mma`` or ``wgmma``, beside registers and memory.
+    """Immediate operands of an ``mma`` or ``wgmma``.
 
     Attributes
     ----------
     sparsity_selector : int
         Sparsity selector.
     scale_ids : tuple of int
-        byte_a, thread_a, byte_b, thread_b of the block-scaled kinds.
+        Block-scaled kinds: byte_a, thread_a, byte_b, thread_b.
     a_in_registers : bool
-        Of ``wgmma``: A is held in registers, not in shared memory.
+        ``wgmma``: A is in registers, not in shared memory.
     scale_d : bool
-        Of ``wgmma``: D is added.
+        ``wgmma``: the old D is added to the product.
     imm_scale, imm_trans : tuple of int
-        Of ``wgmma``, of A and B, as in :func:`sptc.wgmma`.
+        ``wgmma``: options of A and B, as in :func:`sptc.wgmma`.
     """
 
     sparsity_selector: int = 0
@@ -42,18 +42,18 @@ class Immediates:
 
 @dataclass(frozen=True, eq=False)
 class HeldOperands:
-    """A batch of operands where the instruction finds them, for a back end that executes it itself.
+    """A batch of operands in registers and shared memory, for a back end that executes the instruction from there.
 
     Attributes
     ----------
     arrays : dict of str to ndarray
-        ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and where the instruction has them ``e``,
+        ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the instruction has them ``e``,
         ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the image of shared memory
-        (uint8, shape (cases, bytes)), and `a` is missing where a descriptor leads to it.
+        (uint8, shape (cases, bytes)), and `a` is missing if A is in shared memory too.
     immediates : Immediates
-        The rest.
+        Immediate operands.
     descriptors : tuple of int
-        Of A and B in the image.
+        ``wgmma``: matrix descriptors of A and B in the image.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -63,7 +63,7 @@ class HeldOperands:
 
 @dataclass(frozen=True, eq=False)
 class TensorMemoryOperands:
-    """A batch of operands of ``tcgen05.mma`` in both memories, for a back end that executes the instruction itself.
+    """A batch of ``tcgen05.mma`` operands in tensor and shared memory, for a back end that executes it from there.
 
     Attributes
     ----------
@@ -72,16 +72,16 @@ class TensorMemoryOperands:
     descriptor : InstructionDescriptor
         Decoded instruction descriptor.
     addresses : dict of str to int
-        Addresses in tensor memory and descriptors of shared memory: ``a``, ``b``, ``d``, and where the instruction has
+        Addresses in tensor memory and descriptors of shared memory: ``a``, ``b``, ``d``, and if the instruction has
         them ``e``, ``scale_a`` and ``scale_b``.
     tmem : ndarray of uint32, shape (cases, CTAs, 128, 512)
         Tensor memory before the instruction.
     smem : ndarray of uint8, shape (cases, CTAs, bytes)
         Shared memory.
     enable_input_d : bool
-        D is added.
+        The old D is added to the product.
     options : tuple of str
-        Further options in use: names of arguments of :func:`sptc.tcgen05_mma` that change the result.
+        Other arguments of :func:`sptc.tcgen05_mma` that are set and change the result, by name.
     """
 
     opcode: Opcode
@@ -95,22 +95,22 @@ class TensorMemoryOperands:
 
 @dataclass(frozen=True, eq=False)
 class MatrixOperands:
-    """A batch of matrices of codes: what every back end multiplies.
+    """A batch of matrices of codes, the operands that every back end takes.
 
     Attributes
     ----------
     a : ndarray of uint8, uint16 or uint32, shape (batch, m, stored K)
-        Stored elements of A, one a container (4-bit elements in the low half of a byte).
+        Stored elements of A, one per container (4-bit elements in the low half of a byte).
     b : ndarray, same type, shape (batch, K, n)
         B.
     c : ndarray of uint16 or uint32, shape (batch, m, n)
         Accumulator codes.
     nibbles : ndarray of uint8, shape (batch, m, K / chunk width), or None
-        Metadata of a sparse instruction; any value.
+        Metadata of a sparse instruction. Every value from 0 to 15 is allowed.
     scale_a, scale_b : ndarray of uint8, shape (batch, m, K / span) and (batch, n, K / span), or None
         Block scales.
     held : HeldOperands, TensorMemoryOperands or None
-        Where the matrices were gathered from; None where they never were in registers or tensor memory.
+        Register and memory contents that the matrices were gathered from; None if there are none.
     """
 
     a: NDArray
@@ -122,7 +122,7 @@ class MatrixOperands:
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice, rows: slice = slice(None)) -> "MatrixOperands":
-        """Return some rows of some of the batch, as views."""
+        """Return views of part of the batch, with part of the rows of A, C, metadata and scales of A."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],
@@ -133,7 +133,7 @@ class MatrixOperands:
         )
 
     def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
-        """Yield the operands of each instruction of a chain along K; `c` is that of the first."""
+        """Yield the operands of each instruction of a chain along K; all have the `c` of the first."""
         if self.b.shape[1] == instruction.k:
             yield self
             return
@@ -155,14 +155,14 @@ class MatrixOperands:
 
 @dataclass(frozen=True, eq=False)
 class StepFlags:
-    """Flags of undefined metadata that hardware raised in one step of a product.
+    """Undefined-metadata flags that the hardware raised in one step of a product.
 
     Attributes
     ----------
     instruction : Instruction
-        Instruction that the datapath executed: of an emulation, an instruction of it.
+        Instruction that the datapath executed; for an emulated instruction, one of those that emulate it.
     nibbles : ndarray of uint8, shape (tiles, m, chunks), or None
-        Metadata of the step; None of a dense instruction.
+        Metadata of the step; None for a dense instruction.
     illegal : ndarray of bool, shape (tiles, m, chunks)
         Chunks whose nibble the rule of the instruction does not define, as the hardware flags them.
     """
@@ -174,17 +174,17 @@ class StepFlags:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """Results of a batch of matrices: what every back end returns.
+    """Results of a batch of products, the record that every back end returns.
 
     Attributes
     ----------
     d : ndarray of uint16 or uint32, shape (batch, m, n)
-        Result codes, of the type of the accumulators.
+        Result codes in the format of the accumulator.
     flags : tuple of StepFlags, or None
         Flags of each step, in the order of execution; None from a back end that raises no flags.
     cycles : int or None
-        Clock cycles from the first instruction that a top accepts to its last result. Where a top starts from reset
-        several times, their sum. None from a back end that does not simulate a top.
+        Clock cycles from the first instruction that a top accepts to its last result. If a top starts from reset
+        several times, the sum of all runs. None from a back end that does not simulate a top.
     tmem : ndarray of uint32, shape (cases, CTAs, 128, 512), or None
         Tensor memory after the instruction, from a back end that executes :class:`TensorMemoryOperands`.
     """

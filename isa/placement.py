@@ -1,4 +1,4 @@
-"""Where every bit of an instruction's operands lies: the maps of registers, shared and tensor memory in one form."""
+"""Placement of every operand of an instruction: maps of registers, shared memory and tensor memory in one form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ _PACKED_STRIDE = 8 * UNIT_BYTES
 
 
 class Memory(Enum):
-    """What holds an operand."""
+    """Memory that holds an operand."""
 
     REGISTERS = "registers"
     SHARED = "shared memory"
@@ -34,22 +34,22 @@ class Memory(Enum):
 
     @property
     def word(self) -> str:
-        """What is counted inside a lane, or inside shared memory."""
+        """Name of an addressable word: register of a lane, byte of shared memory, column of tensor memory."""
         return {"registers": "register", "shared memory": "byte", "tensor memory": "column"}[self.value]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OperandPlacement:
-    """Where the elements of one operand lie.
+    """Placement of one operand.
 
     Attributes
     ----------
     operand : str
-        ``a``, ``b``, ``d`` (C has the same places), ``metadata``, ``scale_a`` or ``scale_b``. A is the stored one.
+        ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
     memory : Memory
-        What holds it.
+        Memory that holds the operand.
     indices : (str, str)
-        What the two coordinates of the matrix are called.
+        Names of the two coordinates of the matrix.
     lanes : ndarray of intp, shape of the matrix
         Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory.
     words : ndarray of intp, shape of the matrix
@@ -57,18 +57,19 @@ class OperandPlacement:
     low_bits : ndarray of intp, shape of the matrix
         Lowest bit of the element in that word.
     bits : int
-        Bits an element takes, upwards from there.
+        Width of the container of an element.
     value_low_bit, value_bits : int
-        Where the value stands in those bits; what is around it is ignored.
+        Lowest bit and width of the value in the container; the other bits are ignored.
     formulas : dict of str to str
-        The same as Python expressions. In registers, of warp w, ``g = lane >> 2``, ``t = lane & 3``, register r and
-        element j of the register; of metadata and scales and in other memories, of the coordinates and the selector f.
+        The map as Python expressions. Matrices in registers: each coordinate, from warp w, ``g = lane >> 2``,
+        ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
+        low bit, from the coordinates and the selector f.
     notes : tuple of str
-        What else must be known to find the element.
+        Further conditions of the placement.
 
     Notes
     -----
-    Source: that of the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
+    Source: as for the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
     """
 
     operand: str
@@ -92,14 +93,14 @@ class OperandPlacement:
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """All operands of an instruction.
+    """Placement of all operands of an instruction.
 
     Attributes
     ----------
     operands : tuple of OperandPlacement
-        In the order A, metadata, B, D, scales. A comes twice where it may lie in either of two memories.
+        In the order A, metadata, B, D, scales. A has two entries if it may be in either of two memories.
     unknown : dict of str to str
-        Operands without a map, and why.
+        Operands without a placement, and the reason.
     """
 
     operands: tuple[OperandPlacement, ...]
@@ -107,28 +108,28 @@ class Placements:
 
 
 def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opcode | None = None) -> Placements:
-    """Return where every operand of an instruction lies.
+    """Return the placement of every operand of an instruction.
 
     Parameters
     ----------
     instruction : Instruction
-        Any.
+        Any instruction.
     sparsity_selector : int
         Sparsity selector, below ``instruction.sparsity_selectors``; 0 for a dense instruction.
     opcode : Opcode, optional
-        Qualifiers of ``tcgen05.mma``, required for that family alone.
+        Qualifiers of ``tcgen05.mma``, required for that family only.
 
     Returns
     -------
     Placements
-        Of tcgen05, the rows of one CTA. Addresses of tensor memory count from the address of the operand. Operands
-        behind a shared-memory descriptor are placed packed, K-major and without swizzle. Block scales have the byte,
-        thread and scale ids 0.
+        For tcgen05, the rows of one CTA; lanes and columns of tensor memory count from the address of the operand.
+        Operands in shared memory are packed, K-major and without swizzle. Block scales have the byte, thread and scale
+        ids 0.
 
     Raises
     ------
     ValueError
-        The family is tcgen05 and there is no opcode.
+        The family is tcgen05 and `opcode` is missing.
     """
     if instruction.family != "tcgen05":
         return Placements(tuple(_in_registers(instruction, sparsity_selector)))
@@ -162,7 +163,7 @@ def _in_registers(i: Instruction, sparsity_selector: int) -> list[OperandPlaceme
 
 
 def _packed(elements: int, register: str) -> str:
-    """Spell the coordinate along K of a fragment."""
+    """Return the formula of a fragment's coordinate along K."""
     return f"t + 4*{register}" if elements == 1 else f"{elements}*(t + 4*{register}) + j"
 
 
@@ -229,7 +230,7 @@ def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: i
 
 
 def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, ctas: int = 1) -> OperandPlacement:
-    """Place an operand as its descriptor wants it when nothing is left between its core matrices."""
+    """Return the placement of A or B in shared memory: adjacent core matrices, K-major, no swizzle."""
     fmt, k = (i.a, i.stored_k) if operand == "a" else (i.b, i.k)
     padded = i.padded_unit(fmt)
     bits = fmt.container_bits
@@ -339,14 +340,14 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Spell lane, column and low bit of the scales of `parts` times so many lines."""
+    """Return the formulas of lane, column and low bit of the scales of `parts` times `lines` lines."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"
 
 
 def _of_accumulator(layout: Layout, n: int, lane: str) -> tuple[str, str, str]:
-    """Spell lane, column and low bit of D."""
+    """Return the formulas of lane, column and low bit of D."""
     if layout.column_parts == 1:
         return lane, "n", "0"
     width = n // layout.column_parts

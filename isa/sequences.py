@@ -1,9 +1,9 @@
-"""What ``mma`` of fp8 and of 4-bit integers takes on sm_90, where each is a sequence of other instructions.
+"""Cycles of ``mma`` with fp8 or 4-bit integers on sm_90, where the assembler makes it a sequence of other instructions.
 
-Measured on an H100 (``recordings/cycles/sequences-h100-2026-11-25.csv``), as ``sptc gpu cycles`` does: operands are
-made anew before each, so that nothing of one serves the next. A compiler weaves such a sequence into what is around
-it: these figures are of loops of eight and nothing else. Of sixteen and more, sparse ones of fp8 take up to twice as
-long.
+Measured on an H100 (``recordings/cycles/sequences-h100-2026-11-25.csv``) with ``sptc gpu cycles``. New operands are
+computed before each instruction, so that it shares no work with the one before. A compiler interleaves such a sequence
+with the code around it: the figures hold for loops of eight instructions only. In loops of sixteen or more, sparse fp8
+takes up to twice as long.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,9 @@ from .instructions import Instruction
 
 __all__ = ["sequence_cycles"]
 
-#: By shape and types: cycles from one to the next on a tensor core that four warps share, and of one warp whose
-#: instructions wait for each other. Ordered metadata takes what plain takes, and every pair of fp8 formats the same.
+#: (interval, latency) in cycles, by shape and types. Interval: from one instruction to the next on a tensor core that
+#: four warps share. Latency: the same of one warp whose instructions depend on each other. Ordered metadata takes as
+#: long as plain metadata, and all pairs of fp8 formats take the same time.
 _CYCLES: Mapping[str, tuple[float, float]] = {
     "mma m16n8k16 f16 fp8": (16.3, 20.1),
     "mma m16n8k16 f32 fp8": (20.7, 23.8),
@@ -64,7 +65,7 @@ _CYCLES: Mapping[str, tuple[float, float]] = {
 
 
 def sequence_cycles(instruction: Instruction) -> tuple[float, float]:
-    """Return interval and latency of an ``mma`` of fp8 or of 4-bit integers, in cycles."""
+    """Return interval and latency of an ``mma`` with fp8 or 4-bit integers, in cycles."""
     i = instruction
     types = f"{i.a.name} {i.b.name}" if i.a.is_integer else f"{i.d.name} fp8"
     name = f"{'mma.sp' if i.sparse else 'mma'} m{i.m}n{i.n}k{i.k} {types}"

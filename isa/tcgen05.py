@@ -1,4 +1,4 @@
-"""The text of ``tcgen05.mma``: its kinds and qualifiers. Shape and types come in an instruction descriptor."""
+"""Kinds, qualifiers and parser of ``tcgen05.mma``. Its shape and types are in an instruction descriptor."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What one ``.kind::`` accepts.
+    """Types and options of one ``.kind::``.
 
     Attributes
     ----------
@@ -40,21 +40,21 @@ class Kind:
     types : dict of str to int
         Types of A and B and their codes in the instruction descriptor.
     accumulators : dict of str to int
-        Types of D and their codes; of a block-scaled kind, which has no such field, the code means nothing.
+        Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no such field.
     scales : dict of str to int
-        Words that say how many block scales there are, and that number; the empty string is the default.
+        Qualifiers that set the number of block scales, and that number; the empty string is the default.
     scale_types : dict of int to dict of str to int
-        Types of block scales by their number, and their codes.
+        Types of block scales and their codes, by the number of block scales.
     mixes : bool
         Whether A and B may differ in type.
     transposes, negates : bool
-        Whether the descriptor may ask for it.
+        Whether the descriptor may transpose or negate operands.
 
     Notes
     -----
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
-    ``tcgen05.mma`` and ``tcgen05.mma.sp``. That mxf8f6f4 has a default is the answer of the CUDA 13.0 assembler. That
-    f16 and bf16 do not mix is from CUTLASS; PTX leaves it open.
+    ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0
+    assembler. That f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
     k: int
@@ -103,7 +103,7 @@ _SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Opcode:
-    """The qualifiers of one ``tcgen05.mma``.
+    """Opcode and qualifiers of one ``tcgen05.mma``.
 
     Attributes
     ----------
@@ -116,16 +116,16 @@ class Opcode:
     weight_stationary : bool
         ``.ws``.
     scale_word : str
-        What sets the number of block scales, as written; empty if the default does, or nothing is scaled.
+        Qualifier that sets the number of block scales, as written; empty for the default or without block scaling.
     collector : str
-        ``.collector`` qualifier as written, or empty. It permits to reuse operands and changes no result.
+        ``.collector`` qualifier as written, or empty. It permits reuse of operands and changes no result.
     shifts_a : bool
-        ``.ashift``: A, in tensor memory, is shifted by a row behind the multiplication.
+        ``.ashift``: A in tensor memory is shifted by one row after the multiplication.
 
     Notes
     -----
-    Source: PTX ISA; which kinds and collectors go with ``.ashift``: the CUDA 13.0 assembler; that a sparse pair of 64
-    rows each does not: the public interpreter numsim, after an SM100.
+    Source: PTX ISA. Kinds and collectors that allow ``.ashift``: CUDA 13.0 assembler. That a sparse pair with 64 rows
+    each does not allow it: the public interpreter numsim, after an SM100.
     """
 
     kind: str
@@ -138,27 +138,27 @@ class Opcode:
 
     @property
     def scale_size(self) -> int | None:
-        """Block scales of a row of A or a column of B; None without block scaling."""
+        """Block scales per row of A and per column of B; None without block scaling."""
         return KINDS[self.kind].scales.get(self.scale_word)
 
     @property
     def k(self) -> int:
-        """The K of the instruction; of 4-bit kinds, the descriptor of a dense one might ask for 96 too."""
+        """K of the instruction. K = 96 of dense 4-bit kinds is not covered."""
         return KINDS[self.kind].k // (1 if self.sparse else 2)
 
     @property
     def selectors(self) -> int:
-        """Sparsity selectors that a descriptor may ask for, counted from 0."""
+        """Number of sparsity selectors that a descriptor may hold, counted from 0."""
         return 4 if self.sparse and self.kind in ("f16", "tf32") else 1
 
     @property
     def scales_input_d(self) -> bool:
-        """Whether the old D may be scaled down before it is added."""
+        """Whether the instruction can scale the old D down before it is added."""
         return self.kind in ("f16", "tf32") and not self.weight_stationary
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The M that a descriptor may ask for."""
+        """Values of M that a descriptor may hold."""
         if self.weight_stationary:
             return 32, 64, 128
         largest = 128 * self.cta_group
@@ -168,7 +168,7 @@ class Opcode:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The N that a descriptor may ask for."""
+        """Values of N that a descriptor may hold."""
         if self.weight_stationary:
             return (64, 128) if self.sparse else (64, 128, 256)
         if self.kind == "i8":
@@ -190,8 +190,8 @@ def parse_opcode(text: str) -> Opcode:
     Parameters
     ----------
     text : str
-        For example ``tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32``. The qualifiers after
-        ``tcgen05.mma`` and ``.ws`` may stand in any order, as the assembler accepts them.
+        For example ``tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32``. The order of
+        qualifiers after ``tcgen05.mma`` and ``.ws`` is free, as in the assembler.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def parse_opcode(text: str) -> Opcode:
     Raises
     ------
     InstructionError
-        Names the part that is wrong and what would be accepted there.
+        The text is not such an opcode; the message names the wrong part and what is accepted there.
 
     Notes
     -----
@@ -240,7 +240,7 @@ def parse_opcode(text: str) -> Opcode:
 
 
 def _by_role(words: list[str], text: str) -> dict[str, str]:
-    """Return the qualifiers by what they say, those among them that every instruction has."""
+    """Return the qualifiers by role; raise if ``.cta_group`` or ``.kind`` is missing."""
     found: dict[str, str] = {}
     for word in words:
         name = _role(word, text)
@@ -254,7 +254,7 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
 
 
 def _role(word: str, text: str) -> str:
-    """Return what a qualifier says."""
+    """Return the role of a qualifier, for example ``kind`` of ``kind::f16``."""
     if word in ("sp", "block_scale", "ashift"):
         return word
     for prefix in ("cta_group", "kind"):
@@ -308,7 +308,7 @@ def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) 
 def build_instruction(
     opcode: Opcode, m: int, n: int, d: str, a: str, b: str, satfinite: bool = False, scale_type: str | None = None
 ) -> Instruction:
-    """Return the instruction of an opcode with a shape and types, which are taken as valid."""
+    """Return the instruction of an opcode with a shape and types, which are not checked."""
     return Instruction(
         family="tcgen05",
         sparse="sp" if opcode.sparse else "",
@@ -328,7 +328,7 @@ def build_instruction(
 
 
 def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
-    """Yield every instruction that a descriptor can make of an opcode."""
+    """Yield every instruction of an opcode: each shape and type that its descriptor may hold."""
     kind = KINDS[opcode.kind]
     for d, a, b in product(kind.accumulators, kind.types, kind.types):
         if (a != b and not kind.mixes) or (d, a) == ("f16", "bf16"):
@@ -340,7 +340,7 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 
 def every_opcode() -> Iterator[Opcode]:
-    """Yield every opcode without ``.collector`` and ``.ashift`` once, with one word for each number of block scales."""
+    """Yield every opcode without ``.collector`` and ``.ashift``, with one qualifier for each number of block scales."""
     choices = product((True, False), (False, True), KINDS.items(), (1, 2))
     for sparse, stationary, (name, kind), cta_group in choices:
         if not stationary or (cta_group == 1 and not kind.scales):
@@ -353,14 +353,14 @@ def every_opcode() -> Iterator[Opcode]:
 
 
 def any_instruction(text: str) -> Instruction:
-    """Parse the text of any instruction; of ``tcgen05``, return one of those that the text leaves open.
+    """Parse the text of any instruction; for ``tcgen05``, return the first instruction that has this text.
 
-    They share their architectures and what their numerics rest on.
+    The text of ``tcgen05`` leaves shape and types open. All its instructions have the same architectures and evidence.
 
     Raises
     ------
     InstructionError
-        Names the part that is wrong.
+        The text is not a supported instruction; the message names the wrong part.
     """
     if isinstance(text, str) and text.strip().startswith("tcgen05."):
         return next(instructions_of(parse_opcode(text)))
@@ -369,18 +369,18 @@ def any_instruction(text: str) -> Instruction:
 
 @parser
 def parse_shaped(text: str) -> tuple[Opcode, Instruction]:
-    """Parse an opcode and, in brackets, what the instruction descriptor adds to it.
+    """Parse a ``tcgen05.mma`` opcode that is followed by shape and types in brackets.
 
     Parameters
     ----------
     text : str
-        For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types, the
-        tallest and narrowest instruction is meant.
+        For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types:
+        the largest M, the smallest N and the first types.
 
     Raises
     ------
     InstructionError
-        It does not parse, or what stands in brackets is none of its instructions.
+        The opcode does not parse, or has no instruction with the shape and types in brackets.
     """
     word, _, added = text.strip().partition(" ")
     opcode = parse_opcode(word)

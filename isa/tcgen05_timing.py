@@ -1,10 +1,11 @@
-"""What ``tcgen05.mma`` takes on the tensor cores of an SM of sm_100: the law of sm_90, twice as wide.
+"""Cycles of ``tcgen05.mma`` on an SM of sm_100: the law of sm_90 with twice the width.
 
-Others measured 264 dense forms on a B200 (``recordings/cycles/tcgen05-b200-2026-03-06.csv``). Two columns of D, in all
-128 lanes of tensor memory, take a cycle, of every kind; shared memory delivers 128 bytes a cycle; of a pair of CTAs
-each reads half of B and hands it to the other. No sparse form was measured: of those the same law is a model, in which
-B has twice as many bytes and the tensor cores take the columns at the same rate; and so of other types and other N, of
-which less than 64 may wait for accumulators or tensor memory, too.
+Others measured 264 dense forms on a B200 (``recordings/cycles/tcgen05-b200-2026-03-06.csv``). For every kind, the
+tensor cores process two columns of D per cycle, in all 128 lanes of tensor memory. Shared memory delivers 128 bytes per
+cycle. Each CTA of a pair reads half of B and passes it to the other.
+
+Modelled by the same law, since nobody measured them: sparse forms, with twice as many bytes of B and the same columns
+per cycle; other types; other N. If N is below 64, accumulators or tensor memory may limit the rate as well.
 """
 
 from ..errors import InstructionError
@@ -15,19 +16,20 @@ from .timing import SHARED_BYTES, TENSOR_CORES, Resource, Source, Timing
 
 __all__ = ["A_PLACES", "tcgen05_resource_cycles", "tcgen05_timing"]
 
-#: Where A may be.
+#: Memories that can hold A.
 A_PLACES = ("tensor", "shared")
 _COLUMNS_PER_CYCLE = 2
-#: Stored bytes of a row of A, and bytes of a column of B of a dense instruction, of every kind.
+#: Bytes of a row of stored A, and of a column of B of a dense instruction; the same for every kind.
 _ROW_BYTES = 32
-#: Cycles of an instruction of no columns, from its issue to the end of a wait for its mbarrier, by CTAs.
+#: Latency in cycles, extrapolated to N = 0, from issue to the end of a wait for the mbarrier, by number of CTAs.
 _LATENCY = {1: 104, 2: 138}
-#: Further ones of a pair with 64 rows each; and there, with A in shared memory, of A and the part of B read before it.
+#: Added by a pair with 64 rows each. With A in shared memory, it also adds the reads of A, and of the part of B that is
+#: read before A (largest value).
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
-#: Of integers, and of block scales by whether one CTA has A in shared memory.
+#: Added by integers, by number of CTAs; added by block scales, by whether one CTA has A in shared memory.
 _INTEGER = {1: -1, 2: -3}
 _SCALED = {True: 1, False: 3}
-#: Of what was measured, dense: kind and types, and N.
+#: Dense forms that were measured: kind and types, and N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),
@@ -40,14 +42,14 @@ _MEASURED_COLUMNS = (64, 80, 96, 112, 128, 256)
 
 
 def tcgen05_resource_cycles(opcode: Opcode, i: Instruction, a_from: str) -> dict[Resource, float]:
-    """Return for how many cycles an instruction needs each resource of an SM.
+    """Return the cycles for which an instruction occupies each resource of an SM.
 
     Parameters
     ----------
     opcode : Opcode
-        Without ``.ws``.
+        Opcode without ``.ws``.
     i : Instruction
-        One of its instructions.
+        Instruction of this opcode.
     a_from : str
         ``"tensor"`` or ``"shared"`` memory.
     """
@@ -61,7 +63,7 @@ def tcgen05_resource_cycles(opcode: Opcode, i: Instruction, a_from: str) -> dict
 
 
 def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
-    """Return what an instruction takes, in cycles of the SM's clock.
+    """Return the timing of an instruction in cycles of the SM clock.
 
     Parameters
     ----------
@@ -71,18 +73,18 @@ def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
     Returns
     -------
     Timing
-        Its latency is from the issue of one instruction to the end of a wait for its mbarrier.
+        The latency is from the issue of one instruction to the end of a wait for its mbarrier.
 
     Raises
     ------
     InstructionError
-        Of ``.ws``, of which nothing is known.
+        The opcode has ``.ws``, of which no timing is known.
 
     Notes
     -----
-    Source: measured by others, dense, N of 64 to 256. One CTA: every interval within 0.06 of a cycle, every latency
-    exactly but for block scales with A in tensor memory and N = 256, which take 2 more. Of a pair with N less than 112,
-    intervals are longer than the law by 1 to 4.1 cycles where A is in shared memory, by 2 where N / 4 is 16.
+    Source: measured by others, dense, N from 64 to 256. One CTA: the law gives every interval within 0.06 cycles, and
+    every latency exactly, except that block scales with A in tensor memory and N = 256 take 2 cycles more. A pair with
+    N below 112: measured intervals exceed the law by 1 to 4.1 cycles with A in shared memory, by 2 where N / 4 is 16.
     """
     if opcode.weight_stationary:
         raise InstructionError(f"of {opcode} no cycles are known: nobody has published any of '.ws'")

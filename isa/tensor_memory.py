@@ -1,7 +1,7 @@
-"""Where the operands of ``tcgen05.mma`` lie in tensor memory: index maps, no values.
+"""Placement of ``tcgen05.mma`` operands in tensor memory: index maps, no values.
 
-Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. With
-``.cta_group::2`` each CTA holds its half of the rows, placed as these maps place them, at the same addresses.
+Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. The maps are of
+one CTA. With ``.cta_group::2`` each CTA holds its half of the rows by the same map, at the same addresses.
 """
 
 from dataclasses import dataclass
@@ -35,31 +35,31 @@ Index = NDArray[np.intp]
 LANES = 128
 COLUMNS = 512
 _WORD_BITS = 32
-#: Lanes of a partition, which a warp reaches; block scales are the same in all four.
+#: Lanes of a partition, the part of tensor memory that one warp can access.
 PARTITION = 32
-#: Metadata starts at a multiple of so many columns.
+#: Alignment of the first column of metadata.
 METADATA_COLUMNS = 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which lanes and columns the rows and columns of D take.
+    """Layout of D in tensor memory: lanes of its rows, columns of its columns.
 
     Attributes
     ----------
     name : str
-        ``A`` to ``G`` as PTX calls it.
+        PTX name, ``A`` to ``G``.
     rows : int
         Rows of D in one CTA.
     cta_group : int
         CTAs that share D.
     folded : bool
-        Whether N is cut into parts, one below the other, so that few rows take all lanes.
+        Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
 
     Notes
     -----
-    Source: PTX ISA, data path layout organization (table); places from CUTLASS ``tmem_frg`` and ``tmem_frg_ws``. Layout
-    B belongs to dense instructions, E and G to ``.ws``.
+    Source: PTX ISA, data path layout organization (table). Lanes and columns: CUTLASS ``tmem_frg`` and ``tmem_frg_ws``.
+    Layout B belongs to dense instructions, E and G to ``.ws``.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Layout:
 
     @property
     def half_lanes(self) -> bool:
-        """Whether it uses 16 lanes of each 32, from lane 0 or 16 on."""
+        """Whether D uses 16 of every 32 lanes, starting at lane 0 or 16."""
         return self.rows == 64 and not self.folded
 
     @property
     def column_parts(self) -> int:
-        """Parts into which N is cut, one below the other."""
+        """Number of parts of N that are stacked along the lanes."""
         return LANES // self.rows if self.folded else 1
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """Lanes from the first copy to each of those that operand A and the metadata have, one for each part of N."""
+        """Lane offsets of the copies of A and of the metadata, one copy for each part of N."""
         return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:
@@ -102,7 +102,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_for(opcode: Opcode, m: int) -> Layout:
-    """Return the layout of an instruction of `opcode` with `m` rows, of all CTAs together."""
+    """Return the layout of an instruction of `opcode` with M = `m`, the rows of all CTAs together."""
     rows, ctas = m // opcode.cta_group, opcode.cta_group
     dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
     wanted = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
@@ -114,16 +114,16 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """Where the elements of a matrix lie in the tensor memory of a CTA.
+    """Map of a matrix to the tensor memory of a CTA.
 
     Attributes
     ----------
     lanes, columns, low_bits : ndarray of intp, shape of the matrix
         Lane, column, and lowest bit in the word of each element.
     element_bits : int
-        Bits of an element, upwards from there.
+        Width of an element.
     copies : tuple of int
-        Lanes from the first copy of the matrix to each of those that must equal it, itself included.
+        Lane offsets of the copies of the matrix, which must be equal; the first is 0.
     """
 
     lanes: Index
@@ -138,12 +138,12 @@ class TensorMap:
         return self.element_bits == _WORD_BITS
 
     def below_each_other(self, count: int) -> "TensorMap":
-        """Return the map of so many matrices below each other, each at this place of a CTA of its own."""
+        """Return the map of `count` matrices stacked along the rows, each in its own CTA at the same place."""
         lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))
         return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
 
     def words(self) -> NDArray[np.bool_]:
-        """Return which words hold a part of the matrix, shape (128, 512)."""
+        """Return which words hold a part of the matrix or its copies, shape (128, 512)."""
         words = np.zeros((LANES, COLUMNS), np.bool_)
         for offset in self.copies:
             words[self.lanes + offset, self.columns] = True
@@ -156,7 +156,7 @@ def decode_address(address: int, name: str) -> tuple[int, int]:
     Raises
     ------
     OperandError
-        It lies outside the 128 lanes of 512 columns; `name` says which operand's address it is.
+        The address is outside the 128 lanes of 512 columns; the message names the operand, `name`.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 32:
         raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {shown(address)}")
@@ -189,7 +189,7 @@ def _tensor_map(
 
 
 def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
-    """Return lane and column of an address whose lane fits the layout."""
+    """Return lane and column of an address; raise if the layout does not allow that lane."""
     lane, column = decode_address(address, name)
     accepted = (0, 16) if layout.half_lanes else (0,)
     if lane not in accepted:
@@ -202,7 +202,7 @@ def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> TensorMap:
-    """Map D: its rows in one CTA, and all its columns.
+    """Map D: the rows of one CTA, and all columns.
 
     Parameters
     ----------
@@ -211,14 +211,14 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
     n : int
         Columns.
     element_bits : int
-        16 or 32; an element of 16 bits takes the low half of a word.
+        16 or 32; an element of 16 bits is in the low half of a word.
     address : int
         Base address.
 
     Returns
     -------
     TensorMap
-        Of a matrix (rows, n).
+        Map of a matrix of shape (rows, n).
 
     Raises
     ------
@@ -239,7 +239,7 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 
 @lru_cache(maxsize=256)
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
-    """Map A: its rows in one CTA, and its stored columns.
+    """Map A: the rows of one CTA, and the stored columns.
 
     Parameters
     ----------
@@ -253,19 +253,19 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     Returns
     -------
     TensorMap
-        Of a matrix (rows, stored K) of containers, several in a word with the first in the low bits.
+        Map of a matrix of containers, shape (rows, stored K). A word holds several, the first in the low bits.
 
     Raises
     ------
     OperandError
-        The address is misaligned or out of range, A reaches beyond the last column, or no public source states where
-        its elements lie.
+        The address is misaligned or out of range, A reaches beyond the last column, or no public source states the
+        place of its elements.
 
     Notes
     -----
-    Source: PTX ISA, packing formats of A in tensor memory. Where six-bit and lone four-bit elements sit in their byte
-    PTX shows in figures only. Of layout B, CUTLASS duplicates A in the lanes of either part of N
-    (``TmemAllocMode::Duplicated``); extensions of CuTe do so for ``.ws`` with 64 rows, of 16-bit elements alone.
+    Source: PTX ISA, packing formats of A in tensor memory. PTX shows in figures only where six-bit and unpacked
+    four-bit elements are in their byte. Layout B: CUTLASS duplicates A in the lanes of both parts of N
+    (``TmemAllocMode::Duplicated``). ``.ws`` with 64 rows: extensions of CuTe do the same for 16-bit elements only.
     """
     bits = instruction.container_bits
     if layout.name == "G" or (layout.name == "E" and bits != 16):
@@ -287,7 +287,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
 @lru_cache(maxsize=256)
 def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: int, address: int) -> TensorMap:
-    """Map the sparsity metadata: the nibbles of the rows in one CTA.
+    """Map the sparsity metadata: the nibbles of the rows of one CTA.
 
     Parameters
     ----------
@@ -303,22 +303,23 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
     Returns
     -------
     TensorMap
-        Of a matrix (rows, chunks). With ``.ws`` and less than 128 rows, copies fill the other lanes.
+        Map of a matrix of shape (rows, chunks). With ``.ws`` and fewer than 128 rows, copies fill the other lanes.
 
     Raises
     ------
     OperandError
-        The address is misaligned or out of range, the last column is passed, or no public source states where the
-        metadata lies: for selectors 2 and 3.
+        The address is misaligned or out of range, the metadata reaches beyond the last column, or no public source
+        states its place: for selectors 2 and 3.
 
     Notes
     -----
-    Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``, with which JAX agrees for 128 rows; PTX shows figures only.
-    With elements of 16 bits or more, eight chunks a row, a word holds four chunks of each of two rows and the selector
-    picks the column; below, two columns hold eight chunks each of one row. Layouts C and F, 64 rows in half of the
-    lanes: github.com/noheat61/triton, DOT_SPARSE_INTERNALS.md section 10, whose kernels give every bit on a Jetson Thor
-    (f16, bf16 and fp8, one CTA): a row's lane is that of D, as with 128 rows; two figures of PTX (262 and 264, the
-    metadata of f16 and tf32) are exchanged.
+    Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
+    selector picks the column. Narrower elements: each of two columns holds eight chunks of one row.
+
+    Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``; JAX agrees for 128 rows; PTX shows figures only. Layouts C and
+    F (64 rows in half of the lanes): github.com/noheat61/triton, DOT_SPARSE_INTERNALS.md section 10, whose kernels
+    match every bit on a Jetson Thor (f16, bf16 and fp8, one CTA). There a row has the same lane as in D, as with 128
+    rows, and two figures of PTX (262 and 264, the metadata of f16 and tf32) are exchanged.
     """
     lane, column = _base("e", address, layout)
     if sparsity_selector >= instruction.sparsity_selectors:
@@ -343,33 +344,33 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, par
     Parameters
     ----------
     name : str
-        Of the operand, for messages.
+        Name of the operand, for messages.
     lines : int
         Rows of A in one CTA, or columns of B.
     size : int
-        Scales of a line.
+        Scales per line.
     scale_id : int
-        Byte of a word where they start.
+        Byte of the word that holds the first scale.
     address : int
         Base address.
     parts : int
-        Parts of the lines that lie one below the other: of B, those into which the layout of D cuts N.
+        Parts of the lines that are stacked along the lanes. For B: the parts of N in the layout of D.
 
     Returns
     -------
     TensorMap
-        Of a matrix (lines, size) of bytes; each partition of 32 lanes holds a copy of its part.
+        Map of a matrix of bytes, shape (lines, size); each partition of 32 lanes holds a copy of its part.
 
     Raises
     ------
     OperandError
-        The address is misaligned or out of range, the last column is passed, or no public source states where the
-        scales lie.
+        The address is misaligned or out of range, the scales reach beyond the last column, or no public source states
+        their place.
 
     Notes
     -----
-    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``, for two parts that of ``2by2``, which takes whole
-    partitions.
+    Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``. Two parts follow its ``2by2`` form, which takes
+    whole partitions.
     """
     lane, column = decode_address(address, name)
     if lane:

@@ -1,4 +1,4 @@
-"""What every parser of instruction text has in common: what is no text is refused, and results are kept."""
+"""Common part of the parsers of instruction text: checks of the argument, and a cache of results."""
 
 from collections.abc import Callable, Container
 from functools import lru_cache, wraps
@@ -10,19 +10,19 @@ from ..errors import InstructionError
 
 __all__ = ["is_word_of", "parser"]
 
-#: No instruction is nearly as long; a message repeats the text.
+#: Longest text accepted: error messages repeat it. Every instruction is much shorter.
 _LONGEST_TEXT = 400
 
 Parsed = TypeVar("Parsed")
 
 
 def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Wrap a function of an instruction's text; a 0-d array of numpy with a string is text as well.
+    """Add checks of the text and a cache to a parser. A 0-d numpy array that holds a string is accepted as text.
 
     Raises
     ------
     InstructionError
-        When called, with what is neither.
+        At a call of the parser: the argument is not text, is too long, or has unprintable characters.
     """
     kept = lru_cache(maxsize=1024)(parse)
 
@@ -41,5 +41,5 @@ def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 
 def is_word_of(value: object, accepted: Container[str]) -> bool:
-    """Return whether a value is one of the accepted words; an array or a list is none."""
+    """Return whether a value is a string and one of the accepted words; any type of value may be given."""
     return isinstance(value, str) and value in accepted

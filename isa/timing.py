@@ -1,8 +1,8 @@
-"""What an instruction takes on the tensor cores of an SM of sm_90: a law of three resources, and what pipelines add.
+"""Cycles of ``mma`` and ``wgmma`` on an SM of sm_90: interval from the use of three resources, and latency.
 
-Measured on an H200 (``recordings/cycles/``). Each of four tensor cores takes eight columns of ``wgmma`` in four cycles;
-shared memory delivers 128 bytes a cycle, B once for all four; the register file delivers the rest. The resource that an
-instruction needs longest is its interval.
+Measured on an H200 (``recordings/cycles/``). Each of the four tensor cores takes eight columns of ``wgmma`` in four
+cycles. Shared memory delivers 128 bytes per cycle; B is read once for all four tensor cores. The register file delivers
+the other operands. The interval of an instruction is the time for which it occupies its busiest resource.
 """
 
 from collections.abc import Mapping
@@ -26,48 +26,51 @@ __all__ = [
     "timing",
 ]
 
-#: That everything here was measured on.
+#: Architecture of all measurements here.
 ARCHITECTURE = "sm_90"
-#: That shared memory delivers in a cycle.
+#: Bytes that shared memory delivers per cycle.
 SHARED_BYTES = 128
-#: Of an SM.
+#: Tensor cores per SM.
 TENSOR_CORES = 4
 _COLUMNS_PER_CYCLE = 2
-#: Rows of A of ``wgmma``, stored bytes of each.
+#: Bytes of stored A of a ``wgmma``: 64 rows of 32 bytes.
 _A_BYTES = 64 * 32
 #: Stored bytes of a row of A of an ``mma`` whose A takes four registers.
 _LONG_BYTES = 32
-#: Latency of ``mma``, by whether it is one; and of eight rows.
+#: Latency of ``mma`` in cycles, by whether a row of A has `_LONG_BYTES`; and of shapes with eight rows.
 _LATENCIES = {False: 17, True: 24}
 _LATENCY_M8, _WARP_ROWS = 14, 16
+#: Smallest N of ``wgmma``.
 _NARROWEST = 8
-#: Of an element; smaller ones are emulated.
+#: Width of the narrowest element in hardware; narrower ones are emulated.
 _NARROWEST_BITS = 8
-#: Cycles of a group of one instruction of no columns, by sparsity and by whether A is in shared memory.
+#: Latency in cycles of a group of one ``wgmma``, extrapolated to N = 0, by (sparse, A in shared memory).
 _GROUP = {(False, False): 45.5, (True, False): 48.5, (False, True): 55.5, (True, True): 57.5}
+#: Cycles that integers add to this latency.
 _INTEGER = -2
-#: Where the results of floats, which leave at 32 columns in 19 cycles, begin to be later than the last column.
+#: N, by sparsity, above which float results add to the latency: they leave at 32 columns in 19 cycles, while tensor
+#: cores process 32 columns in 16 cycles.
 _LATE = {False: 144, True: 112}
 _LATE_PER_COLUMN = 3 / 32
 
 
 @dataclass(frozen=True)
 class RegisterCycles:
-    """Cycles that the register file takes at least to deliver the operands of an instruction.
+    """Minimum cycles in which the register file delivers the operands of an instruction.
 
-    Measured on an H200: of ``wgmma`` as the least interval with A in registers, of ``mma`` as the interval, which is
-    longer than the tensor core needs. What the silicon does in them is not known.
+    Measured on an H200. ``wgmma``: the shortest interval with A in registers. ``mma``: the interval, which is longer
+    than the tensor core needs. What the hardware does in these cycles is not known.
 
     Attributes
     ----------
     dense : int
-        Of a dense ``wgmma``.
+        Dense ``wgmma``.
     narrow : int
-        Of a sparse one with eight columns, or with results of 16 bits.
+        Sparse ``wgmma`` with eight columns or with results of 16 bits.
     wide : int
-        Of any other.
+        Any other sparse ``wgmma``.
     of_mma : dict of (bool, bool) to int
-        Of ``mma``, by whether it is sparse and whether A takes four registers instead of two.
+        ``mma``, by (sparse, A has four registers instead of two).
     """
 
     dense: int = 13
@@ -78,45 +81,44 @@ class RegisterCycles:
     )
 
     def of_wgmma(self, *, sparse: bool, narrow: bool) -> int:
-        """Return those of ``wgmma``, which is narrow with eight columns, or with results of 16 bits."""
+        """Return the cycles of a ``wgmma``; `narrow` means eight columns, or results of 16 bits."""
         return self.dense if not sparse else self.narrow if narrow else self.wide
 
 
 class Resource(Enum):
-    """What an instruction may wait for."""
+    """Resource that can limit the rate of an instruction."""
 
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
-    ISSUE = "issue"  #: of a sequence of many instructions
+    ISSUE = "issue"  #: of the instructions in a sequence that emulates one
 
 
 class Source(Enum):
-    """What a timing rests on."""
+    """Evidence for a timing."""
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
-    MODELLED = "modelled"  #: the same law, of a form that nobody has measured
+    MODELLED = "modelled"  #: the same law, applied to a form that nobody has measured
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles of the SM's clock.
+    """Timing of an instruction in cycles of the SM clock.
 
     Attributes
     ----------
     interval : float
-        From one instruction to the next that does not wait for it: of ``mma`` on one of the tensor cores, of ``wgmma``
-        on all four.
+        From one instruction to the next that does not depend on it: ``mma`` on one tensor core, ``wgmma`` on all four.
     latency : float
-        Of ``mma``, from one instruction to the next that needs its result; of ``wgmma``, of a group of one, from its
-        fence to the end of its wait. Further instructions of a group add an interval each.
+        ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to the end of the
+        wait, for a group of one instruction; each further instruction of the group adds an interval.
     bound_by : Resource
-        What decides the interval.
+        Resource that determines the interval.
     kept_mac_per_cycle : float
-        Multiplications of kept elements a cycle, of one tensor core.
+        Multiply-accumulates of kept elements per cycle and tensor core.
     source : Source
-        What it rests on.
+        Evidence for the timing.
     """
 
     interval: float
@@ -127,23 +129,23 @@ class Timing:
 
 
 def is_sequence(instruction: Instruction, arch: str) -> bool:
-    """Tell whether an ``mma`` is a sequence of others on sm_90, as those of fp8 and of 4-bit integers are."""
+    """Return whether sm_90 executes an ``mma`` as a sequence of other instructions: fp8 and 4-bit integers."""
     if arch != ARCHITECTURE or instruction.family != "mma":
         return False
     return numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
-    """Return what an instruction takes, None where nothing was measured.
+    """Return the timing of an instruction; None if nothing was measured.
 
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``. Of sequences, :func:`is_sequence`, it is what a loop of them takes.
+        Family ``mma`` or ``wgmma``. The timing of a sequence (:func:`is_sequence`) is that of a loop of them.
     arch : str
-        Only sm_90 is known.
+        Only sm_90 has a timing.
     a_from : str
-        Of ``wgmma``: ``"registers"`` or ``"shared"``.
+        Place of A of ``wgmma``: ``"registers"`` or ``"shared"``.
     """
     if arch != ARCHITECTURE or arch not in instruction.architectures or instruction.family == "tcgen05":
         return None
@@ -160,12 +162,12 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
 
 
 def resource_cycles(i: Instruction, a_from: str) -> dict[Resource, float]:
-    """Return for how many cycles ``wgmma`` needs each resource.
+    """Return the cycles for which a ``wgmma`` occupies each resource.
 
     Parameters
     ----------
     i : Instruction
-        Of family ``wgmma``.
+        Family ``wgmma``.
     a_from : str
         As for :func:`timing`.
     """

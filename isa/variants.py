@@ -1,4 +1,4 @@
-"""The PTX syntax of the instructions covered, as one table."""
+"""PTX syntax of all ``mma`` and ``wgmma`` instructions covered, as one table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ class Variant:
     scales : tuple of (int, str)
         Accepted (scale_vec size, stype) of a block-scaled kind.
     default_scale_size : int or None
-        Size when ``.scale_vec`` is not written; None makes it mandatory.
+        Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory.
     satfinite : bool
         Whether ``.satfinite`` may be written.
     architectures : tuple of str
-        Who has it.
+        Architectures that have the instructions.
     """
 
     family: str = "mma"
@@ -80,7 +80,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Build the rows that the sparse and the dense form of ``wgmma`` share; `k` gives K from the stored K."""
+    """Return the rows of ``wgmma`` for the sparse or the dense form; `k` maps stored K to K."""
 
     def row(
         stored_k: int, columns: Sequence[int], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
@@ -105,7 +105,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Build the rows that the sparse and the dense form of ``mma`` share; `k` spells a shape from the stored K."""
+    """Return the rows of ``mma`` that both the sparse and the dense form have; `k` maps stored K to the shape."""
     sm_120 = ("sm_120",)
     kinds = _ORDERED if any(sparse) else _DENSE
     return (
@@ -157,8 +157,8 @@ def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...
 
 #: The syntax of ``mma.sp`` (PTX ISA 9.7.14.6.3), dense ``mma`` (9.7.14.5.14), ``wgmma.mma_async.sp``
 #: (9.7.15.6.3) and dense ``wgmma.mma_async`` (9.7.15.5.2).
-#: Which architecture has which row is as the CUDA 13.0 assembler answers, except that the assembler also takes
-#: ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
+#: The architectures of each row are those that the CUDA 13.0 assembler accepts, with one exception: the assembler also
+#: accepts ``.kind::f8f6f4`` with fp8 types on sm_100, where the manual requires sm_120.
 VARIANTS: tuple[Variant, ...] = (
     *_mma(_PLAIN_AND_ORDERED, lambda stored: f"m16n8k{2 * stored}"),
     Variant(
