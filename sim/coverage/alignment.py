@@ -31,7 +31,7 @@ class AlignmentCoverage:
     in steps with an ordinary result, as NaN and Inf hide the sum. A shift amount is unreachable if no two exponents of
     the formats, of the accumulator or e_zero have that distance.
 
-    ``largest exponent``: the source of e_max. Source: numerics, section 2, rules 3 and 4; groups section 4.
+    ``largest exponent``: the source of e_max.
 
     Parameters
     ----------

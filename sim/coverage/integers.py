@@ -51,7 +51,7 @@ class IntegersCoverage:
     Sums: the exact sum of products and accumulator stays within 32 bits, is clamped (``.satfinite``, last step), or
     wraps; it equals a limit, or misses it by one. An accumulator beyond 32 bits comes with its overflow bit from an
     earlier step of the instruction; one that no step of the pair can pass on does not count. Operands: the ends of a
-    format's range meet a nonzero factor, meet each other, or fill every slot. Source: numerics, section 5.
+    format's range meet a nonzero factor, meet each other, or fill every slot.
 
     Parameters
     ----------

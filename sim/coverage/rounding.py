@@ -40,7 +40,7 @@ class RoundingCoverage:
     formats: exact or truncated, with a normal or subnormal result; truncated to zero (+0 for either sign), or to the
     largest finite number; overflow, from 2**128 on. Events of f16: place of the sum between its two neighbours; carry
     of the fraction into the exponent (alone, or from the largest subnormal to the smallest normal number); either side
-    of 65520. Source: numerics, section 2, rules 6 and 7.
+    of 65520.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class ScalesCoverage:
     2**-127, not zero.
 
     Scaled groups: a group of 16 products does not participate in the maximum if all products or the product of its
-    scales are zero; it participates if its sum merely cancels to zero. Source: numerics, sections 1, 3 and 4.
+    scales are zero; it participates if its sum merely cancels to zero.
 
     Parameters
     ----------

@@ -68,8 +68,7 @@ class SpecialsCoverage:
     A cause of NaN counts only where it is the only one, since any other would hide it; an Inf counts where nothing else
     is special. The other cases count in steps with an ordinary result. A stored zero is a number like any other: its
     product with Inf is NaN. Products are not normalised: a product of 2 or more, or (of a subnormal) below 1, counts
-    where it sets E, because there normalisation would change the result. Source: numerics, sections 1 and 2, rules 1,
-    2, 4, 6, 7 and 8.
+    where it sets E, because there normalisation would change the result.
 
     Parameters
     ----------
