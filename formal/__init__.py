@@ -1,1 +1,1 @@
-"""Proofs about the hardware: properties in harnesses beside the components, and what settles them."""
+"""Proofs about the hardware: properties in harnesses around components, and the engines that decide them."""

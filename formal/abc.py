@@ -1,4 +1,4 @@
-"""ABC, for claims about designs with registers: property-directed reachability without a bound, and runs to covers."""
+"""ABC on designs with registers: unbounded proofs by property-directed reachability, and bounded runs to covers."""
 
 import re
 from contextlib import suppress
@@ -10,13 +10,14 @@ from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
 
-#: Signals that provably agree over two cycles are merged first; then invariants are sought, or, if no register is left,
-#: a case.
+#: First merge signals that provably agree over two cycles. Then search for invariants or, if no register is left, for
+#: an assignment.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
-#: Seconds for all claims at once.
+#: Limit in seconds for all claims together.
 _TOGETHER = 60
-#: Short runs may break a claim. Claims that are an invariant need no search: they hold in the first two cycles, and
-#: again after one in which they hold. Both are given up after a number of conflicts, whatever the machine is busy with.
+#: A short run may already break a claim. Claims that are inductive need no search: they hold in the first two cycles,
+#: and again after any cycle in which they hold. Both commands stop after a number of conflicts, independent of the load
+#: of the machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
 _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 
@@ -24,7 +25,7 @@ _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 def _run(folder: Path, commands: str, seconds: float | None) -> str:
     clock = "" if seconds is None else f" -T {ceil(seconds)}"
     try:
-        # ABC looks at its clock now and then only.
+        # ABC checks its clock only now and then.
         limit = None if seconds is None else 2 * seconds + 30
         return run_abc(folder, BINARY_GRAPH, commands.format(clock=clock), limit)
     except TimeoutError:
@@ -32,29 +33,29 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 
 
 def broken_after(folder: Path, seconds: float | None) -> int | None:
-    """Return after how many cycles some claim can be broken, or None if that is proved never to happen.
+    """Return the number of cycles after which some claim can break, or None if it is proved that none can.
 
     Parameters
     ----------
     folder : Path
-        Where the graph is.
+        Folder of the graph.
     seconds : float or None
-        For each question; None for no limit.
+        Limit of each query; None for no limit.
 
     Raises
     ------
     UndecidedError
-        Time was up.
+        The time limit was reached.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
-    if not claims:  # all that was claimed followed from the structure alone
+    if not claims:  # every claim followed from the structure alone
         return None
     together = None if seconds is None else min(_TOGETHER, seconds)
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, together)
-    # All at once they share invariants; one by one each needs fewer.
+    # Together the claims share invariants; one by one, each needs fewer.
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, together)
     undecided = False
@@ -62,7 +63,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # another may still be broken
+            undecided = True  # another claim may still break
             continue
         if cycles:
             return cycles
@@ -72,7 +73,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
-    """Return after how many cycles, of a few, a claim can be broken, or None if all are an invariant as they stand."""
+    """Return the cycles after which a claim breaks in a short run, or None if all claims together are inductive."""
     text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
@@ -89,12 +90,12 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
-    """Return after how many cycles, of at most so many, an output can be set, or None.
+    """Return the number of cycles, at most `cycles`, after which an output can be set, or None.
 
     Raises
     ------
     UndecidedError
-        Time was up.
+        The time limit was reached.
     """
     text = _run(folder, f"cone -O {output}; " + _REACH.replace("{frames}", str(cycles)), seconds)
     found = _cycles(text)
@@ -104,13 +105,13 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
 
 
 def _unset_frames(text: str) -> int:
-    """Return in how many cycles no output can be set."""
+    """Return the number of cycles for which ABC proved that no output can be set."""
     unset = re.search(r"No output asserted in (\d+) frames", text)
     return int(unset.group(1)) if unset else 0
 
 
 def _cycles(text: str) -> int | None:
-    """Return in which cycle an output was set, from 1, or None."""
+    """Return the number of the cycle in which an output was set, counted from 1, or None."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     if asserted:
         return int(asserted.group(1)) + 1

@@ -1,6 +1,6 @@
-"""Accumulators in tensor memory: which are read when, and where results are written.
+"""Accumulators in tensor memory: order of the reads, and places of the writes.
 
-One request is marked, any one, and one column, any one; arithmetic and what memory holds are cut away.
+One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Panels that wait to be multiplied, and all whose results may be to come: fewer than there are.
+#: Panels that wait for their multiplication, and panels whose results are outstanding; the hardware has more.
 _KEPT, _DUE = 2, 3
 
 
 class _Store(Opened, Accumulators):
-    """The list of what is due can be spoken of."""
+    """Accumulators with a visible list of outstanding results."""
 
 
 def _once(config: CoreConfig) -> Iterator[Parameters]:
-    """Of 16 lanes; more lanes are more of the same wires."""
+    """16 lanes; more lanes repeat the same wires."""
     yield ()
 
 
@@ -37,9 +37,9 @@ def _cycles(*_: object) -> int:
 
 @ACCUMULATORS.property("contents", _once, cycles=_cycles)
 def _contents(h: Harness) -> None:
-    """Contents are given in the order of their requests, none is lost or given twice, and each is what was read.
+    """Accumulators are delivered in the order of their requests, none is lost or repeated, and each is what was read.
 
-    What requests without contents get is anything, and no part of this.
+    Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
     store = h.add("store", Accumulators(1, _DUE))
@@ -47,7 +47,7 @@ def _contents(h: Harness) -> None:
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += [store.i.payload.eq(request), store.o.valid.eq(h.free("o_valid"))]
-    # Of the columns' two halves one holds ones: the marked request reads there, the others read elsewhere.
+    # One half of the columns holds ones. The marked request reads there, all others read in the other half.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
     h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
@@ -59,9 +59,9 @@ def _contents(h: Harness) -> None:
 
 @ACCUMULATORS.property("order", _once, cycles=_cycles)
 def _order(h: Harness) -> None:
-    """Every result is written to the columns of its request, and none is read while a result of it is to come.
+    """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
-    Results are always taken, and a request is where nothing is due.
+    A result is accepted in every cycle, and a read is of the columns of its request.
     """
     reset = h.clocked()
     store = h.add("store", _Store(1, _DUE))
@@ -77,7 +77,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # Results come of what is due.
+    # A result comes only while one is outstanding.
     due = Signal(range(_DUE + 2), name="due")
     writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
     h.m.d.comb += store.o.valid.eq(writes)
@@ -106,5 +106,5 @@ def _order(h: Harness) -> None:
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from `a` and eight from `b` have one in common, counted one by one."""
+    """Return whether eight columns from `a` and eight columns from `b` overlap, compared one by one."""
     return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

@@ -1,4 +1,4 @@
-"""Alignment: e_max, the largest exponent of a step, and every term in units of what it must keep below that."""
+"""Alignment: e_max, the largest exponent of a step, and the truncation of every term to F bits below it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -39,25 +39,25 @@ from .rounding import headrooms
 __all__ = ["ALIGNMENT"]
 
 ALIGNMENT = Topic("alignment")
-#: Of the sum of two biased exponents.
+#: Shape of the sum of two biased exponents.
 _PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
-#: Of the distance of a term of any exponent from the largest.
+#: Width of the distance between the largest exponent and that of any term.
 _DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Magnitude of the largest exponents of steps of packed e2m1 before its groups.
+#: Bound on the largest exponent of a step of packed e2m1, before its groups are included.
 _GROUP_LIMIT = 256
-#: Sum of the biased exponents of integers.
+#: Sum of the biased exponents of two integers.
 _INTEGER_EXPONENT = 2
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
 
 
 def _scaled(config: CoreConfig) -> bool:
-    """Return whether groups are scaled and aligned."""
+    """Return whether the datapath scales and aligns groups."""
     return any(element.packed_float for element in config.elements)
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Of products; the accumulator's and e_zero; of scaled groups and the largest so far."""
+    """Trees of products; of the accumulator and e_zero; of scaled groups and the largest exponent so far."""
     if float_slots(config):
         yield float_slots(config), _PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):
@@ -68,7 +68,7 @@ def _exponents(config: CoreConfig) -> Iterator[Parameters]:
 
 @ALIGNMENT.property("maximum", _exponents)
 def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
-    """The tree returns the largest exponent: none is larger, one is equal."""
+    """The tree returns the largest exponent: no input is larger, and one is equal."""
     shape = Shape(bits, signed=sign == "signed")
     exponents = [h.free(f"exponent{index}", shape) for index in range(count)]
     tree = h.add("tree", MaxExponent(count, shape))
@@ -81,12 +81,12 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """The shifters of products, of the accumulator and of scaled groups: as :class:`AlignmentShifter` takes them."""
+    """Shifters of products, of the accumulator and of scaled groups: arguments of :class:`AlignmentShifter`."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
         # Products are below four: two bits above the place of one.
         reach = max(kept_bits(config, element) for element in floats) + 2
-        # What is farther below than all of them is nothing, whatever the distance.
+        # A larger distance shifts every bit of a product out, so the shift amount needs no more bits.
         farthest = max(map(_largest_exponent, floats)) + reach
         distance_bits = min(farthest.bit_length(), _PRODUCT_EXPONENT.width)
         yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
@@ -98,15 +98,15 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _largest_exponent(element: Element) -> int:
-    """Return the largest sum of the biased exponents of two."""
+    """Return the largest sum of the biased exponents of two such elements."""
     return 2 * ((1 << element.format.exponent_bits) - 1)
 
 
 @ALIGNMENT.property("shift", _shifters)
 def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
-    """A shifter truncates toward zero for every shift amount: each is compared with dropping so many bits by itself.
+    """A shifter truncates toward zero for every shift amount; each amount is compared with dropping that many bits.
 
-    What stands above its reach passes as it is; beyond the reach nothing of the rest is left.
+    Bits above the reach of the shifter pass unchanged. A shift amount beyond the reach leaves none of the other bits.
     """
     align = h.add(
         "align",
@@ -127,7 +127,7 @@ def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int
 
 
 def _kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """The elements of a datapath, those together that may be multiplied by each other."""
+    """Sets of elements of a datapath that may be multiplied by each other."""
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
         kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -141,7 +141,7 @@ def _any(bits: Iterable[Value]) -> Value:
 
 
 class _Running:
-    """What an element of an operand is by the definition of the format that runs: each in turn as a multiplexer."""
+    """Sign, exponent and special values of an element, defined by the running format and chosen by multiplexers."""
 
     def __init__(
         self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
@@ -157,7 +157,7 @@ class _Running:
 
 
 class _Product:
-    """What the product of two elements is."""
+    """Sign, exponent and special values of the product of two elements."""
 
     def __init__(self, a: _Running, b: _Running) -> None:
         self.sign = a.sign ^ b.sign
@@ -168,7 +168,7 @@ class _Product:
 
 
 class _Accumulator:
-    """What the accumulator is, in the format of the result."""
+    """Sign, exponent and special values of the accumulator, in the format of the result."""
 
     def __init__(self, word: Value, half: Value) -> None:
         f16, f32 = (Definition(Element(fmt, fmt.bits), word[: fmt.bits]) for fmt in _RESULTS)
@@ -178,20 +178,20 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, and what each of its products is.
+    """The multiply stage with free operands of one kind, and the definition of each of its products.
 
     Attributes
     ----------
     stage : MultiplyStage
         The stage.
     products : list of _Product
-        Of the elements, as many as a step has.
+        One for each product of a step.
     half : Value
-        The result is an f16.
+        Whether the result is an f16.
     offset : Value
-        What exponents are biased by.
+        Bias of the exponents.
     scale_nan : Value
-        A scale is NaN.
+        Whether a block scale is NaN.
     c : _Accumulator
         The accumulator.
     """
@@ -213,7 +213,8 @@ class _Stage:
             h.assume(_any(this for this, _ in runs[name]))
         packed = elements[0].packed_float
         codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
-        # What no instruction asks for is left out: scales of other formats than these, and a packed one that gives f16.
+        # Excluded, since no instruction has it: block scales of integers or of wider elements, and f16 results of
+        # packed floats.
         h.assume(_any(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))))
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
@@ -235,11 +236,12 @@ class _Stage:
 
 @ALIGNMENT.property("e_max", _kinds)
 def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The multiply stage finds the largest exponent of the products that are not zero, of the accumulator and e_zero.
+    """The multiply stage finds E, the largest exponent of e_zero and of the products and accumulator that are not zero.
 
-    None is larger, one is equal, and those that follow are told how far it is from the accumulator and from the
-    smallest normal number, in widths that hold it. Of a product that is zero the exponent is zero. A product or
-    accumulator that is NaN or infinite, and a scale that is NaN, are reported. All for every encoding.
+    None of these exponents is larger than E, and one is equal. The stage also gives the distances of E from the
+    exponent of the accumulator and from the smallest normal number, in widths that hold them. The exponent of a zero
+    product is zero. The stage flags products and accumulators that are NaN or infinite, and scales that are NaN. All of
+    this holds for every encoding.
     """
     elements = [Element.parse(word) for word in words]
     packed = elements[0].packed_float
@@ -296,15 +298,15 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
-    """Return ``value * 2**(place - shift_amount)`` without its fraction."""
+    """Return the integer part of ``value * 2**(place - shift_amount)``."""
     padded = Cat(Const(0, place), value) if place >= 0 else value[-place:]
     return Mux(shift_amount >= len(padded), 0, padded >> shift_amount.as_unsigned()[: len(padded).bit_length()])
 
 
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
-    """Return one more group with what enters a group of the align stage."""
+    """Return a further group with the inputs of one group of the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
-    if _scaled(config):  # products of integers have their signs in them
+    if _scaled(config):  # products of integers include their signs
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
@@ -317,10 +319,10 @@ def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> 
 
 @ALIGNMENT.property("terms", _kinds)
 def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
-    """The align stage truncates every product, scaled group and the accumulator toward zero to 2**(E - F).
+    """The align stage truncates every product, scaled group and the accumulator toward zero at 2**(E - F).
 
-    For any products below four, in units of the last place that the format wants, and with any largest exponent E that
-    is at least theirs. Integers keep their places, and where groups participate, products do not by themselves.
+    Products are any values below four, in units of the last place that their format needs. E is any exponent that is at
+    least as large as theirs. Integers keep their places. Where groups participate, single products do not.
     """
     elements = [Element.parse(word) for word in words]
     stage = _free_align_stage(h, config, elements)
@@ -342,7 +344,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return the stage with products below four of one kind of elements, and all else of any value."""
+    """Return the stage with free inputs; its products are below four and belong to one kind of elements."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
@@ -366,7 +368,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
 def _claim_groups(
     h: Harness, config: CoreConfig, element: Element, stage: AlignStage
 ) -> tuple[Value, list[ProductGroup]]:
-    """Claim what the stage gives for groups; return the largest exponent with theirs, and the groups."""
+    """Claim the outputs of the stage for groups; return the largest exponent including theirs, and the groups."""
     i, addends = stage.i, stage.o.addends
     count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
     product_groups = [_group_of(h, config, stage, index) for index in range(count)]
@@ -391,7 +393,7 @@ def _claim_groups(
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
-    """Claim what the stage gives for each product by itself."""
+    """Claim the output of the stage for each single product."""
     element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
     most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT

@@ -1,4 +1,4 @@
-"""Every property, in the order that data meets the hardware."""
+"""Every property, in the order of the data path."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -53,12 +53,12 @@ PROPERTIES: tuple[Property, ...] = tuple(
 
 
 def chosen(words: Sequence[str]) -> list[Property]:
-    """Return the properties of some names or topics; all without any.
+    """Return the properties with the given names or topics; all if none is given.
 
     Raises
     ------
     Error
-        One is neither.
+        A word is neither a property nor a topic.
     """
     names = [item.name for item in PROPERTIES]
     topics = list(dict.fromkeys(name.partition(".")[0] for name in names))

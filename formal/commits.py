@@ -1,4 +1,4 @@
-"""Committed groups: none is finished before its last result, none is late, and the count of them is right."""
+"""Commit groups: none finishes before its last result, none finishes late, and the count of pending groups is right."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from .properties import Parameters, Topic
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
-#: Instructions that are issued and not yet multiplied: as many as are held.
+#: Instructions that are issued and not completely multiplied; as many as there are slots.
 _HELD = 2
 _IN_FLIGHT = 2
 #: Groups that may be pending.
@@ -24,17 +24,17 @@ def _once(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _cycles(*_: object) -> int:
-    """Cycles in which two instructions are issued, multiplied and delivered, with a commit behind each."""
+    """Cycles in which two instructions are issued, multiplied and delivered, with a commit after each."""
     return 12
 
 
 @COMMITS.property("order", _once, cycles=_cycles)
 def _order(h: Harness) -> None:
-    """A marked group, any one, is not finished before all instructions before its commit are.
+    """A group, any one, does not finish before all instructions before its commit have finished.
 
-    It is in the next cycle, once it is the oldest; with nothing left to be delivered all groups are, one a cycle, so
-    that whatever waits for groups or for room is let go. Instructions are issued, their panels multiplied and delivered
-    in order, with any gaps.
+    After that, it finishes in the next cycle in which it is the oldest group. With no instruction left, one group
+    finishes in each cycle, so whatever waits for groups or for room proceeds. Instructions are issued, multiplied and
+    delivered in order, with any gaps.
     """
     reset = h.clocked()
     commits = h.add("commits", Commits(_IN_FLIGHT))
@@ -59,7 +59,7 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Instructions that are issued and not finished; of the marked group, those that it waits for.
+    # Unfinished instructions, and those of them for which the marked group waits.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, wanted = Signal(bits, name="open"), Signal(bits, name="wanted")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

@@ -1,4 +1,4 @@
-"""A digest of what is to be proved: the netlist in front of claims, covers and assumptions, whatever its names are."""
+"""Digest of a proof problem: the netlist on which claims, covers and assumptions depend, without its names."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -11,30 +11,30 @@ from .harness import Harness
 
 __all__ = ["problem_digest"]
 
-#: Attributes of a cell that change nothing: where it stands in the source and in the hierarchy, and its name.
+#: Attributes of a cell without influence: source location, place in the hierarchy, attributes and name.
 _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 
 
 def problem_digest(harness: Harness) -> str:
-    """Return 16 hexadecimal digits that stand for everything that decides whether a property holds.
+    """Return 16 hexadecimal digits, a digest of everything that decides whether a property holds.
 
-    Cells are numbered in the order in which a walk from the claims, covers and assumptions back to the free variables
-    meets them. So equal digests mean equal netlists but for the names of signals and components, the order of ports and
-    cells, and places in source files. The order of claims, covers and assumptions counts.
+    A walk leads from the claims, covers and assumptions back to the free variables, and numbers the cells in the order
+    in which it meets them. So equal digests mean equal netlists except for names of signals and components, the order
+    of ports and cells, and source locations. The order of claims, covers and assumptions counts.
 
     Parameters
     ----------
     harness : Harness
-        The property of one set of parameters; it is elaborated.
+        Harness of a property and one set of parameters; it is elaborated here.
 
     Raises
     ------
     TypeError
-        The netlist has a memory, an instance of a foreign module or another cell that a walk along nets cannot compare.
+        The netlist has a memory, an instance of a foreign module or another cell that the walk cannot compare.
     """
     ports: list[Any] = [*harness.ports, *(harness.flags[name] for name in harness.covers)]
     with uncollected():
-        # Amaranth has no public form of its netlist but text, which would have to be parsed again.
+        # Amaranth's only public form of a netlist is text, which would have to be parsed.
         netlist = _ir.build_netlist(Fragment.get(harness.m, "formal"), ports=ports, name="top")
         walk = _Walk(netlist.cells, harness.any_state)
         for cell in netlist.cells:
@@ -45,10 +45,10 @@ def problem_digest(harness: Harness) -> str:
 
 @dataclass
 class _Walk:
-    """Numbers cells and hashes them in that order.
+    """Numbers cells in the order of the walk, and hashes them.
 
-    With `any_state` a register of a component holds anything at first and one of the harness its initial value, so
-    that it counts whose a register is.
+    With `any_state` a register of a component begins with any value, and a register of the harness with its initial
+    value. So the digest includes to which of them a register belongs.
     """
 
     cells: list[Any]
@@ -58,11 +58,11 @@ class _Walk:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def enter(self, row: list[Any]) -> None:
-        """Hash one line, whose nets are numbered."""
+        """Hash one row, with nets replaced by their numbers."""
         self.digest.update(repr(self._plain(row)).encode())
 
     def finish(self) -> str:
-        """Hash all cells that were met, and those that they depend on."""
+        """Hash the cells that were met and all cells on which these depend; return the digest."""
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
@@ -83,7 +83,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the number of the cell that drives a net, and which bit of it; bits of free variables are numbered."""
+        """Return the number of a net's driver and the bit of it; every bit of a free variable has its own number."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

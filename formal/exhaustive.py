@@ -1,4 +1,4 @@
-"""Every assignment of a few inputs, 64 at a time: exact where a solver has trouble with multipliers."""
+"""Check of every assignment of a few inputs, 64 at a time: exact where solvers struggle with multipliers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
-#: How the six lowest inputs vary inside a word.
+#: Values of the six lowest inputs within a 64-bit word.
 _PATTERNS = (
     0xAAAAAAAAAAAAAAAA,
     0xCCCCCCCCCCCCCCCC,
@@ -17,21 +17,21 @@ _PATTERNS = (
     0xFFFF0000FFFF0000,
     0xFFFFFFFF00000000,
 )
-_WORDS = 1 << 12  # of 64 assignments, at a time
+_WORDS = 1 << 12  # words of 64 assignments that are evaluated at a time
 
 
 def first_violation(path: Path) -> dict[str, int] | None:
-    """Return the first assignment under which some claim of a graph without registers is broken, or None.
+    """Return the first assignment that breaks a claim of a graph without registers, or None.
 
     Parameters
     ----------
     path : Path
-        An and-inverter graph as ASCII AIGER, whose bad states are broken claims.
+        And-inverter graph in ASCII AIGER; its bad states are broken claims.
 
     Returns
     -------
     dict of str to int, or None
-        Bits of the inputs by name.
+        Input bits by name.
     """
     lines = iter(path.read_text(encoding="ascii").splitlines())
     _, inputs, latches, outputs, gates, bad, constraints = map(int, next(lines).split()[1:8])

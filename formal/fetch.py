@@ -1,7 +1,7 @@
 """Operands from shared memory: addresses for every descriptor, and panels word by word.
 
-What a memory holds is abstracted by one marked word at any place: a panel shows the mark exactly where the index map
-has that place, which speaks of all words.
+The contents of the memory are abstracted to one marked word at a free place. A panel shows the mark exactly where the
+index map has that place. Since the place is free, this covers all words.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from .streams import constant, offered
 __all__ = ["FETCH", "NAMED_FETCH"]
 
 FETCH = Topic("fetch")
-#: Swizzle modes, and how many units of 16 bytes are in a row of their pattern.
+#: Swizzle modes: code, and units of 16 bytes in a row of the pattern.
 _SWIZZLES = {
     "none": (SwizzleCode.NONE, 1),
     "32B": (SwizzleCode.B32, 2),
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # of a unit, as MN-major elements
+_WORD_BITS, _WORDS = 16, 8  # words of a unit: the elements of an MN-major operand
 
 
 def _once(config: CoreConfig) -> Iterator[Parameters]:
@@ -42,11 +42,11 @@ def _modes(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
-    """Return where a unit lies before it is swizzled, in units, by the canonical layouts of PTX ISA 9.7.15.5.1.
+    """Return the address of a unit before swizzling, in units, by the canonical layouts of PTX ISA 9.7.15.5.1.
 
-    K-major, a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major, it holds the
-    panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle's pattern,
-    and the next such row is eight of them away; without swizzling the two offsets trade places where MN-major.
+    K-major: a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a unit holds
+    the panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle pattern,
+    and the next such row is eight of them away. Without swizzling, the two offsets are exchanged if MN-major.
     """
     across, down = (segment, panel) if major == "k" else (panel, segment)
     leading, stride = descriptor.leading, descriptor.stride
@@ -57,9 +57,10 @@ def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Valu
 
 @FETCH.property("address", _modes)
 def _address(h: Harness, swizzle: str, major: str) -> None:
-    """For every descriptor, panel and core matrix the eight addresses are those of the manual's canonical layouts.
+    """For every descriptor, panel and core matrix the eight addresses are those of the canonical layouts of PTX.
 
-    That is for four swizzles, K-major and MN-major, any start, offsets and base offset, modulo 2**18 bytes.
+    This covers four swizzle modes, K-major and MN-major, and any start address, offsets and base offset, modulo 2**18
+    bytes.
     """
     code, units = _SWIZZLES[swizzle]
     request, segment = h.free("request", panel_request_layout()), h.free("segment", 2)
@@ -72,7 +73,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     ]
     for row in range(PANEL_ROWS):
         linear = _linear(descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
-        # Row n of the pattern, which are 128 bytes, has its units at their numbers XOR n.
+        # In row n of the pattern, which has 128 bytes, unit u is at place u XOR n.
         turned = (linear[3:6] - descriptor.base_offset)[:3] & (units - 1)
         h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
     moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]
@@ -80,17 +81,17 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
 
 
 class _Names(CoreMatrixAddress):
-    """Stands for the addresses: each unit of each panel has one of its own, whose top bit is the descriptor's."""
+    """Stands for the address generator: each unit of each panel has an address; its top bit is the descriptor's."""
 
     def elaborate(self, platform: object) -> Module:
-        """Build the names."""
+        """Build the addresses."""
         m = Module()
         for row in range(PANEL_ROWS):
             m.d.comb += self.address[row].eq(_name(self.request, self.segment, row))
         return m
 
 
-#: The fetch, with names for addresses.
+#: The fetch with such addresses.
 NAMED_FETCH = partial(OperandFetch, address_class=_Names)
 
 
@@ -100,7 +101,7 @@ def _name(request: data.View, segment: Value, row: int) -> Value:
 
 
 class _MarkedMemory:
-    """A memory of zeros but for one marked word, any one, and the top bit of each unit's address; noise unasked."""
+    """A memory with one marked word at a free place; units show the top bit of their address. Noise without a read."""
 
     def __init__(self, h: Harness, port: Any) -> None:
         self.address, self.word = constant(h, "marked_unit", ADDRESS_BITS), constant(h, "marked_word", 3)
@@ -112,7 +113,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(held)
 
     def marks(self, request: data.View, row: int, number: int) -> Value:
-        """Return whether the marked word is a panel's: so many words into a row."""
+        """Return whether the marked word is word `number` of a row of a panel."""
         segment, within = Const(number // _WORDS, 2), number % _WORDS
         straight = (_name(request, segment, row) == self.address) & (self.word == within)
         across = (_name(request, segment, within) == self.address) & (self.word == row)
@@ -129,17 +130,17 @@ def _lengths(config: CoreConfig) -> Iterator[Parameters]:
 
 
 class _Fetch(Opened, OperandFetch):
-    """Its registers can be spoken of."""
+    """The fetch with visible registers."""
 
 
 @FETCH.property("both", _lengths, cycles=_panel_cycles)
 def _both(h: Harness, short: bool) -> None:
-    """Of two operands through one port: panels of B in the order of their requests, none lost, those of A core by core.
+    """Two operands share a port: panels of B arrive in request order, none is lost, and A arrives by core matrices.
 
-    Every word of a panel is the one that its request and its place in the operand say, K-major or transposed. B is read
-    while there is room for it, and A in every cycle in which B is not. A core matrix of A is there in the cycle behind
-    its read, with number, segment and tag of its request, and holds what was read. A panel once offered stays until it
-    is taken.
+    Every word of a panel is the one that its request and its place in the operand select, K-major or transposed. B is
+    read while there is room for it, and A in every cycle in which B is not. A core matrix of A arrives in the cycle
+    after its read, with the panel number, segment and tag of its request, and with the data that was read. An offered
+    panel stays until it is taken.
     """
     reset = h.clocked()
     fetch = h.add("fetch", _Fetch(address_class=_Names))
@@ -155,7 +156,7 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += [fetch.b.payload.eq(b), fetch.a.payload.eq(a), fetch.a_tag.eq(tag)]
-    # Units of A have names of their own: the highest bit of a panel's number says whose it is.
+    # Units of A and of B have different addresses: the highest bit of the panel number tells them apart.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -187,9 +188,9 @@ class _Panels:
     Attributes
     ----------
     inside : Value
-        Requests that were accepted and buffer_owner panels were not delivered.
+        Requests that were accepted and whose panels were not delivered yet.
     delivers, room : Value
-        A panel is delivered; a core matrix of B may be read.
+        A panel is delivered in this cycle; a core matrix of B may be read in this cycle.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # The core matrix that arrives; segments stored in each buffer, and the request that these belong to.
+        # The core matrix that arrives; the segments stored in each buffer, and the request to which they belong.
         self._arriving, self._arriving_segment = (
             Signal(name="arriving_b"),
             Signal(3, reset_less=True, name="arriving_segment"),
@@ -248,7 +249,7 @@ class _Panels:
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
-        """State the contents of buffers and panels, and the control state that makes the claims an invariant."""
+        """Claim the contents of buffers and panels, and the control state that makes the claims inductive."""
         fetch, segment, whole = self._fetch, self._segment, (1 << self._segments) - 1
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
         full = fetch.signal("full")

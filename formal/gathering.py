@@ -1,9 +1,9 @@
-"""The registers of a warp: each block of a core's tiles gathers them, and results and flags return, as the manual says.
+"""Registers of a warp: every block gathers its operands from them, and results and flags return to them, as in PTX.
 
-Where each byte, nibble and scale lies in the registers is spelled by hand from PTX ISA 9.7.14.5 and 9.7.14.6; no map of
-the design or of the models is asked. A copy of the operands is taken when an instruction enters, and blocks are counted
-beside the hardware; what the core does with a tile is proved by itself, so here any results come out of it. Of
-accumulators and results one bit of each half of a word is looked at: nothing smaller is moved.
+The places of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6, without
+the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts blocks
+beside the hardware. The core is proved separately, so any results come out of it here. Of accumulators and results, one
+bit of each half word is checked, since nothing smaller is moved.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,25 +25,25 @@ from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "Held", "OpenWarp", "counted", "nibbles_of", "offer"]
 
-#: Fields of the registers that are looked at one after the other: the others hold zeros meanwhile.
+#: Register fields that are proved one at a time; the others then hold zeros.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
-#: Bytes of a row of A, and of a column of B of a dense instruction, that a register of each lane of a quad holds.
+#: Bytes of a row of A, or of a column of B of a dense instruction, in one register of the four lanes of a quad.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
 
 
 class OpenWarp(Opened, Warp):
-    """A warp, whose core can be spoken of."""
+    """A warp with a visible core."""
 
 
 def _halves(low: Value, high: Value) -> Value:
-    """Return a word with a bit of either half."""
+    """Return a word with one bit in each half."""
     return Cat(low, Const(0, 15), high, Const(0, 15))
 
 
 def _giving(given: Signal, left: Signal) -> type[Unit]:
-    """Return units that give results and overflows of an array, in the order in which they are made: row by row."""
+    """Return a class of units that give free results and overflows, in the order of their creation: row by row."""
     numbers = count()
 
     class Giving(Unit):
@@ -63,11 +63,11 @@ class Block:
     Attributes
     ----------
     happens : Value
-        In this cycle.
+        The transfer happens in this cycle.
     row, column : Value
-        Which block of rows and of columns.
+        Number of the block of rows, and of the block of columns.
     step : Value
-        Which step of K.
+        Step of K.
     """
 
     happens: Value
@@ -77,7 +77,7 @@ class Block:
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count blocks: columns first, then rows, then steps; behind the last of an instruction from zero again."""
+    """Count blocks: columns first, then rows, then steps; the count restarts after an instruction's last block."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -88,23 +88,23 @@ def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Val
 
 
 def _row_of_a(a: Any, row: int, segment: int) -> Value:
-    """Bytes of a row: rows 8 to 15 are in the odd registers, the second sixteen bytes in the upper two."""
+    """Return the bytes of a row: rows 8 to 15 in the odd registers, the second sixteen bytes in the upper two."""
     return Cat(
         a[4 * (row % 8) + byte // 4][2 * segment + row // 8].word_select(byte % 4, 8) for byte in range(_SEGMENT)
     )
 
 
 def _column_of_b(b: Any, column: int, segment: int) -> Value:
-    """Bytes of a column: sixteen in one register of the four lanes of its group."""
+    """Return the bytes of a column: sixteen in one register of the four lanes of its quad."""
     return Cat(b[4 * column + byte // 4][segment].word_select(byte % 4, 8) for byte in range(_SEGMENT))
 
 
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
-    """Nibbles of a row, by the figures of the metadata registers.
+    """Return the nibbles of a row, from the figures of the metadata registers in PTX.
 
-    Of 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair where
-    K is long. Of smaller ones it holds 32 bits of one row, threads of even number of row g; where K is long all four
-    hold some.
+    With 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair if
+    K is long. With smaller elements a thread holds 32 bits of one row, and the threads of even number hold row g. If K
+    is long, all four threads hold metadata.
     """
     found = []
     for chunk in range((8 if long else 4) if wide else (16 if long else 8)):
@@ -117,16 +117,16 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
 
 
 class Held:
-    """The operands of the instruction that is issued, and what each block of it must be.
+    """Operands of the issued instruction, and the expected operands of each block.
 
     Parameters
     ----------
     h : Harness
-        Where.
+        Harness.
     config : CoreConfig
-        The warp's.
+        Configuration of the warp.
     warp : Warp
-        Whose operands they are.
+        The warp.
     """
 
     def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
@@ -140,12 +140,12 @@ class Held:
         self.last_step: Value = self.words.long if self.two_steps else Const(0)
 
     def a(self, row: int, step: Value) -> Value:
-        """Stored bytes of a row in a step; what an instruction lacks is zero."""
+        """Return the stored bytes of a row in a step; bytes that the instruction lacks are zero."""
         first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Bytes of a column in a step, two for each stored one if it selects."""
+        """Return the bytes of a column in a step: two for each stored byte if sparse."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -153,7 +153,7 @@ class Held:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Nibbles of a row in a step; the upper ones of wide elements are not there, which zeros stand for."""
+        """Return the nibbles of a row in a step; wide elements lack the upper ones, which are zero."""
         words, chunks = self.words, self.config.chunks
         found: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -165,7 +165,7 @@ class Held:
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
-        """Scale of each of the four groups of products: from the byte and the thread that the ids name."""
+        """Return the scales of the four groups of products, from the byte and the thread that the scale ids name."""
         words = self.words
         if operand == "a":
             threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
@@ -177,13 +177,13 @@ class Held:
         return Mux(words.scale_size == ScaleSizeCode.X4, word, Cat(first, first, second, second))
 
     def accumulator(self, row: int, column: int) -> Value:
-        """Accumulator of an output: f16 are packed in pairs, and nobody reads what stands above one."""
+        """Return the accumulator of an output; f16 are packed in pairs, and bits above one are not checked."""
         lane = self.words.c[4 * (row % 8) + column // 2]
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """What comes back passes the pipeline; what goes in does not see it."""
+    """Configurations and fields. Results pass the pipeline, so only they are proved with its registers."""
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
@@ -194,12 +194,12 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _of_block(block: Value, count: int, each: Callable[[int], Value]) -> Value:
-    """Return what holds in the block that is meant."""
+    """Return whether the condition holds that belongs to the current block."""
     return Cat((block != number) | each(number) for number in range(count)).all()
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Give a warp any operands, but of registers only those of one field; the others hold zeros."""
+    """Drive a warp with free operands; of the register fields only `field` is free, the others hold zeros."""
     given = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -211,10 +211,10 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """Every block of a warp is made of the registers that the manual names, and goes back to those that it names.
+    """Every block of a warp is gathered from the registers that PTX names, and its results return as PTX says.
 
-    Of every row and column, step, sparsity selector and scale id; a second step goes on from the first one's results,
-    and its flags are of the second half of the chunks.
+    This covers every row, column, step, sparsity selector and scale id. A second step continues from the results of the
+    first, and its flags are those of the second half of the chunks.
     """
     h.assume(~h.clocked())
     outputs = config.rows * config.columns
@@ -277,7 +277,7 @@ def _column(held: Held, tile: Any, j: int, block: int, issued: Block, field: str
 
 
 def _scales(held: Held, found: Value, operand: str, index: int) -> Value:
-    """Of one scale only the first byte counts; the ids of two are even, that of four is zero."""
+    """Compare scales. Of a single scale only the first byte counts; byte ids of two are even, that of four is zero."""
     size, byte = held.words.scale_size, held.words.byte_a if operand == "a" else held.words.byte_b
     wanted = held.scales(operand, index)
     allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -286,7 +286,7 @@ def _scales(held: Held, found: Value, operand: str, index: int) -> Value:
 
 @dataclass(frozen=True)
 class _Returned:
-    """What came back, output by output."""
+    """Results and overflows that came back, by output."""
 
     words: list[Signal]
     overflows: list[Signal]
@@ -305,7 +305,7 @@ def _output(
 
 
 def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
-    """Keep what comes back, and state where the registers and the flags show it."""
+    """Record what comes back, and claim where the result registers and the flags show it."""
     core = warp.parts.core
     result, tag = core.o.payload, core.o.payload.tag
     block = counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
@@ -322,7 +322,7 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         found = result.illegal[row % config.rows]
-        # Sixteen stored bytes are four chunks of 16-bit elements, or eight of smaller ones.
+        # Sixteen stored bytes are four chunks of 16-bit elements, or eight chunks of smaller ones.
         second = Mux(tag.wide, Cat(Const(0, 4), found), Cat(Const(0, 8), found))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, found))

@@ -1,4 +1,4 @@
-"""What a property is written in: free variables, assumptions, claims and covers around a component."""
+"""Harness of a property: free variables, assumptions, claims and covers around a component."""
 
 from collections.abc import Mapping
 from enum import EnumMeta
@@ -34,15 +34,15 @@ class Harness:
     m : Module
         The design.
     observed : dict of str to Value
-        What a counterexample shows: free variables, and what was named.
+        Values that a counterexample shows: free variables and named values.
     claims, covers : list of str
         Names of the signals that must hold in every cycle, and of those that must be reachable.
     flags : dict of str to Signal
-        Those signals.
+        Signals of the claims and covers, by name.
     registers : bool
-        Whether there is a clock.
+        Whether the design has a clock.
     any_state : bool
-        Whether registers of components hold anything at first.
+        Whether registers of components may begin with any value.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Harness:
         return list(self._free)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:
-        """Return a variable of any value, in each cycle a new one."""
+        """Return a free variable: it has any value, a new one in each cycle."""
         signal = Signal(shape, name=name)
         self._free.append(Value.cast(signal))
         self.observed[name] = signal
@@ -74,8 +74,8 @@ class Harness:
         Parameters
         ----------
         any_state : bool
-            Registers of components hold anything at first, as after power-up, instead of their initial values; the
-            first cycle is one of reset, and claims count from the next.
+            Registers of components may begin with any value, as after power-up, instead of their initial values. The
+            first cycle is then a reset, and claims count from the second cycle on.
         """
         domain = ClockDomain("sync")
         self.m.domains += domain
@@ -99,28 +99,28 @@ class Harness:
         return component
 
     def named(self, name: str, value: ValueLike, shape: ShapeLike | None = None) -> Signal:
-        """Give a value a name, by which a counterexample shows it."""
+        """Give a value a name, under which a counterexample shows it."""
         signal = Signal(Value.cast(value).shape() if shape is None else shape, name=name)
         self.m.d.comb += signal.eq(value)
         self.observed[name] = signal
         return signal
 
     def decoded(self, values: Mapping[str, int]) -> dict[str, str]:
-        """Return the observed values of one cycle as text, by their shapes."""
+        """Return the observed values of one cycle as text, formatted by their shapes."""
         return {name: _text(signal.shape(), values[name]) for name, signal in self.observed.items() if name in values}
 
     def assume(self, condition: ValueLike) -> None:
-        """Leave out everything that breaks a condition."""
+        """Exclude all cases that break a condition."""
         self.m.d.comb += Assume(condition)
 
     def claim(self, name: str, condition: ValueLike) -> None:
-        """State what must hold, whatever the free variables are."""
+        """Claim that a condition holds in every cycle, for all free variables."""
         held = ~self._started | Value.cast(condition).bool()
         self.m.d.comb += Assert(self._flag(f"claim_{name}", held))
         self.claims.append(f"claim_{name}")
 
     def cover(self, name: str, condition: ValueLike) -> None:
-        """State what must be possible, so that no claim holds for want of cases."""
+        """Require that a condition is reachable, so that no claim holds vacuously."""
         self.m.d.comb += Cover(self._flag(f"cover_{name}", condition))
         self.covers.append(f"cover_{name}")
 
@@ -132,12 +132,12 @@ class Harness:
 
 
 class Opened:
-    """Before a component among the bases of a class: its parts can be spoken of.
+    """Mixin that makes the parts of a component visible; it precedes the component among the bases of a class.
 
     Attributes
     ----------
     parts : submodules
-        By their names.
+        Submodules by name.
     """
 
     def __init__(self, *arguments: object, **options: object) -> None:
@@ -146,12 +146,12 @@ class Opened:
         self.parts: Any = self._built.submodules
 
     def signal(self, name: str) -> Any:
-        """Return a register or wire of its own by the name that waves show it under."""
+        """Return an internal register or wire by its name in waveforms."""
         (found,) = (signal for signal in self._built._driving if signal.name == name)
         return found
 
     def elaborate(self, platform: object) -> Module:
-        """Return what was built."""
+        """Return the module that was built."""
         return self._built
 
 
@@ -161,7 +161,7 @@ def changed(view: data.View, **fields: ValueLike) -> Value:
 
 
 def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
-    """Return what a value was so many enabled cycles ago, anything before."""
+    """Return a value delayed by `cycles` enabled cycles; any value before that."""
     for cycle in range(cycles):
         earlier = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):

@@ -1,4 +1,4 @@
-"""Metadata decode: legality, selects, the exchange of 3:1 multiplexers."""
+"""Metadata decode: legality, selects, and the slot exchange of 3:1 multiplexers."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def _muxes(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def legal(nibble: Value, rule: RuleCode) -> Value:
-    """Return what a rule says of a nibble, in the words of PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
+    """Return whether a rule defines a nibble, in the words of PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
     i0, i1 = nibble[:2], nibble[2:]
     return {
         RuleCode.PLAIN: i0 != i1,
@@ -35,7 +35,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", _muxes)
 def _legality(h: Harness, mux: str) -> None:
-    """The flag equals the rule's definition for all nibbles, a code of no rule defines none, and ordered is plain."""
+    """The flag equals the rule's definition for all nibbles; a code of no rule defines none; ordered implies plain."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     known: Value = Const(0)
@@ -53,9 +53,10 @@ def _legality(h: Harness, mux: str) -> None:
 
 @METADATA.property("selects", _muxes)
 def _selects(h: Harness, mux: str) -> None:
-    """Each select is one-hot at its index, and empty only for a unit that a 3:1 multiplexer does not reach.
+    """Each select is one-hot at its index, and zero only for a unit that a 3:1 multiplexer does not reach.
 
-    That happens to no nibble that the running rule defines; wgmma's aside, which no GPU with such multiplexers has.
+    A nibble that the running rule defines never selects such a unit. The rule of wgmma is excluded: no GPU with such
+    multiplexers has it.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
@@ -73,7 +74,7 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The slots of a plain nibble trade places where their indices fall, but for (2, 1), which both multiplexers reach.
+    # The slots of a plain nibble are exchanged if its indices fall, except for (2, 1), which both multiplexers reach.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")
@@ -118,7 +119,7 @@ def _steps(config: CoreConfig) -> Iterator[Parameters]:
 def _chunk(h: Harness, config: CoreConfig) -> None:
     """The nibble of one chunk decides the flag and the operands of that chunk, and of no other.
 
-    Two copies of the selection differ in one nibble; so an illegal nibble raises the flag of exactly its chunk.
+    Two copies of the selection differ in one nibble. So an illegal nibble raises the flag of exactly its chunk.
     """
     a, b = h.free("a", 8 * config.step_bytes), h.free("b", 16 * config.step_bytes)
     chunk = h.free("chunk", range(config.chunks))

@@ -1,4 +1,4 @@
-"""A harness as logic: SMT-LIB for Bitwuzla and and-inverter graphs for ABC, both made by Yosys."""
+"""Convert a harness to SMT-LIB for Bitwuzla and to and-inverter graphs for ABC, both with Yosys."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ from .harness import Harness
 __all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]
 
 _TOP = "top"
-#: And-inverter graphs that :func:`written` leaves: outputs are covers, bad states broken claims.
+#: And-inverter graphs that :func:`written` writes: outputs are covers, bad states are broken claims.
 BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
 _FLATTEN = (
     f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\n{{simplify}}"
@@ -28,8 +28,9 @@ _GRAPH = (
     "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\n{simplify}dffunmap\naigmap\nopt_clean\n"
     f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
-#: What is done about registers of components, whose wires' names have a dot, and that of a graph: they keep the values
-#: that they begin with; or lose them, and stay as they are, since what is never written would be taken for undefined.
+#: Options by :attr:`Harness.any_state`. False: registers keep their initial values. True: registers of components,
+#: whose wire names contain a dot, lose them. Yosys must not optimise registers then, since it would treat one that is
+#: never written as undefined.
 _REGISTERS = {
     False: {"simplify": "opt -full\n", "zero": " -zinit"},
     True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},
@@ -37,19 +38,19 @@ _REGISTERS = {
 
 
 class UndecidedError(Exception):
-    """The solver found no answer in its time."""
+    """The solver found no answer within its time limit."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A run of a design.
+    """One run of a design.
 
     Attributes
     ----------
     widths : dict of str to int
-        Wires and their widths.
+        Names and widths of the wires.
     steps : list of dict of str to int
-        Their values in each cycle.
+        Values of the wires in each cycle.
     """
 
     widths: dict[str, int]
@@ -57,7 +58,7 @@ class Trace:
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
-    """Return a harness as SMT-LIB, and write it into a folder as graphs too if asked."""
+    """Return a harness as SMT-LIB; with `graph`, also write it into the folder as graphs."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
@@ -67,14 +68,14 @@ def written(harness: Harness, folder: Path, *, graph: bool) -> str:
 
 
 class Model:
-    """A design in logic, unrolled as far as it is asked about.
+    """A design in a solver, unrolled as far as queries need it.
 
     Parameters
     ----------
     text : str
-        SMT-LIB as Yosys writes it.
+        SMT-LIB that Yosys wrote.
     seconds : float or None
-        For each question; None for no limit.
+        Time limit of each query; None for no limit.
 
     Raises
     ------
@@ -122,12 +123,12 @@ class Model:
         return bool(answer == self._results.SAT)
 
     def violation(self, claims: Sequence[str], steps: int) -> Trace | None:
-        """Return a run of at most so many cycles that ends with a broken claim, or None if there is none.
+        """Return a run of at most `steps` cycles that ends with a broken claim, or None if there is none.
 
         Raises
         ------
         UndecidedError
-            Time was up.
+            The time limit was reached.
         """
         for step in range(steps):
             self._unroll(step + 1)
@@ -142,7 +143,7 @@ class Model:
         return self._possible(f"(|{_TOP}_n {cover}| s0)")
 
     def with_inputs(self, inputs: dict[str, int]) -> Trace:
-        """Return the first cycle with these values of input bits, by the names ``wire[bit]`` or ``wire``."""
+        """Return the first cycle for given values of input bits, by the names ``wire[bit]`` or ``wire``."""
         for name, value in inputs.items():
             wire, bit = re.fullmatch(r"(\S+?)(?:\[(\d+)\])?", name).groups()  # type: ignore[union-attr]
             term = f"(|{_TOP}_n {wire}| s0)"

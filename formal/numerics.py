@@ -1,8 +1,8 @@
-"""What a step keeps of its terms and where these stand in its sum, spelled from the rules of the numerics.
+"""Widths and places of the terms of a step, derived from the rules of the numerics.
 
-Nothing here asks the hardware, whose own widths and places claims are about. Bit 0 of the sum is worth ``2**(E - F)``,
-with E the largest exponent and F the bits that the running format keeps below it. Of a datapath with F = 25 for f16 and
-F = 13 for e4m3, in a slot whose products begin at bit 5::
+Nothing here is read from the hardware, whose own widths and places the claims check. Bit 0 of the sum is worth ``2**(E
+- F)``: E is the largest exponent, and F the number of bits that the running format keeps below it. Example: a datapath
+with F = 25 for f16 and F = 13 for e4m3, in a slot whose products begin at bit 5::
 
                      222222211111111110000000000
     bit              654321098765432109876543210
@@ -10,7 +10,7 @@ F = 13 for e4m3, in a slot whose products begin at bit 5::
     e4m3, F = 13                 iiffffffff-----
     s8                    iiiiiiiiiiiiiiiii-----
 
-``i`` are bits above the point, ``f`` those below it that the product may have, and ``-`` are zeros.
+``i`` are bits above the binary point, ``f`` are bits below it that the product may have, and ``-`` are zeros.
 """
 
 from amaranth.hdl import Shape, signed
@@ -42,28 +42,28 @@ __all__ = [
     "total_bits",
 ]
 
-#: Of the exponent field of the widest formats.
+#: Width of the exponent field of the widest formats.
 EXPONENT_BITS = FORMATS["f32"].exponent_bits
-#: Of an accumulator's significand, the hidden bit included.
+#: Width of an accumulator's significand, with the hidden bit.
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
-#: Holds the exponents of two elements less their biases and those of two block scales, none of which exceeds 256.
+#: Shape of the exponents of two elements less their biases and those of two block scales; no such value exceeds 256.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
-#: Of a scaled group: two of the product of two e2m1, three of each ue4m3.
+#: Fraction bits of a scaled group: two of the product of two e2m1, and three of each ue4m3 scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
-#: Of a scaled group in units of its last bit: 16 products of 6 and 6 with scales of 15/8 and 15/8.
+#: Largest magnitude of a scaled group in units of its last bit: 16 products of 6 and 6 with scales of 15/8 and 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
 
 
 def is_floating(config: CoreConfig) -> bool:
-    """Return whether a datapath has floats."""
+    """Return whether a datapath has floating-point formats."""
     return any(not element.format.is_integer for element in config.elements)
 
 
 def results(config: CoreConfig) -> frozenset[ResultCode]:
-    """Return the results that the instructions of a datapath's formats have, by the types of D in the PTX text.
+    """Return the result codes of the instructions with a datapath's formats, by the types of D in PTX.
 
-    Floats give f32, those of f16 and of 8 bits f16 as well; 8-bit floats that keep fewer bits than others give an f32
-    of 13 fraction bits.
+    Floats give f32. f16 and 8-bit floats give f16 as well. 8-bit floats that keep fewer bits than other formats give an
+    f32 with 13 fraction bits.
     """
     codes = {ResultCode.S32 if element.format.is_integer else ResultCode.F32 for element in config.elements}
     aligned = [element for element in config.elements if not element.fixed_point]
@@ -75,38 +75,38 @@ def results(config: CoreConfig) -> frozenset[ResultCode]:
 
 
 def total_bits(config: CoreConfig) -> int:
-    """Return the width of a step's sum, as the port of the stage that adds has it."""
+    """Return the width of a step's sum, read from a port of the reduce stage."""
     return Shape.cast(addends_signature(config).members["c_term"].shape).width
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return the bits that a float keeps below the largest exponent (F)."""
+    """Return F, the number of bits that a float keeps below the largest exponent."""
     if element.packed_float:
         return config.block_alignment_bits
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 def grid_bits(config: CoreConfig) -> int:
-    """Return F of the format that keeps most, zero without floats."""
+    """Return the largest F of all formats, zero without floats."""
     return max((kept_bits(config, element) for element in config.elements if not element.format.is_integer), default=0)
 
 
 def float_slots(config: CoreConfig) -> int:
-    """Return the slots whose products may be floats that are aligned one by one."""
+    """Return the number of slots whose products may be floats that are aligned one by one."""
     return max((config.slots_of(element) for element in config.elements if not element.fixed_point), default=0)
 
 
 def groups(config: CoreConfig) -> int:
-    """Return the groups that products of 4-bit elements are summed in."""
+    """Return the number of groups in which products of 4-bit elements are summed."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the bit of the sum that the last bit of a slot's products stands at where nothing is shifted.
+    """Return the bit of the sum at which the last bit of a slot's products stands without a shift.
 
-    The products of a float need it no higher than their own last bit, ``F - 2 * fraction bits``, and the multiplier of
-    the widest significand no lower than where it has bits for. In between, integers keep the place of slot 0.
+    A float product needs its last bit no higher than at ``F - 2 * fraction bits``. The multiplier of the widest
+    significand has no bits below a lowest place. Between these limits, integers keep the place of slot 0.
     """
     integers = product_place(config, 0) if index else 0
     elements = config.elements_of_slot(index)
@@ -125,20 +125,20 @@ def integer_place(config: CoreConfig) -> int:
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the bits of a float's significand below its point in a slot: of both operands as many as a product has."""
+    """Return the fraction bits of a float's significand in a slot; both operands together have those of the product."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 
 
 def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
-    """Return the width of a slot's significands without a sign, and the shape of those that it multiplies."""
+    """Return the width of a slot's significands without sign, and the shape of the factors of its multiplier."""
     elements = config.elements_of_slot(index)
     bits = {
         element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
         for element in elements
     }
     signs = any(element.format.is_integer and element.format.signed for element in elements)
-    # A signed integer has its sign among its bits; of all others there is none.
+    # The bits of a signed integer include its sign; other significands have no sign.
     shapes = [
         width + (signs and not (element.format.is_integer and element.format.signed)) for element, width in bits.items()
     ]

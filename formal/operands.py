@@ -1,4 +1,4 @@
-"""Unpacking and multiplication, against the definitions of the formats."""
+"""Unpacking and multiplication, compared with the definitions of the formats."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -22,10 +22,10 @@ _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
 
 
 class Definition:
-    """What an element's bits mean: sign, exponent field with the 1 of subnormals, magnitude, and what is special.
+    """Meaning of an element's bits: sign, exponent field (1 for subnormals), magnitude, and special values.
 
-    An integer's exponent is 1 as well. Its sign is that of `significand`; a float, and what counts in halves, have it
-    in `sign_apart`.
+    The exponent of an integer is 1 as well. An integer has its sign in `significand`. A float, also one that counts in
+    halves, has it in `sign_apart`.
     """
 
     def __init__(self, element: Element, code: Value) -> None:
@@ -72,7 +72,7 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
 
 
 def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
-    """Return where an element begins in operand ``a``, or in operand ``b`` as it comes out of the selection."""
+    """Return the first bit of an element in operand ``a``, or in operand ``b`` after selection."""
     first = index * element.container_bits
     if name == "b":
         wide = element.wide
@@ -81,23 +81,24 @@ def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> i
 
 
 def held(config: CoreConfig, element: Element, index: int, name: str, operand: Value) -> Definition:
-    """Return what an element of operand ``a`` or ``b`` means."""
+    """Return the definition of an element of operand ``a`` or ``b``."""
     first = _first_bit(config, element, index, name)
     return Definition(element, operand[first : first + element.format.bits])
 
 
 def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, traits: Value) -> Unpack:
-    """Instantiate the unpacking of one operand of a slot."""
+    """Instantiate the unpacking of one operand in a slot."""
     name = f"unpack_{unpack.operand_name}{unpack.index}"
     return h.add(name, unpack, operand=operand, element=element, traits=traits)
 
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
-    """Every slot unpacks every encoding of every format that it serves as defined, and of the others as zero.
+    """Every slot unpacks every encoding of the formats that it serves as defined, and other formats as zero.
 
-    Sign, biased exponent (1 for subnormals and integers), significand (of integers with its sign), zero, Inf and NaN;
-    for both operands, whose points together are as far above the sum's last bit as the format keeps bits.
+    Checked are sign, biased exponent (1 for subnormals and integers), significand (of integers with sign), zero, Inf
+    and NaN, for both operands. The binary points of the two operands together are as far above the sum's last bit as
+    the format keeps bits.
     """
     decoder = FormatDecoder(config)
     operand, element = h.free("operand", 8 * config.step_bytes), h.free("element", decoder.element.shape())
@@ -137,7 +138,7 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
 
 @OPERANDS.property("accumulator", lambda config: [()])
 def _accumulator(h: Harness) -> None:
-    """The accumulator's f32 or f16 is unpacked as the format defines it; an infinity or NaN has no significand."""
+    """The accumulator, f32 or f16, is unpacked as its format defines; the significand of an infinity or NaN is zero."""
     word, half = h.free("word", 32), h.free("half")
     accumulator = h.add("accumulator", UnpackAccumulator(), word=word, half=half)
     for name, runs in (("f16", half), ("f32", ~half)):
@@ -178,7 +179,7 @@ def _range(shape: Shape) -> range:
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return a product as a sum of shifted rows, the last of which counts below zero if `b` is signed."""
+    """Return a product as a sum of shifted rows; the last row is negative if `b` is signed."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
         row = Mux(b[place], a << place, 0)
@@ -190,7 +191,8 @@ def _rows(a: Value, b: Value) -> Value:
 def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
     """A product has the sum of the exponents and the product of the signs.
 
-    Infinity times zero is NaN; a NaN stays one; otherwise an infinity wins, and a zero is zero.
+    Infinity times zero is NaN, and a NaN operand gives NaN. Otherwise an infinity gives an infinity, and a zero gives
+    zero.
     """
     multiply = h.add("multiply", SlotMultiplier(significand, Shape(bits, has_sign)))
     for name, port in (("a", multiply.a), ("b", multiply.b)):
@@ -213,11 +215,10 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
 
 @OPERANDS.property("exact", _multipliers, Engine.EXHAUSTIVE)
 def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
-    """A product of significands is exact: the sum of the shifted rows, for all pairs that the multiplier takes.
+    """A product of significands is exact: it is the sum of the shifted rows, for all pairs that the multiplier takes.
 
-    Of as many bits as the port it does not take the most negative number twice. No format has it in a slot whose
-    multiplier is no wider: floats have their signs apart, and for integers it follows from the products of all their
-    encodings.
+    If the factors have a sign bit beyond the significand, the pair of most negative numbers is excluded. No format has
+    it in such a slot: floats have their sign apart, and for integers `operands.products` covers all encodings.
     """
     shape = Shape(bits, has_sign)
     a, b = h.free("a", shape), h.free("b", shape)
@@ -240,10 +241,10 @@ def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
 
 @OPERANDS.property("products", _small_pairs, Engine.EXHAUSTIVE)
 def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
-    """The product of all pairs of encodings of two formats of at most 8 bits, from the operands' bits on.
+    """The product of any two encodings of two formats of at most 8 bits is right, from the bits of the operands on.
 
-    In a slot of each kind. Its value is that of the definitions: significands multiplied row by row, exponents added,
-    the last place as far above the sum's as the format wants.
+    One slot of each kind is checked. The expected value follows from the definitions: significands are multiplied row
+    by row, exponents are added, and the last place is as far above that of the sum as the format requires.
     """
     elements = [Element.parse(word) for word in (a, b)]
     numbers = [config.elements.index(element) for element in elements]

@@ -1,4 +1,4 @@
-"""How it is said that something is done until all is done."""
+"""Helpers for liveness properties."""
 
 from amaranth.hdl import Signal, Value
 from amaranth.lib import data, stream
@@ -10,7 +10,7 @@ __all__ = ["Held", "claim_progress", "decided"]
 
 
 def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
-    """Offer something at a stream, and return what decides of it, which stays while it waits."""
+    """Drive a stream with a free payload that stays while it waits, and return the payload."""
     asked = h.free(name, layout)
     waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
     h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
@@ -20,23 +20,23 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 
 
 class Held:
-    """The instructions that are held, of one panel or of two, followed as the hardware does with its slots.
+    """Model of the two instruction slots, which hold instructions of one panel or of two.
 
     A count of all panels would be beyond the engine.
 
     Parameters
     ----------
     h : Harness
-        Where.
+        Harness.
     taken, multiplied : Value
-        An instruction is taken, and a panel is multiplied.
+        An instruction is taken in this cycle; a panel is multiplied in this cycle.
     panels : int
-        Of each instruction.
+        Panels of each instruction.
 
     Attributes
     ----------
     left : Value
-        Panels that are still to be multiplied, of all that are held.
+        Panels of all held instructions that are not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
@@ -46,9 +46,9 @@ class Held:
         self.left = self.wanted("held", multiplied)
 
     def wanted(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return with how many panels of all that are held something is still to be done, which is where `moved`.
+        """Return the number of panels of all held instructions for which an action is pending; `moved` completes one.
 
-        It is done with so many panels of each instruction, by default with all.
+        The action concerns `panels` panels of each instruction, by default all.
         """
         m, panels = self._h.m, panels or self._panels
         slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")
@@ -67,7 +67,7 @@ class Held:
 
 
 def claim_progress(h: Harness, moves: Value, fair: Value, wanted: Value, reset: Value, cycles: int) -> None:
-    """State that something moves while anything is wanted, in less than so many cycles of a fair environment."""
+    """Claim that something moves within `cycles` cycles of a fair environment while anything is `wanted`."""
     quiet = Signal(range(cycles + 1), name="quiet")
     with h.m.If(moves | reset | ~wanted):
         h.m.d.sync += quiet.eq(0)

@@ -1,4 +1,4 @@
-"""Settling a property: which engine, what it says, and whether anything could have broken it."""
+"""Settle a property: choose the engine, get its answer, and check that the claims are not vacuous."""
 
 import os
 import tempfile
@@ -15,28 +15,28 @@ __all__ = ["Outcome", "settle"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a property for one set of parameters.
+    """Result for a property and one set of parameters.
 
     Attributes
     ----------
     case : Case
-        Which.
+        Property and parameters.
     engine : str
-        What decided.
+        Engine that decided.
     depth : str
-        How far it looked: all inputs, or any number of cycles.
+        Scope of the answer: ``all inputs``, or ``no bound`` on the number of cycles.
     result : str
-        ``proved``; ``broken``; ``undecided`` if time was up; ``vacuous`` if something that must be possible is not.
+        ``proved``; ``broken``; ``undecided`` at the time limit; ``vacuous`` if a cover is unreachable.
     seconds : float
-        Processor time that it took, of the solvers too.
+        Processor time, that of the solvers included.
     covers : dict of str to (int or None)
-        After how many cycles each was reached; None if it was not.
+        Number of cycles after which each cover was reached; None if it was not.
     trace : Trace or None
-        A run that breaks the property.
+        Run that breaks the property.
     values : list of dict of str to str
-        What that run's free and named values are, cycle by cycle, decoded.
+        Free and named values of that run, decoded, for each cycle.
     broken : tuple of str
-        Claims that do not hold in the last cycle.
+        Claims that fail in the last cycle.
     """
 
     case: Case
@@ -58,7 +58,7 @@ def settle(case: Case, seconds: float | None) -> Outcome:
     case : Case
         The property and its parameters.
     seconds : float or None
-        For each question to a solver, by the clock; None for no limit.
+        Wall-clock limit of each query to a solver; None for no limit.
     """
     start = _processor_seconds()
     with tempfile.TemporaryDirectory() as scratch:
@@ -89,7 +89,7 @@ def settle(case: Case, seconds: float | None) -> Outcome:
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of this process and of those that it has waited for."""
+    """Return the processor time of this process and of the child processes that it has waited for."""
     return sum(os.times()[:4])
 
 

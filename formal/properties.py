@@ -1,4 +1,4 @@
-"""What a property is, and how a topic lists its own."""
+"""Properties, the topics that list them, and their cases for sets of parameters."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from .harness import Harness
 
 __all__ = ["Case", "Engine", "Parameters", "Property", "Topic", "anonymous", "cases"]
 
-#: What a harness is built from: hashable values that follow from a configuration.
+#: Arguments of the function that builds a harness: hashable values that follow from a configuration.
 Parameters = tuple[object, ...]
 
 
 class Engine(Enum):
-    """What decides a property."""
+    """Engine that decides a property."""
 
-    SOLVER = "Bitwuzla"  #: an SMT solver, for what has no registers
+    SOLVER = "Bitwuzla"  #: an SMT solver, for designs without registers
     EXHAUSTIVE = "exhaustion"  #: every assignment of the inputs in turn
-    REACHABILITY = "ABC pdr"  #: property-directed reachability, for what has registers
+    REACHABILITY = "ABC pdr"  #: property-directed reachability, for designs with registers
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class Property:
     name : str
         ``topic.property``.
     statement : str
-        In a sentence or two.
+        The property in a sentence or two.
     build : callable
-        Writes it into a harness, given the parameters.
+        Writes the property into a harness, given the parameters.
     parameters : callable
-        Returns what it is to be proved for in a configuration; equal parameters of two configurations are proved once.
+        Returns the sets of parameters to prove for a configuration; equal sets of two configurations are proved once.
     engine : Engine
-        What decides it; for what has registers always reachability.
+        Engine for designs without registers; designs with registers always use reachability.
     cycles : callable
-        Returns, given the parameters, in how many cycles what has registers must reach its covers.
+        Returns, given the parameters, the number of cycles within which a design with registers must reach its covers.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Property:
     cycles: Callable[..., int]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
-        """Travel to other processes by name; what builds it brings its module along."""
+        """Pickle by name; unpickling `build` imports the module that enters the property."""
         return _named, (self.build, self.name)
 
 
-#: What topics have entered, by name.
+#: Properties that topics have entered, by name.
 _ENTERED: dict[str, Property] = {}
 
 
@@ -68,11 +68,11 @@ class Case:
     Attributes
     ----------
     subject : Property
-        Which.
+        The property.
     parameters : tuple
-        What it is built from.
+        Arguments of its `build`.
     presets : tuple of str
-        Whose datapaths it speaks of.
+        Configurations with these parameters.
     """
 
     subject: Property
@@ -80,19 +80,19 @@ class Case:
     presets: tuple[str, ...]
 
     def harness(self) -> Harness:
-        """Build it."""
+        """Build the harness."""
         harness = Harness()
         self.subject.build(harness, *self.parameters)
         return harness
 
     @property
     def described(self) -> str:
-        """The parameters in words; a configuration by what distinguishes it from others of the property."""
+        """Parameters in words; a configuration is named by what distinguishes it from others of the property."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property
     def cycles(self) -> int:
-        """In how many cycles its covers must be reached."""
+        """Number of cycles within which the covers must be reached."""
         return self.subject.cycles(*self.parameters)
 
 
@@ -108,7 +108,7 @@ class Topic(list[Property]):
     Parameters
     ----------
     name : str
-        First part of their names.
+        First part of the names of its properties.
     """
 
     def __init__(self, name: str) -> None:
@@ -122,7 +122,7 @@ class Topic(list[Property]):
         engine: Engine = Engine.SOLVER,
         cycles: Callable[..., int] = lambda *_: 1,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Enter a function that builds a harness; its docstring is the statement."""
+        """Return a decorator that enters a function which builds a harness; its docstring is the statement."""
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
             statement = " ".join((build.__doc__ or "").split())
@@ -135,12 +135,12 @@ class Topic(list[Property]):
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
-    """Return a unit's configuration without what a unit does not see, so that equal units are proved once."""
+    """Return a configuration without the fields that do not affect a unit, so that equal units are proved once."""
     return replace(config, name="unit", rows=1, columns=1)
 
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
-    """Return what is to be proved of some datapaths, each set of parameters once."""
+    """Return the cases of some properties for some configurations, each set of parameters once."""
     found: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:

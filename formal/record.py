@@ -1,4 +1,4 @@
-"""The record of what was proved: of each problem its digest, so that only what has changed is proved again."""
+"""Record of proofs: the digest of each proved problem, so that only changed problems are proved again."""
 
 import importlib.metadata
 import json
@@ -17,9 +17,9 @@ from .properties import Case
 
 __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "settle_unless_recorded", "source_digest"]
 
-#: The record that ships: every property of every preset.
+#: Record that is part of the package: every property of every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: What stands in place of the engine of an outcome that the record vouches for.
+#: Engine of an outcome that was read from the record.
 _RECORDED = "record"
 
 
@@ -32,15 +32,15 @@ class Proof:
     property : str
         Name of the property.
     case : str
-        Its parameters in words.
+        Parameters in words.
     presets : tuple of str
-        Datapaths that it speaks of.
+        Configurations with these parameters.
     digest : str
-        Of the problem, :func:`~sptc.formal.digest.problem_digest`.
+        Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`.
     engine : str
-        What proved it.
+        Engine that proved it.
     seconds : float or None
-        Processor time that it took; None if it was not measured.
+        Processor time; None if it was not measured.
     """
 
     property: str
@@ -58,10 +58,9 @@ class Record:
     Attributes
     ----------
     sources : str or None
-        What :func:`source_digest` returned when every property of every preset was in the record; None if that never
-        was.
+        Result of :func:`source_digest` when the record had every property of every preset; None if it never had.
     proofs : tuple of Proof
-        In no order; two cases may be the same problem.
+        In any order; two cases may be the same problem.
     """
 
     sources: str | None
@@ -77,7 +76,7 @@ class Record:
         return replace(self, proofs=(*self.proofs, proof))
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, a line for each problem.
+        """Write the record as JSON, one line for each proof.
 
         Raises
         ------
@@ -91,7 +90,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; without a file it is empty.
+    """Read a record; a missing file is an empty record.
 
     Raises
     ------
@@ -110,7 +109,7 @@ def read_record(path: Path) -> Record:
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the code that every problem follows from: hardware, question and properties."""
+    """Return a digest of the code from which every problem follows: ``rtl/``, ``isa/`` and ``formal/``."""
     package = Path(__file__).parents[1]
     files = [*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *package.glob("formal/*.py")]
     return code_digest(files, importlib.metadata.version("amaranth"))
@@ -118,7 +117,7 @@ def source_digest() -> str:
 
 @cache
 def _measured() -> dict[tuple[str, str], float]:
-    """Return the most seconds that the shipped record says for each property and its parameters in words."""
+    """Return the largest recorded processor time, by property and parameters in words."""
     seconds: dict[tuple[str, str], float] = {}
     for proof in read_record(RECORD).proofs:
         key = proof.property, proof.case
@@ -127,24 +126,24 @@ def _measured() -> dict[tuple[str, str], float]:
 
 
 def expected_seconds(case: Case) -> float:
-    """Return about how much processor time a proof takes; infinity if it was never measured."""
+    """Return the processor time that the shipped record has for a proof; infinity if it was never measured."""
     return _measured().get((case.subject.name, case.described), float("inf"))
 
 
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
-    """Prove a property, unless the record has the same problem; return the outcome and what a record says of it.
+    """Prove a case, unless the record has the same problem; return the outcome and the entry for the record.
 
     Parameters
     ----------
     case : Case
         The property and its parameters.
     seconds : float or None
-        As of :func:`~sptc.formal.proof.settle`.
+        As for :func:`~sptc.formal.proof.settle`.
     known : dict of str to Proof
-        What was proved, by digest.
+        Recorded proofs, by digest.
     """
     harness = case.harness()
-    # Without a claim a property would hold of anything, and without a cover for want of cases.
+    # Without claims a property holds trivially; without covers its claims may hold vacuously.
     assert harness.claims, f"{case.subject.name} claims nothing"
     assert harness.covers, f"{case.subject.name} has no cover"
     digest = problem_digest(harness)

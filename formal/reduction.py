@@ -1,4 +1,4 @@
-"""Sums: rows and trees of carry-save adders, the adder at their end, groups, and the width that holds a step."""
+"""Sums: carry-save trees and their rows, the adder at their end, groups, and the width that holds a step."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -31,24 +31,24 @@ from .properties import Parameters, Topic, anonymous
 __all__ = ["REDUCTION"]
 
 REDUCTION = Topic("reduction")
-#: Bits that a sum has here beyond those that the hardware gives it.
+#: Bits of the reference sum beyond those of the hardware.
 _SPARE_BITS = 8
-#: Bits that a rounded float may carry out of: its field and fraction, without the sign.
+#: Width of the adder that rounds a float: exponent field and fraction, without the sign.
 _ROUNDED_BITS = FORMATS["f32"].bits - 1
-#: Largest magnitudes of products of 4-bit elements, and of packed e2m1.
+#: Largest magnitude of a product of 4-bit integers, and of packed e2m1.
 _PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
-#: Signed widths of such a product, and of the sum of a group of them.
+#: Signed width of such a product, and of the sum of a group.
 _GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
 _GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
 
 
 class _SeenRows(CarrySaveTree):
-    """A tree that notes how wide the words are that enter its rows.
+    """A tree that records the widths of the words that enter its rows.
 
     Attributes
     ----------
     rows : dict
-        Whose keys are three widths each.
+        Its keys are the widths of the three words of a row.
     """
 
     def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
@@ -57,7 +57,7 @@ class _SeenRows(CarrySaveTree):
         Fragment.get(self, "formal")
 
     def row(self, m: Module, words: Sequence[Value], lowest: Value) -> tuple[Value, Value]:
-        """Build a row by itself."""
+        """Build one row."""
         first, second, third = words
         return super()._row(m, first, second, third, lowest)
 
@@ -67,14 +67,14 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A tree whose rows are any that keep the sum: one word has any value, and the other is what is left.
+    """A tree with any rows that keep the sum: one output word is free, and the other is the remainder.
 
     Attributes
     ----------
     constant : Signal
-        What stands for the constant among the words: free as well, so that no sum is begun with it.
+        Replaces the constant among the words. It is free as well, so that no sum begins with a constant.
     constants : list of int
-        What it stands for.
+        Values that it replaces.
     """
 
     def __init__(self, h: Harness, term_bits: Sequence[int], total_bits: int) -> None:
@@ -101,15 +101,15 @@ class _AnyRows(CarrySaveTree):
 
 
 class _OpenStage(Opened, ReduceStage):
-    """The reduce stage, whose tree and adder can be spoken of."""
+    """The reduce stage with visible tree and adder."""
 
 
 class _OpenGroup(Opened, ProductGroup):
-    """A group, whose tree can be spoken of."""
+    """A group with a visible tree."""
 
 
 def _step_terms(config: CoreConfig) -> list[int]:
-    """Return the widths of all terms of a step, in the order in which the tree takes them."""
+    """Return the widths of all terms of a step, in the order of the tree's inputs."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     of_group = LARGEST_SCALED_GROUP.bit_length() + config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
     return [
@@ -121,12 +121,12 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the signed width of a slot's product where it is not shifted."""
+    """Return the signed width of a slot's product without a shift, from bit 0 of the sum."""
     return product_place(config, slot) + product_bits(config, slot)
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """The tree of a step's terms, and that of a group: how many of each width, and the width of the sum."""
+    """The tree of a step's terms and that of a group: number of terms of each width, and width of the sum."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -135,11 +135,12 @@ def _trees(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("tree", _trees)
 def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
-    """The words of a tree have the sum of all terms and increments, modulo their width; proved in three parts.
+    """The output words of a tree add up to the sum of all terms and increments, modulo their width.
 
-    Each row of adders, at the widths that it has in the tree, keeps the sum of its three words and a bit. With any rows
-    in place of these that do, the tree's words add up to the terms with inverted signs, read without sign, the
-    increments and a constant. That constant is what inverting the signs adds to all terms.
+    The proof has three parts. Each row of adders, at the widths that it has in the tree, keeps the sum of its three
+    words and a bit. With the rows replaced by any that do so, the output words add up to the increments, a constant,
+    and the terms with inverted signs, read as unsigned. The constant cancels what inverting the signs adds to all
+    terms.
     """
     term_bits = [int(each) for count, each in (word.split("x") for word in terms) for _ in range(int(count))]
     tree = h.add("tree", _AnyRows(h, term_bits, bits))
@@ -153,7 +154,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # First, because a solver that may use other claims does not see that all cancels.
+    # This claim is first: with other claims to use, a solver does not see that everything cancels.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)
@@ -171,7 +172,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
-    """Of the tree's words, and of a rounding."""
+    """The adder of a tree's output words, and that of a rounding."""
     yield (total_bits(config),)
     if is_floating(config):
         yield (_ROUNDED_BITS,)
@@ -179,7 +180,7 @@ def _adders(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("adder", _adders)
 def _adder(h: Harness, bits: int) -> None:
-    """An adder whose carry skips groups of bits gives the sum of two words and a carry, modulo its width."""
+    """A carry-skip adder gives the sum of two words and a carry, modulo its width."""
     words, carry = [h.free(f"word{index}", bits) for index in range(2)], h.free("carry")
     adder = h.add("adder", Adder(bits), word0=words[0], word1=words[1], carry=carry)
     h.claim("sum", h.named("total", adder.total) == (words[0] + words[1] + carry)[:bits])
@@ -187,7 +188,7 @@ def _adder(h: Harness, bits: int) -> None:
 
 
 def _sum(terms: list[Value]) -> Value:
-    """Return a sum, balanced."""
+    """Return a sum as a balanced tree."""
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         terms = [left + right for left, right in pairs] + terms[len(terms) // 2 * 2 :]
@@ -195,7 +196,7 @@ def _sum(terms: list[Value]) -> Value:
 
 
 def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) -> None:
-    """Assume of a tree what is proved of one with terms of such widths."""
+    """Assume that a tree keeps the sum, as `reduction.tree` proves for terms of these widths."""
     assert (list(tree.term_bits), tree.total_bits) == (term_bits, bits)
     total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
     words = tree.word0 + tree.word1 + tree.carry
@@ -209,10 +210,10 @@ def _grouped(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("group", _grouped)
 def _group(h: Harness, config: CoreConfig) -> None:
-    """A group's total is the sum of its signed products; scaled, its magnitude times the scales' significand.
+    """A group's total is the sum of its signed products; scaling multiplies its magnitude by the scales' significand.
 
-    The group participates unless all its products, or its scales, are zero: not if the sum merely cancels. Of
-    its tree that is assumed which is proved of trees.
+    The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
+    tree is assumed to keep the sum, as `reduction.tree` proves.
     """
     group = h.add("group", _OpenGroup(config), signs=h.free("signs", BLOCK_GROUP))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * BLOCK_GROUP, _GROUP_SUM_BITS)
@@ -251,10 +252,10 @@ def _elements(config: CoreConfig) -> Iterator[Parameters]:
 
 @REDUCTION.property("width", _elements)
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
-    """No step overflows the accumulator: with all terms as large as the format's products can be, the sum is exact.
+    """No step overflows the width of the sum: even with all terms as large as the format allows, it is exact.
 
-    The total is compared with a sum that is eight bits wider. Of the stage's tree and adder that is assumed which is
-    proved of trees and adders.
+    The total is compared with a sum that is eight bits wider. The stage's tree and adder are assumed to be right, as
+    `reduction.tree` and `reduction.adder` prove.
     """
     element, unit = Element.parse(word), integer_place(config)
     slots, product = config.slots_of(element), largest_product(config, element)

@@ -1,4 +1,4 @@
-"""What proofs came to, as a table, as JSON, and as a trace for a waveform viewer."""
+"""Results of proofs as a table, as JSON, and as a trace for a waveform viewer."""
 
 import io
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ __all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "wr
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
-#: Datapaths of which the list says by themselves what a property takes.
+#: Presets for which the list gives the time of a property separately.
 _LISTED = ("tiny", "hopper")
-#: Widths of the columns behind those of a case.
+#: Widths of the columns to the right of those that a case determines.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 
@@ -47,19 +47,19 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """The lines of a table that is printed while it grows.
+    """A table of results that is printed line by line while proofs run.
 
     Parameters
     ----------
     wanted : sequence of Case
-        What is to be proved: the widths of the columns follow from it.
+        Cases to prove; they determine the widths of the columns.
     """
 
     def __init__(self, wanted: Sequence[Case]) -> None:
         self._wanted = len(wanted)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, wanted), strict=False)  # the columns that are known by now
+        of_cases = zip(_HEAD, *map(_of_case, wanted), strict=False)  # only the columns that a case determines
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property
@@ -68,7 +68,7 @@ class Table:
         return self._line(_HEAD)
 
     def row(self, outcome: Outcome) -> str:
-        """Enter an outcome and return its line."""
+        """Record an outcome and return its line."""
         self._results.append(outcome.result)
         self._seconds += outcome.seconds
         decided = outcome.engine, outcome.depth, outcome.result, f"{outcome.seconds:.1f}"
@@ -86,7 +86,7 @@ class Table:
 
 
 def counterexample(outcome: Outcome) -> str:
-    """Return what went wrong, decoded: the values of each cycle, of many cycles those that change."""
+    """Return the failure as text: decoded values that change in each cycle, for the last cycles of a run."""
     case = outcome.case
     lines = [f"{case.subject.name} of {case.described} is {outcome.result}: {case.subject.statement}"]
     if outcome.result == "vacuous":
@@ -105,7 +105,7 @@ def counterexample(outcome: Outcome) -> str:
 
 
 def listed(properties: Sequence[Property]) -> str:
-    """Return names and statements of properties, and the processor seconds that their proofs took."""
+    """Return names and statements of properties, with the recorded processor time of their proofs."""
     seconds = _recorded_seconds()
     lines = []
     for item in properties:
@@ -117,13 +117,13 @@ def listed(properties: Sequence[Property]) -> str:
 
 
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
-    """Return the same as plain values, by name."""
+    """Return names, statements and recorded seconds of properties as plain values."""
     seconds = _recorded_seconds()
     return {item.name: {"statement": item.statement, "seconds": seconds.get(item.name)} for item in properties}
 
 
 def _recorded_seconds() -> dict[str, dict[str, float]]:
-    """Return what the recorded proofs of each property took: of some presets, and of every preset."""
+    """Return the recorded seconds of each property: for the presets of `_LISTED`, and for all presets together."""
     seconds: dict[str, dict[str, float]] = {}
     for proof in read_record(RECORD).proofs:
         taken = seconds.setdefault(proof.property, {})

@@ -1,4 +1,4 @@
-"""The one rounding, against relations that say of a result whether it is the right one."""
+"""Rounding, checked by relations that decide whether a result is the right one for an exact sum."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,17 +18,17 @@ _NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 _FORMAT_OF_RESULT = {ResultCode.F32: "f32", ResultCode.E8M13: "f32", ResultCode.F16: "f16"}
 _DROPPED = {ResultCode.F32: 0, ResultCode.E8M13: 10, ResultCode.F16: 0}
 _INTEGER_BITS = 33
-#: Of the distance of two exponents.
+#: Shape of the distance between two exponents.
 _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the headrooms for which a rounding is proved: all but the last of a port, which overflows the exponent."""
+    """Return the number of proved headrooms: all values of the port but the last, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> RoundStage:
-    """Instantiate the rounding of a configuration with free operands."""
+    """Instantiate the round stage of a configuration with free inputs."""
     rounder = RoundStage(total_bits(config), integer_place(config), results(config))
     return h.add(
         "round",
@@ -44,7 +44,7 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
-    """Return the cases of some result formats."""
+    """Return the parameters of a property for some result formats."""
 
     def parameters(config: CoreConfig) -> Iterator[Parameters]:
         for code in codes:
@@ -57,7 +57,7 @@ def _with(*codes: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
     """Return a value shifted right by a signed amount that may exceed its width, or left by a negative one.
 
-    Correct where what a left shift drops is zero; `bits` is the width of the result.
+    Correct only if a left shift drops zeros; `bits` is the width of the result.
     """
     width = len(value)
     right = Mux(amount >= width, 0, value >> amount.as_unsigned()[: width.bit_length()])
@@ -65,14 +65,14 @@ def _shifted(value: Value, amount: Value, bits: int) -> Value:
 
 
 class Rounded:
-    """A float and the exact sum that it was rounded from, and what relates the two.
+    """A float, the exact sum that it was rounded from, and claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float.
 
     Parameters
     ----------
     h : Harness
-        Where the relations are claimed.
+        Harness of the claims.
     total : Value
         The exact sum, signed.
     lowest : Value or int
@@ -80,7 +80,7 @@ class Rounded:
     output : Value
         The result register.
     fmt : Format
-        How to read it.
+        Format of the result.
     finite : Value
         No special value decides the result.
     """
@@ -106,7 +106,7 @@ class Rounded:
         h.cover("normal", self.ordinary & (field > 1))
 
     def truncated(self, dropped: int) -> None:
-        """Claim that it is the largest float not above the sum, in magnitude, some last bits of the fraction zero."""
+        """Claim that the result is the largest float, in magnitude, not above the sum, its `dropped` last bits zero."""
         h, width = self.h, self.format.fraction_bits + 1
         kept = _shifted(self.magnitude, self.places, max(width, len(self.magnitude)) + 1)
         rounded = Cat(Const(0, dropped), kept[dropped:])
@@ -116,7 +116,7 @@ class Rounded:
         h.claim("infinity", ~(self.ordinary | self.infinite) | (self.infinite == overflows))
 
     def nearest(self) -> None:
-        """Claim that it is within half a unit in its last place, and even where that is exactly half."""
+        """Claim that the result is within half a unit in its last place of the sum, and even at exactly half."""
         h, bits, width = self.h, self.format.fraction_bits, len(self.magnitude)
         exact, far = self.places <= 0, self.places > width + 1
         h.claim("finer", ~self.ordinary | self._finer(bits + 1))
@@ -142,7 +142,7 @@ class Rounded:
         h.cover("carry", between & ~far & dense & (error < 0))
 
     def _finer(self, bits: int) -> Value:
-        """Return whether the last place is at most so many bits finer than the grid, unless the sum is zero."""
+        """Return whether the last place is at most `bits` bits finer than the sum's, or the sum is zero."""
         return (self.places >= -bits) | (self.magnitude == 0)
 
     def _at_least(self, significand: int, exponent: int) -> Value:
@@ -156,7 +156,7 @@ class Rounded:
 
 
 def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
-    """Return what the rounding of a configuration makes of free operands."""
+    """Return the result of a configuration's round stage for free inputs."""
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     rounder = _rounder(h, config, code)
     h.assume(rounder.headroom < headrooms(rounder.headroom))
@@ -170,9 +170,10 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 
 @ROUNDING.property("truncation", _with(ResultCode.F32, ResultCode.E8M13))
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
-    """Truncated results: the largest float that is not above the exact sum, of its sign, +0 if that is zero.
+    """A truncated result is the largest float, in magnitude, not above the exact sum, with its sign; +0 for a zero sum.
 
-    For all sums, at full width, and all headrooms; an infinity if and only if the sum is 2**128 or more.
+    This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
+    is 2**128 or more.
     """
     code = ResultCode.__members__[result]
     rounded = _rounded(h, config, code)
@@ -183,16 +184,17 @@ def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("nearest", _with(ResultCode.F16))
 def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
-    """f16 results: within half a unit in the last place of the exact sum, and even where exactly half.
+    """An f16 result is within half a unit in the last place of the exact sum, and even at exactly half.
 
-    For all sums, at full width, and all headrooms; an infinity if and only if the sum is 65520 or more.
+    This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
+    is 65520 or more.
     """
     _rounded(h, config, ResultCode.__members__[result]).nearest()
 
 
 @ROUNDING.property("specials", _with(ResultCode.F32, ResultCode.E8M13, ResultCode.F16))
 def _specials(h: Harness, config: CoreConfig, result: str) -> None:
-    """NaN, and both infinities together, give the canonical NaN; one infinity wins with its sign."""
+    """NaN, or both infinities together, give the canonical NaN; one infinity gives itself, with its sign."""
     code = ResultCode.__members__[result]
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     r = _rounder(h, config, code)
@@ -209,7 +211,7 @@ def _specials(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("integers", _with(ResultCode.S32))
 def _integers(h: Harness, config: CoreConfig, result: str) -> None:
-    """Integers: clamped to 32 bits on request, else the low 32 bits, with a flag that keeps the sum of 33 bits."""
+    """Integers are clamped to 32 bits on request; else the low 32 bits and a flag together keep a sum of 33 bits."""
     r = _rounder(h, config, ResultCode.__members__[result])
     value = h.named("value", r.total >> r.integer_bits)
     output = h.named("output", r.output)

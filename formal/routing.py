@@ -1,6 +1,6 @@
-"""Routing: every unit of an array gets what is its own, and what it gives leaves at its own place.
+"""Routing in an array: every unit gets its own operands, and its result leaves at its own place.
 
-What is wanted is spelled by hand from the manual, byte by byte: no map of the design or of the models is asked.
+The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
-    """Stands for a unit: it selects, and its result is any."""
+    """Stands for a unit: it selects operands, and its result is free."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
@@ -45,7 +45,7 @@ class _Selecting(Unit):
 
 
 class _OpenCore(Opened, Core):
-    """A core, whose units can be spoken of."""
+    """A core with visible units."""
 
 
 def _arrays(config: CoreConfig) -> Iterator[Parameters]:
@@ -53,7 +53,7 @@ def _arrays(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -> Value:
-    """Return the byte of a column that meets a stored byte: two of each four units are kept, as their indices say."""
+    """Return the byte of a column that meets a stored byte: metadata keeps two of each four units, by their indices."""
     if not sparse:
         return b.word_select(byte, 8)
     unit_bytes = 2 if wide else 1
@@ -76,7 +76,7 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
 
 
 def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
-    """Return, of every stored byte, what a unit multiplies: the byte of A and that of B."""
+    """Return, for every stored byte, the pair that a unit multiplies: the byte of A and the byte of B."""
     return [
         Cat(
             unit.step.a.word_select(byte, 8),
@@ -87,9 +87,9 @@ def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
 
 
 def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wide: bool, sparse: bool) -> Value:
-    """Return whether a unit multiplies what it should: each byte of A with its partner in B.
+    """Return whether a unit multiplies each byte of A with its partner in B.
 
-    Behind 3:1 multiplexers the two units of a chunk may have traded places, which changes no sum.
+    With 3:1 multiplexers the two stored units of a chunk may be exchanged, which changes no sum.
     """
     config, a, b, nibbles = unit.config, tile.a[row], tile.b[column], tile.metadata[row]
     found = _met(unit, wide=wide)
@@ -113,9 +113,9 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
 def _operands(h: Harness, config: CoreConfig) -> None:
     """Every unit of an array multiplies its own row of A and column of B, element by element as the metadata says.
 
-    It gets the block scales of its row and column, its own accumulator and control; every result leaves at the place of
-    its row and column. With 3:1 multiplexers, of nibbles that the rule defines, and of the rules that such an
-    architecture has.
+    It gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
+    place of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules
+    that such an architecture has.
     """
     core = h.add("core", _OpenCore(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))
@@ -153,19 +153,19 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array at a tile, of which the units' operands are looked at in the order of the tile's bytes."""
+    """An array at a tile; the operands of its units are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, _OpenCore(config, 0, _Selecting))
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
-        """Return what the unit of a row and a column multiplies."""
+        """Return the pairs of bytes that the unit of a row and a column multiplies."""
         return _met(getattr(self.core.parts, f"unit_{row}_{column}"), wide=wide)
 
 
 def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
-    """Return a column whose first two units of each four are a dense one's, and the others zero."""
+    """Return a sparse column: in each four units, the first two are those of the dense column, the others are zero."""
     bits = 16 if wide else 8
     units = range(8 * config.step_bytes // bits // 2)
     return Cat(Cat(b.word_select(2 * n, bits), b.word_select(2 * n + 1, bits), Const(0, 2 * bits)) for n in units)
@@ -173,9 +173,10 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 
 @CORE.property("dense", _arrays)
 def _dense(h: Harness, config: CoreConfig) -> None:
-    """A dense step gives every unit what a sparse one does whose metadata keeps the first two of each four.
+    """A dense step gives every unit the operands of a sparse step whose metadata keeps the first two of each four.
 
-    B of that one holds the dense step's elements there; whatever the dense step's metadata and rule, it flags nothing.
+    In the sparse step, B holds the dense step's elements in these places. The dense step raises no flag, whatever its
+    metadata and rule.
     """
     tile = h.free("tile", tile_layout(config))
     h.assume(tile.control.sparse == 0)
@@ -205,8 +206,8 @@ def _dense(h: Harness, config: CoreConfig) -> None:
 def _validity(h: Harness, config: CoreConfig) -> None:
     """The flags of an array name exactly the chunks whose nibble the rule does not define, for every metadata and rule.
 
-    And a nibble, defined or not, changes nothing outside its own row and chunk: neither another flag nor what any other
-    byte of A meets.
+    A nibble, defined or not, changes nothing outside its own row and chunk: no other flag, and no operand of another
+    byte of A.
     """
     tile, nibble = h.free("tile", tile_layout(config)), h.free("nibble", 4)
     wide = is_wide(config, tile.control.a)
@@ -217,7 +218,7 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.core.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # Rows are alike: the nibble of the last is exchanged.
+    # All rows are alike, so only a nibble of the last row is changed.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

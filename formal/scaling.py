@@ -1,4 +1,4 @@
-"""Block scales."""
+"""Block scales: the offset of exponents, and the scale of a group."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ SCALING = Topic("scaling")
 def _offset(h: Harness, config: CoreConfig) -> None:
     """The offset is the sum of the formats' biases less the true exponents of both scales, for all codes.
 
-    ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever else is there; scales that are not enabled have no effect.
+    ue8m0 code 0 is 2**-127, and 0xFF is NaN whatever the other scale is. Scales that are not enabled have no effect.
     """
     offset = ExponentOffset(config)
     codes = [h.free(f"element_{name}", port.shape()) for name, port in (("a", offset.a), ("b", offset.b))]
@@ -50,9 +50,9 @@ def _block_scaled(config: CoreConfig) -> Iterator[Parameters]:
 
 @SCALING.property("group", _block_scaled)
 def _group_scale(h: Harness, config: CoreConfig) -> None:
-    """The scales of a group multiply exactly, for all codes of ue8m0 and ue4m3; NaN of either is NaN.
+    """The scales of a group multiply exactly, for all codes of ue8m0 and ue4m3; a NaN of either gives NaN.
 
-    ue4m3 by the table of its 128 values, the sign bit ignored; its subnormals keep exponent -6.
+    ue4m3 follows the table of its 128 values. Its sign bit is ignored, and its subnormals keep exponent -6.
     """
     scale, codes = h.free("scale", ScaleCode), [h.free(f"scale_{name}", 8) for name in ("a", "b")]
     group = h.add("scales", GroupScale(config), scale=scale, scale_a=codes[0], scale_b=codes[1])

@@ -1,4 +1,4 @@
-"""Operand selection: what is selected, and that nothing else has any influence."""
+"""Operand selection: which units are selected, and that no other unit has any influence."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return the nibble with its indices in the order in which the multiplexers get them."""
+    """Return the nibble with its indices in the order of the multiplexers."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
@@ -59,9 +59,9 @@ def is_wide(config: CoreConfig, code: Value) -> Value:
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return where the operand of a stored byte of A comes out of the selection.
+    """Return the byte of the selection's output that holds the operand of a stored byte of A.
 
-    Beside units of 16 bits, those of 8 take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
+    In an interleaved datapath, chunks of 8-bit units take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
     """
     if wide or not config.interleaved:
         return byte
@@ -69,7 +69,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:
-    """Leave out the width of units that a configuration does not have."""
+    """Exclude the unit width that a configuration does not have."""
     held = {element.wide for element in config.elements}
     if len(held) == 1:
         h.assume(wide == held.pop())
@@ -77,7 +77,7 @@ def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """The two outputs are the selected units, for all data, nibbles and rules; zero where a slot reaches none."""
+    """Both outputs are the selected units, for all data, nibbles and rules; zero if a slot does not reach the unit."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
@@ -93,7 +93,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
     """No unit that a slot's index does not name can influence that slot's output.
 
-    Two copies with the same nibble and rule and otherwise free data, alike only in the unit that the index names.
+    Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
     """
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     copies = [[h.free(f"{copy}{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)] for copy in ("left", "right")]
@@ -111,7 +111,7 @@ def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("tf32", lambda config: [(config.mux,)])
 def _tf32(h: Harness, mux: str) -> None:
-    """Under the two nibbles that tf32 defines the outputs are the halves of one element, never of two."""
+    """With the two nibbles that tf32 defines, the outputs are the two halves of one element, never of two elements."""
     nibble = h.free("nibble", 4)
     units = [h.free(f"half{unit}", 16) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, RuleCode.TF32, units)
@@ -125,9 +125,9 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every slot of a step meets the unit that its chunk's nibble names, and a dense step the low half of B.
+    """Every slot of a step meets the unit that its chunk's nibble names; a dense step meets the low half of B.
 
-    With what an array puts before the units: metadata and B in the order in which they take them.
+    This includes the reordering of metadata and B that an array does before its units.
     """
     bits = 8 * config.step_bytes
     a, b, nibbles = h.free("a", bits), h.free("b", 2 * bits), h.free("nibbles", 4 * config.chunks)

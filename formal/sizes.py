@@ -1,6 +1,6 @@
-"""Sizes of warps, panels and memories as PTX ISA 9.7.14 to 9.7.16 has them, and how many instructions a top buffers.
+"""Sizes of warps, panels and memories from PTX ISA 9.7.14 to 9.7.16, and the number of instructions in a top.
 
-No size of the hardware is asked: a claim about all registers, rows or columns is about as many as the manual says.
+No size is read from the hardware: a claim about all registers, rows or columns covers as many as PTX has.
 """
 
 __all__ = [
@@ -18,15 +18,15 @@ __all__ = [
 
 #: Outputs of a warp's instruction, m16n8.
 ROWS, COLUMNS = 16, 8
-#: Lanes of a warp, and the most registers of one that hold A, B, C or D of an instruction.
+#: Lanes of a warp, and the largest number of registers of a lane that hold A, B, C or D of an instruction.
 LANES, REGISTERS = 32, 4
 #: Warps of a warpgroup.
 WARPS = 4
-#: Rows of a core matrix, each of 16 bytes, and core matrices that a panel of B holds along K at most.
+#: Rows of a core matrix, each of 16 bytes, and the largest number of core matrices of a panel of B along K.
 PANEL_ROWS, CORE_MATRICES = 8, 4
-#: Of a matrix descriptor's addresses, which are 18 bits of bytes in units of 16.
+#: Width of the addresses in a matrix descriptor: 18 bits of bytes, in units of 16 bytes.
 ADDRESS_BITS = 14
-#: Of the 512 columns of a tensor memory.
+#: Width of a column address in tensor memory, which has 512 columns.
 COLUMN_BITS = 9
-#: Instructions whose operands are fetched or there at once: one is multiplied while those of the next arrive.
+#: Instructions that are held at once: one is multiplied while the operands of the next arrive.
 SLOTS = 2

@@ -1,7 +1,7 @@
 """Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that compare the hardware.
 
-Instructions are accepted, brought their operands and multiplied in program order, two at a time. The claims about
-slots, requests and operands together are an inductive invariant.
+Instructions are accepted, fetched and multiplied in program order, two at a time. The claims about slots, requests and
+operands together are inductive.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,21 +29,21 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of an instruction in the model: its mark, what both families have, and further `fields`."""
+    """Return the layout of an instruction in the model: its mark, the fields of both families, and further `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
 
 
 class SlotModel:
-    """Two instructions in two slots, followed beside the hardware.
+    """Two instructions in two slots, modelled beside the hardware.
 
     Parameters
     ----------
     h : Harness
-        Where.
+        Harness.
     accepted, instruction : Value, view
-        An instruction is accepted in this cycle, and which.
+        An instruction is accepted in this cycle; the instruction.
     multiplied : Value
         A panel is multiplied in this cycle.
 
@@ -52,11 +52,11 @@ class SlotModel:
     instructions : list of view
         Instruction in each slot.
     occupied : Signal
-        Slots that hold one.
+        Slots that hold an instruction.
     next_slot, slot, panel : Signal
-        Slot of the next instruction, slot that is multiplied, and its panels that have been.
+        Slot of the next instruction, slot that is being multiplied, and number of its panels that have been multiplied.
     current, other : view
-        Instruction that is multiplied, and the one in the other slot.
+        Instruction that is being multiplied, and the one in the other slot.
     """
 
     def __init__(self, h: Harness, accepted: Value, instruction: data.View, multiplied: Value) -> None:
@@ -89,20 +89,20 @@ class SlotModel:
         return Array(self.instructions)[slot]
 
     def of_current(self, slots: Value) -> Value:
-        """Return the bit of the slot that is multiplied, of a bit for each slot."""
+        """Return the bit of the slot that is being multiplied, from one bit for each slot."""
         return slots.bit_select(self.slot, 1)
 
     def of_other(self, slots: Value) -> Value:
-        """Return the bit of the other slot."""
+        """Return the bit of the other slot, from one bit for each slot."""
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
-        """Follow one operand, which is requested for one slot after the other, and compare the hardware's `turn`.
+        """Model the requests of one operand, one slot after the other, and claim that the hardware's `turn` agrees.
 
         Returns
         -------
         (Value, Value)
-            Slot whose turn it is, until `end`; and slots for which not all has been requested.
+            Slot for which the operand is requested, until `end`; and slots whose requests are not complete.
         """
         h = self._h
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
@@ -114,7 +114,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Follow which slots wait for an operand that arrives where `arrived` says so, and compare the hardware's."""
+        """Model which slots wait for an operand, until their bit of `arrived`, and claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -125,7 +125,7 @@ class SlotModel:
 
 
 def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) -> None:
-    """State that the hardware's slots hold the instructions of the model: their fields of these names."""
+    """Claim that the hardware's slots hold the instructions of the model, in the fields `names`."""
     h.claim("slots", (slots.occupied == model.occupied) & (slots.next_slot == model.next_slot))
     h.claim("slot", (slots.slot == model.slot) & (slots.panel == model.panel))
     for slot, instruction in enumerate(model.instructions):
@@ -138,14 +138,14 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """The panels of an instruction that this stream has: all, or of B of a pair of CTAs every other one.
+    """The panels of an instruction that a stream carries: all, or every other panel of B in a pair of CTAs.
 
     Attributes
     ----------
     total : callable
-        Given an instruction, how many.
+        Number of these panels, given an instruction.
     used : callable
-        Given an instruction and the number of its panels that were multiplied, how many of these.
+        Number of these panels that were multiplied, given an instruction and the number of all its multiplied panels.
     """
 
     total: Callable[[Any], Value]
@@ -165,27 +165,27 @@ def claim_stream(
     own: OwnPanels = ALL_PANELS,
     number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
 ) -> tuple[Any, Value]:
-    """State that the panels of a stream are requested in order, and that those in its queue are multiplied next.
+    """Claim that the panels of a stream are requested in order, and that those in its queue are multiplied next.
 
     Parameters
     ----------
     h, model : Harness, SlotModel
-        Where, and the instructions.
+        Harness, and the instructions.
     name, turn : str, view of turn_signature()
-        Of the operand.
+        Name and turn of the operand.
     requests : stream.Interface
-        Its requests.
+        Requests of the operand.
     queue : Queue
-        Panels that were brought ahead.
+        Panels that were fetched ahead.
     own : OwnPanels
-        Which of an instruction's panels the stream has.
+        Panels of an instruction that the stream carries.
     number : callable
-        Given an instruction and a place in the order of its panels, the panel's number.
+        Returns the number of a panel, given an instruction and a place in the order of its panels.
 
     Returns
     -------
     (view, Value)
-        Instruction that is requested for, and the place of its panel.
+        Instruction for which a panel is requested, and the place of that panel.
     """
     requested = h.named(f"requested_of_{name}", requests.valid & requests.ready)
     place, end = Signal(6, name=f"place_of_{name}"), Signal(name=f"{name}_ends")
@@ -220,7 +220,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """State that panels of B are requested by their own descriptor, major and length, and multiplied in order."""
+    """Claim that panels of B are requested with the right descriptor, major and length, and multiplied in order."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
@@ -236,12 +236,12 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """State that A is requested panel by panel; `elsewhere` ends the turn of A that is not in shared memory.
+    """Claim that A is requested panel by panel; `elsewhere` ends the turn of an A that is not in shared memory.
 
     Returns
     -------
     (list of list of Value, Value)
-        Of each slot, which core matrices of A are stored, two a panel; and slots for which A is missing.
+        For each slot, which core matrices of A are stored, two for each panel; and slots for which A is missing.
     """
     turn, requests, last = parts.slots.a, parts.fetch.a, SEGMENTS * fetch.a_panels - 1
     request: Any = requests.payload
@@ -267,7 +267,7 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # Core matrices that were read for the slot whose turn it is, and the one of these that arrives now.
+    # Number of core matrices that were read for the slot whose turn it is, and which of these arrives now.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.of(core_matrix.tag)

@@ -1,9 +1,9 @@
-"""A unit at full width as its stages one after the other, whatever these compute.
+"""A unit at full width is the sequence of its stages, whatever these compute.
 
-Every stage is proved by itself, and here the whole of them: of one step, which is marked and may be anything, each
-stage is given what is its own of that step, in the cycle in which it is there. Stand-ins take the places of the stages.
-Given what belongs to the marked step, one answers with a constant, which may be anything, and otherwise with noise: so
-what comes out is the last stage's answer to the marked step or not known at all.
+Each stage is proved separately. Here one step is marked, which may be any step, and each stage is shown to receive the
+data of this step in the right cycle. Stand-ins replace the stages: given the data of the marked step, a stand-in
+returns a free constant, otherwise noise. So the output of the unit is the last stage's answer to the marked step, or is
+unknown.
 """
 
 from collections.abc import Iterator
@@ -23,22 +23,22 @@ __all__ = ["UNIT"]
 
 #: A port, by the names that lead to it.
 _Path = tuple[str | int, ...]
-#: Stages that have registers inside, and of which cuts.
+#: Stages with registers inside, and the cuts of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
-#: What the round stage of a unit without floats is given of what only these have: nothing is connected.
+#: Inputs of the round stage that only floats use: in a unit without floats they are not connected.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
 @dataclass(frozen=True)
 class _StandIn:
-    """What stands for a stage.
+    """Stand-in for a stage.
 
     Attributes
     ----------
     given, answering : Value
-        It is given what belongs to the marked step; it answers to that.
+        The stand-in receives the data of the marked step; it returns the answer to them.
     answers : dict of path to Value
-        What it answers then.
+        That answer, by output.
     """
 
     given: Value
@@ -47,29 +47,29 @@ class _StandIn:
 
 
 def _held_in(name: str, config: CoreConfig) -> int:
-    """Return the cycles for which a stage holds what it is given."""
+    """Return the latency of a stage in cycles."""
     return sum(cut in config.cuts for cut in _WITHIN.get(name, ()))
 
 
 def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
-    """Return those that are reached by some names, without these."""
+    """Return the entries whose paths begin with a prefix, without the prefix."""
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
 def _alike(port: Value, wanted: Any) -> Value:
-    """Return whether a port has the lowest bits of what is wanted."""
+    """Return whether a port equals the lowest bits of a value."""
     return port.as_unsigned() == Value.cast(wanted)[: len(port)]
 
 
 def _stand_in(h: Harness, name: str, stage: Any, wanted: dict[_Path, Any], held: int, enable: Value) -> _StandIn:
-    """Replace a stage.
+    """Replace a stage by a stand-in.
 
     Parameters
     ----------
     wanted : dict of path to Value
-        What belongs to the marked step.
+        Data of the marked step, by input.
     held : int
-        Cycles for which the stage holds what it is given.
+        Latency of the stage in cycles.
     """
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
@@ -86,8 +86,8 @@ def _stand_in(h: Harness, name: str, stage: Any, wanted: dict[_Path, Any], held:
     return _StandIn(same, answering, answers)
 
 
-#: Cuts beside those of presets, in sets that hold every place within a stage: with all nine registers at once the
-#: engine finds no end in ten minutes.
+#: Sets of cuts beside those of presets, which together contain every cut within a stage. With all nine registers at
+#: once the engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
@@ -100,15 +100,15 @@ def _units(config: CoreConfig) -> Iterator[Parameters]:
 
 @UNIT.property("stages", _units, cycles=lambda config: config.latency + 3)
 def _stages(h: Harness, config: CoreConfig) -> None:
-    """A unit is its stages one after the other, each given what is its own of the same step, whatever they compute.
+    """A unit is its stages in sequence: each receives the data of its own step, whatever the stages compute.
 
-    At full width, with the registers of the configuration, every step followed by any others, and stalls anywhere.
+    This holds at full width, with the registers of the configuration, whatever steps follow, and with any stalls.
     """
     h.assume(~h.clocked())
     unit = h.add("unit", OpenUnit(config))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Advances since the marked step entered, itself included; none before.
+    # Enabled cycles since the marked step entered, the first one included; zero before.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))
@@ -133,7 +133,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **given}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
-    # A unit of these alone does not look which of them it is.
+    # A unit with integers of 4 bits only does not decode the element.
     integers = Cat(all(narrow) or control.a == code for code, meant in enumerate(narrow) if meant).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}
@@ -147,7 +147,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_given", ~now(depth - _held_in(name, config)) | stage.given)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # What the multiply stage does not take, but the next one does: a copy of the registers that it passes by.
+    # Accumulator and scales also bypass the multiply stage, to the align stage: a copy of their registers at the select
+    # cut.
     passing, wanted = (
         Cat(step.c, step.c[31] ^ step.overflow, step.scale_a, step.scale_b) for step in (unit.step, marked)
     )

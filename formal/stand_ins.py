@@ -1,6 +1,6 @@
-"""Stand-ins for what surrounds the parts under proof: arrays, the fetch, the reader of tensor memory, accumulators.
+"""Stand-ins for the surroundings of parts under proof: arrays, fetch, reader of tensor memory, accumulators.
 
-Each may do at any time whatever the real part may do; the real parts are proved separately (``warp.operands``,
+A stand-in may act at any time at which the real part may; the real parts are proved separately (``warp.operands``,
 ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
 instruction, and its place.
 """
@@ -45,30 +45,30 @@ __all__ = [
 ]
 
 WORD = 32
-#: Of a label: bits of the number of a word among those of all arrays.
+#: Width of the place in a label: the number of a word among those of all arrays.
 PLACE_BITS = 10
 #: Segments of 16 bytes of a row of A.
 SEGMENTS = 2
-#: Panels that may be brought ahead of their multiplication.
+#: Panels that may be fetched before their multiplication.
 DEPTH = 2
-#: A panel that was brought ahead: mark of its instruction, and its number.
+#: A panel that was fetched ahead: mark of its instruction, and its number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
 
-#: Fields of a request that decide which columns it has.
+#: Fields of a request that determine its columns.
 _DECIDES = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Arrays that operands are followed to: of 64 lanes, so that block scales of A have a second column.
+#: Arrays to which operands are followed. They have 64 lanes, so that block scales of A have a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
-#: Columns of an instruction in tensor memory, numbered in the order of reading, by operand: how many there are at most,
-#: of a memory of so many lanes.
+#: Largest number of an instruction's columns in tensor memory, by operand, for a memory with so many lanes; and the
+#: number of an operand's first column, in the order of reading.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a word of an operand: its instruction's mark, and its place."""
+    """Return a labelled word of an operand: its instruction's mark, and its place."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
@@ -78,22 +78,22 @@ def place_of_a(array: int, lane: int, register: int) -> int:
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a word of a panel of B: its instruction's mark, its panel, column and place in that."""
+    """Return a labelled word of a panel of B: its instruction's mark, its panel, column, and place in the column."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
 def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
-    """Return where a word of A from shared memory belongs: array, lane and register.
+    """Return the place of a word of A from shared memory: array, lane and register.
 
-    PTX ISA 9.7.15.4.1: an array has 16 rows; lane 4 g + t has word t of rows g and g + 8, in registers 0 and 1 those of
-    the first 16 bytes of K, in registers 2 and 3 those of the second.
+    PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
+    those of the first 16 bytes of K, registers 2 and 3 those of the second 16 bytes.
     """
     array, upper = divmod(panel, 2)
     return array, 4 * row + word, 2 * segment + upper
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor that is all of its instruction's mark, but for a bit that says whose it is: 1 for A."""
+    """Return a descriptor whose bits are its instruction's mark, but for one that tells A (1) from B (0)."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -124,9 +124,9 @@ class Queue:
     Attributes
     ----------
     count : Signal
-        Panels in it.
+        Number of panels in the queue.
     entries : list of view
-        These, oldest first.
+        Panels in the queue, the oldest first.
     """
 
     def __init__(self, name: str) -> None:
@@ -157,18 +157,18 @@ class FetchStandIn:
     Parameters
     ----------
     h : Harness
-        Where.
+        Harness.
     a_panels : int
         Panels of A.
 
     Attributes
     ----------
     panels : Queue
-        Panels of B that were read and not multiplied.
+        Panels of B that were read and not multiplied yet.
     segment : Signal
-        Next segment to be read of the panel of A that is requested.
+        Segment that is read next, of the panel of A that is requested.
     arriving, core_matrix : Signal, view
-        A core matrix of A arrives, and which: panel, segment, tag and mark.
+        A core matrix of A arrives in this cycle; its panel, segment, tag and mark.
     """
 
     def __init__(self, h: Harness, a_panels: int) -> None:
@@ -182,7 +182,7 @@ class FetchStandIn:
         )
 
     def component(self) -> Callable[[int], OperandFetch]:
-        """Return what makes it."""
+        """Return the class of the stand-in."""
         model = self
 
         class StandIn(OperandFetch):
@@ -225,18 +225,18 @@ class FetchStandIn:
 
 
 class ColumnReaderStandIn:
-    """Stands for the reader of tensor memory: reads the columns of the request at its input in any order, at any time.
+    """Stands for the reader of tensor memory: it reads the columns of its request in any order, at any time.
 
     Attributes
     ----------
     arriving, place, tag, mark : Signal
-        A column arrives; its number among :data:`ALL_COLUMNS`, its slot, and the mark of its instruction.
+        A column arrives in this cycle; its number among :data:`ALL_COLUMNS`, its slot, and its instruction's mark.
     done : Signal
-        Columns that have been read of the request at the input.
+        Columns of the request at the input that have been read.
     accepted : Signal
-        That request is accepted.
+        The request is accepted.
     complete : Signal
-        Its last column arrives, if it has any.
+        The last column of a request arrives, or a request without columns is complete.
     """
 
     def __init__(self, h: Harness) -> None:
@@ -250,7 +250,7 @@ class ColumnReaderStandIn:
         self.accepted = Signal(name="columns_accepted")
 
     def component(self) -> Callable[[int], TensorOperands]:
-        """Return what makes it."""
+        """Return the class of the stand-in."""
         model = self
 
         class StandIn(TensorOperands):
@@ -289,7 +289,7 @@ class ColumnReaderStandIn:
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
-    """Return the columns of an instruction: metadata one if elements are wide, block scales of B one for each 32."""
+    """Return the columns of an instruction: one of metadata if elements are wide, one of B's scales per 32 of N."""
     metadata = Cat(sparse, sparse & ~wide)
     of_b = Cat(scaled & ((last_panel >> 2) >= number) for number in range(COLUMNS_OF[Operand.SCALE_B]))
     return Cat(
@@ -298,17 +298,17 @@ def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value,
 
 
 def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Value:
-    """Return what a column of tensor memory holds in a lane."""
+    """Return the labelled word of a lane in a column of tensor memory."""
     return Cat(mark, Const(FIRST_OF[operand] + number, range(ALL_COLUMNS)), Const(lane, 7))
 
 
 class AccumulatorsStandIn:
-    """Stands for the accumulators in tensor memory: gives them in the order of the requests, at any time.
+    """Stands for the accumulators in tensor memory: it delivers panels in the order of requests, at any time.
 
     Attributes
     ----------
     panels : Queue
-        Panels that were requested and not multiplied; the highest bit of a request's column is the mark.
+        Panels that were requested and not multiplied yet; the highest bit of a request's column is the mark.
     """
 
     def __init__(self, h: Harness) -> None:
@@ -316,7 +316,7 @@ class AccumulatorsStandIn:
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
 
     def component(self) -> Callable[[int], Accumulators]:
-        """Return what makes it."""
+        """Return the class of the stand-in."""
         model = self
 
         class StandIn(Accumulators):
@@ -340,5 +340,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a word of the accumulators: its instruction's mark, its panel of D, and its place in that."""
+    """Return a labelled word of the accumulators: its instruction's mark, its panel of D, and its place in that."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

@@ -1,7 +1,7 @@
 """Streams and control of core and warp: protocol, order, draining, reset.
 
-The arithmetic is cut away: a stand-in for the unit returns its accumulator after the pipeline's latency. What passes
-through is one bit that marks one item; since no control depends on data, that speaks of all items.
+Arithmetic is abstracted: a stand-in for the unit returns its accumulator after the latency of the pipeline. One bit
+marks one item. Since control does not depend on data, this covers all items.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Blocks of outputs up to which the engine finds invariants of a warp.
+#: Largest number of blocks of outputs for which the engine finds invariants of a warp.
 _FEW_BLOCKS = 8
 
 
 class _Echo(Unit):
-    """Stands for a unit: the accumulator comes back as the result."""
+    """Stands for a unit: it returns the accumulator as the result."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -51,18 +51,18 @@ class _Echo(Unit):
 
 
 class Flow:
-    """What enters and leaves a stream component, counted, with one item marked.
+    """Items that enter and leave a stream component, counted, with one item marked.
 
     Parameters
     ----------
     h : Harness
-        Where.
+        Harness.
     reset : Value
-        Forgets everything.
+        Reset of the component.
     source, sink : stream.Interface
-        Of the component.
+        Input and output of the component.
     most : int
-        Items that it can hold.
+        Largest number of items inside.
     """
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
@@ -77,7 +77,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # The marked item, and how many are ahead of it.
+        # The marked item, and the number of items ahead of it.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):
@@ -90,7 +90,7 @@ class Flow:
         self.marked = marked
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """State order and protocol: `token` is what the result shows of the mark, `payload` all of the result."""
+        """Claim order and protocol: `token` is the mark as the result shows it, `payload` the whole result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -104,9 +104,9 @@ class Flow:
         h.cover("waits", waited & self.o_valid)
 
     def answers(self, h: Harness, cycles: int) -> None:
-        """State that something enters or leaves while anything waits or is inside.
+        """Claim that something enters or leaves while anything waits or is inside.
 
-        That is in less than so many cycles in which what comes out would be taken, whatever lies between them.
+        It does within `cycles` cycles in which a result would be taken, whatever happens between these cycles.
         """
         starved = Signal(range(cycles + 1), name="starved")
         with h.m.If(self.accepts | self.delivers | ~(self.i_valid | (self.inside != 0))):
@@ -116,7 +116,7 @@ class Flow:
         h.claim("answers", starved < cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
-        """State that nothing stays inside when nothing enters and everything is taken for so many cycles."""
+        """Claim that nothing is inside after `cycles` cycles in which nothing enters and everything is taken."""
         quiet = Signal(range(cycles + 1), name="quiet")
         with h.m.If(valid | ~ready):
             h.m.d.sync += quiet.eq(0)
@@ -127,7 +127,7 @@ class Flow:
 
 
 def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
-    """Return a variable of any value that never changes."""
+    """Return a free variable that never changes."""
     value = h.free(name, shape)
     chosen, kept = Signal(reset_less=True, name=f"{name}_chosen"), Signal(shape, reset_less=True, name=f"{name}_kept")
     h.m.d.sync += [chosen.eq(1), kept.eq(value)]
@@ -136,14 +136,14 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """State that all is quiet until constants have been chosen, which is in the first cycle."""
+    """Claim that `quiet` holds until constants have been chosen, in the first cycle."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Return a payload that stays while it waits, as the stream's validity does; whether it waits, and what it was."""
+    """Return a free payload that stays while it waits, as the stream's valid does; whether it waits; its last value."""
     payload = h.free(name, source.payload.shape())
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
     h.m.d.sync += [waiting.eq(source.valid & ~source.ready & ~reset), before.eq(payload)]
@@ -156,12 +156,12 @@ def _arrays(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def bare(config: CoreConfig) -> CoreConfig:
-    """Return a configuration of the same array and pipeline, the rest as small as it may be."""
+    """Return a configuration with the same array and pipeline, and the smallest possible rest."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
 
 
-#: A small array: what surrounds arrays is the same for every configuration.
+#: A small array, for the parts around arrays, which are the same for every configuration.
 SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
@@ -171,7 +171,7 @@ def _core_cycles(config: CoreConfig) -> int:
 
 
 def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
-    """Return what a value was when the marked item entered."""
+    """Return the value that a signal had when the marked item entered."""
     kept = Signal(name=name)
     with h.m.If(flow.marks):
         h.m.d.sync += kept.eq(value)
@@ -179,12 +179,12 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Leave out control words with a code of no rule."""
+    """Exclude control words whose rule code is that of no rule."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
-    """Return nibbles that no rule defines for the marked item, and such as all define for the others."""
+    """Return nibbles: those of the marked item are defined by no rule, those of the others by all rules."""
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
@@ -192,7 +192,7 @@ def _nibbles(flow: Flow, count: int) -> Value:
 def _core_order(h: Harness, config: CoreConfig) -> None:
     """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
 
-    An offered result stays until taken; a core holds as many tiles as it has stages.
+    An offered result stays until it is taken. A core holds as many tiles as it has stages.
     """
     reset = h.clocked()
     core = h.add("core", Core(config, 1, _Echo))
@@ -219,7 +219,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("reset", _arrays, cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
-    """Whatever a core's registers held before it, power-up included: after a reset none of it is seen."""
+    """After a reset, no output of a core depends on what its registers held before, power-up included."""
     token = h.free("token")
 
     def drive(core: Core) -> list[Any]:
@@ -234,9 +234,9 @@ def _alike(
     drive: Callable[..., list[Any]],
     observe: Callable[..., Sequence[Value]],
 ) -> None:
-    """Drive two copies alike that begin in states of their own, and compare what is observed from the first reset on.
+    """Drive two copies alike that begin in different states, and claim that their outputs agree after the first reset.
 
-    Each of the values that `observe` names is a claim of its own: the fewer registers it speaks of, the sooner the
+    Each value that `observe` returns is a claim of its own: the fewer registers a claim depends on, the sooner the
     engine finds its invariant.
     """
     reset = h.clocked(any_state=True)
@@ -254,7 +254,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Cycles in which a warp takes two instructions and lets them go."""
+    """Cycles in which a warp takes two instructions and delivers their results."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -264,7 +264,7 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a small array as one of eight blocks of outputs: counters of more are beyond the engine."""
+    """Return a configuration with at most eight blocks of outputs: larger counters are beyond the engine."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 
@@ -277,9 +277,9 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
 def _warp_order(h: Harness, config: CoreConfig) -> None:
     """Nothing is lost, duplicated or reordered by a warp, and every register of a result is the result's own.
 
-    All accumulator registers of an instruction carry its mark, and each result register must: results of two
-    instructions, steps or blocks never mix. For f32 and f16 results, one step and two; f16 leaves two registers zero.
-    With nothing new to do it drains.
+    All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
+    instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves
+    two registers zero. Without new instructions the warp drains.
     """
     reset = h.clocked()
     warp = h.add("warp", Warp(config, _Echo))
@@ -312,10 +312,10 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
 
 @WARP.property("reset", _warps, cycles=_warp_cycles)
 def _warp_reset(h: Harness, config: CoreConfig) -> None:
-    """Whatever a warp's registers held before it, power-up included: after a reset none of it is seen.
+    """After a reset, no output of a warp depends on what its registers held before, power-up included.
 
-    Of each result register two bits are compared, which come from two accumulators if the result is f16, and others
-    from lane to lane; `order` says that all bits of a register are written alike.
+    Two bits of each result register are compared. If the result is f16, they come from two accumulators. They differ
+    from lane to lane; `warp.order` proves that all bits of a register are written alike.
     """
     token, control, long = h.free("token"), h.free("control", control_layout()), h.free("long")
 

@@ -45,13 +45,13 @@ from .streams import SMALL_ARRAY, assume_a_rule
 __all__ = ["TCGEN05"]
 
 TCGEN05 = Topic("tcgen05")
-#: Element code of 16 bits, whose metadata is one column; the other code of the small array has 8.
+#: Element code with 16 bits, whose metadata is one column; the other element of the small array has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory beside D, each of whose first column is the mark of its instruction.
+#: Operands in tensor memory other than D; the address of their first column is the mark of their instruction.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
-#: An instruction, without the places of its operands.
+#: An instruction, without the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: B of a pair of CTAs, whose panels are multiplied in turn; N is a multiple of 16.
+#: Panels of B of one CTA of a pair: the panels of both CTAs are multiplied in turn; N is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -59,15 +59,15 @@ _OWN_B = OwnPanels(
 
 
 class _Cta(Opened, Tcgen05):
-    """Its parts can be named."""
+    """The tensor cores of a CTA with visible parts."""
 
 
 class _Words(Opened, TensorWords):
-    """Its registers can be named."""
+    """The stored words with visible registers."""
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the panel of D at a place of the order: of a pair, panels of the two halves of N in turn."""
+    """Return the number of the panel of D at a place in the order; a pair takes panels of both halves of N in turn."""
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 
@@ -86,11 +86,11 @@ def _once(config: CoreConfig) -> Iterator[Parameters]:
 
 @TCGEN05.property("order", _once, cycles=lambda *_: 40)
 def _order(h: Harness) -> None:
-    """Every array is given the columns of B that are due, and its own rows of A, metadata, block scales and D.
+    """Every array receives the next columns of B, and its own rows of A, metadata, block scales and D.
 
-    That is every word at its place, of each panel once and in order; A from shared or tensor memory, metadata of wide
-    elements or of others, of one CTA or of a pair, whose columns of B come from either in turn. Whatever the memories
-    and the arrays take, with two instructions held and resets anywhere.
+    Every word is at its place, once for each panel and in order. A is in shared or tensor memory; metadata is of wide
+    elements or of others; the CTA is alone or in a pair, whose columns of B come from both CTAs in turn. Memories and
+    arrays accept at any time, two instructions are held, and resets occur at any time.
     """
     reset = h.clocked()
     fetch, columns, accumulators = FetchStandIn(h, 2 * ARRAYS), ColumnReaderStandIn(h), AccumulatorsStandIn(h)
@@ -145,12 +145,12 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """State that columns of tensor memory are requested for one slot after the other.
+    """Claim that columns of tensor memory are requested for one slot after the other.
 
     Returns
     -------
     (list of Signal, Value)
-        Of each slot, the columns that are stored; and slots for which some are missing.
+        For each slot, the columns that are stored; and slots for which some columns are missing.
     """
     turn, requests, tag = cta.parts.slots.words, cta.parts.tensor_operands.i, columns.tag
     request: Any = requests.payload
@@ -200,7 +200,7 @@ def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: Sl
 
 
 def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn, model: SlotModel) -> None:
-    """State that accumulators are requested panel by panel, and multiplied in order."""
+    """Claim that accumulators are requested panel by panel, and multiplied in order."""
     requests = cta.parts.accumulators.i
     request: Any = requests.payload
     instruction, place = claim_stream(
@@ -218,10 +218,10 @@ def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn,
 def _claim_stored_a(
     h: Harness, cta: Any, slot: int, instruction: Any, core_matrices: list[Value], columns: Signal
 ) -> None:
-    """State that the words of A that have arrived are stored at their places.
+    """Claim that the words of A that have arrived are stored at their places.
 
-    A column of tensor memory holds four bytes of each row: word t of segment s is column 4 s + t (PTX ISA, packing of
-    A), and belongs to lane 4 g + t, register 2 s + h of row 8 h + g.
+    A column of tensor memory holds four bytes of each row: column 4 s + t is word t of segment s (PTX ISA, packing of
+    A). For row 8 h + g this word belongs to lane 4 g + t, register 2 s + h.
     """
     fragments, mark = cta.parts.stored_a.fragments[slot], instruction.mark
     for panel, segment in product(range(2 * ARRAYS), range(SEGMENTS)):
@@ -243,11 +243,11 @@ def _claim_stored_a(
 
 
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
-    """State that metadata and block scales that have arrived are stored at their places.
+    """Claim that metadata and block scales that have arrived are stored at their places.
 
-    Metadata of a row is in its lane, in one column for both pairs of a quad, or, of elements of 8 bits, in one for
-    each. Block scales of 32 rows or columns share a column, a lane each (PTX ISA 9.7.16.10.8.4; CUTLASS ``tmem_e_frg``,
-    ``tmem_sf_frg``).
+    The metadata of a row is in the lane of this row. For wide elements both pairs of a quad use one column; for 8-bit
+    elements each pair has its own. Block scales of 32 rows or columns share a column, with one lane each (PTX ISA
+    9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
     """
     words, wide = cta.parts.words, _is_wide(instruction)
     for number, pair, applies in ((0, 0, Const(1)), (0, 1, wide), (1, 1, ~wide)):
@@ -269,7 +269,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """State which operands each array receives with a panel; `of_other_cta` are mark and number of its panel of B."""
+    """Claim the operands of each array with a panel; `of_other_cta` is the mark and number of that CTA's panel of B."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)

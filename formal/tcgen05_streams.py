@@ -1,6 +1,6 @@
-"""Streams of the tensor cores of a CTA: they do something until all is written, and results are written in order.
+"""Streams of the tensor cores of a CTA: progress until all is written, and results in order.
 
-Arrays are cut away, since they are proved by themselves.
+Arrays are replaced by stand-ins, since they are proved separately.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ __all__ = ["TCGEN05"]
 
 
 class _Cta(Opened, Tcgen05):
-    """The inputs of its arrays can be seen."""
+    """The tensor cores of a CTA with visible inputs of the arrays."""
 
 
 def _lengths(config: CoreConfig) -> Iterator[Parameters]:
-    """Instructions of one panel, and of two, of one CTA or of a pair."""
+    """Instructions of one panel or of two, of one CTA or of a pair."""
     yield from ((1, False), (2, False), (2, True))
 
 
@@ -41,7 +41,7 @@ def _cycles(*_: object) -> int:
 
 
 def _decides() -> data.StructLayout:
-    """Return the layout of what decides when something happens, beside the number of panels."""
+    """Return the layout of the fields that influence the timing, beside the number of panels."""
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
@@ -49,8 +49,8 @@ def _decides() -> data.StructLayout:
 def _progress(h: Harness, panels: int, pair: bool) -> None:
     """While a multiplication is held or offered, something is requested, read, multiplied, written or taken.
 
-    Of two cycles in which the other CTA of a pair waits for this one that is in one at least, whatever lies between.
-    Instructions have the accumulators of the one before or others. Nothing is written that was not asked for.
+    It happens in at least one of two cycles in which the other CTA of a pair waits for this one, whatever lies between.
+    An instruction uses the accumulators of the one before, or others. Nothing is written that was not requested.
     """
     reset = h.clocked()
     cta = h.add("cta", _Cta(SMALL_ARRAY, warp_class=Echo, fetch_class=NAMED_FETCH))
@@ -84,7 +84,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     moves = Cat(taken, multiplied, written, cta.memory.read, cta.tensor.read, requested).any()
     claim_progress(h, moves, fair, cta.i.valid | owed, reset, 2)
     h.claim("nothing_from_nothing", ~written | owed)
-    # Without these the engine finds no invariant: what is read ahead is what was requested and is still to be used.
+    # Invariants that the engine needs: panels that are read ahead were requested and are not used yet.
     h.claim("due", due == kept + inside)
     h.claim("read_ahead", held.left == kept + held.wanted("accumulators", requested))
     own, b = panels // 2 if pair else panels, Signal(range(3), name="panels_of_b")
@@ -96,32 +96,32 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
 
 
 class _Shown(Echo):
-    """Shows of each item the lowest bit of C and the array that it says it is of."""
+    """Shows the lowest bit of C and the array number of each item."""
 
     bits = 4
 
     def shown(self) -> Value:
-        """Return what is shown."""
+        """Return the bits that are shown."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.c[0][1][:3])
 
     def show(self, m: Module, first: Value) -> None:
-        """Let every word of the result show it, and its own place."""
+        """Drive every word of the result with these bits and its own place."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
 
 @TCGEN05.property("results", lambda _: [()], cycles=_cycles)
 def _results(h: Harness) -> None:
-    """What the arrays make of a panel's accumulators is written once and in order, every word at its place.
+    """The results of the arrays for a panel's accumulators are written once and in order, every word at its place.
 
-    Beside it stand the flags of the same panel, each row's in its place; whatever the memories take.
+    The flags of the same panel are beside them, each row's at its place. Memories accept at any time.
     """
     reset = h.clocked()
     given, taken = (stream.Signature(1).create(path=(name,)) for name in ("given", "taken"))
     flow = Flow(h, reset, given, taken, DEPTH)
 
     class Stand(Accumulators):
-        """Stands for the accumulators: of every panel each word shows the mark, or its array."""
+        """Stands for the accumulators: in every panel, words of each array show the mark and the array."""
 
         def elaborate(self, platform: object) -> Module:
             m = Module()

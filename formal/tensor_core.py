@@ -1,6 +1,6 @@
-"""A tensor core's two streams: who may begin, and whose a result is.
+"""The two streams of a tensor core: which of them may begin, and to which a result belongs.
 
-The array is cut away, since a warp is proved by itself; a stand-in of two items takes its place.
+The array is replaced by a stand-in with two items, since a warp is proved separately.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ from .streams import Flow, bare
 __all__ = ["DEPTH", "TENSOR_CORE", "Echo", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Items in the stand-in for the array.
+#: Items that the stand-in for the array holds.
 DEPTH = 2
-#: Cycles from the begin of an instruction to the next, by sparsity and by whether A takes four registers: measured on
-#: an H200, and written here once more.
+#: Cycles from the start of an instruction to the next start, by sparsity and by whether A takes four registers:
+#: measured on an H200, and written here independently of the hardware.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stands for the array, as a queue of two items: of each it shows the lowest bit of A and of B."""
+    """Stands for the array: a queue of two items that shows the lowest bits of A and of B of each item."""
 
-    #: Bits that are shown.
+    #: Number of bits that are shown.
     bits = 2
 
     def elaborate(self, platform: object) -> Module:
@@ -57,7 +57,7 @@ class Echo(Warp):
         return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
 
     def show(self, m: Module, first: Value) -> None:
-        """Let the first word of the result show them."""
+        """Drive the first word of the result with these bits."""
         m.d.comb += self.o.payload.d[0][0].eq(first)
 
 
@@ -70,27 +70,27 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 class _Core(Opened, TensorCore):
-    """The input of its array can be seen."""
+    """A tensor core with a visible input of its array."""
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Either stream; what surrounds the array is the same for every configuration."""
+    """Both streams, on one array: the surroundings of the array are the same for every configuration."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
 def _cycles(*_: object) -> int:
-    """Cycles in which an instruction begins, another does, and both leave."""
+    """Cycles in which two instructions begin and leave."""
     return 16
 
 
 @TENSOR_CORE.property("order", _streams, cycles=_cycles)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
-    """Every result reaches the stream that its operands came from, in order, whatever the other one does.
+    """Every result returns to the stream of its operands, in order, whatever the other stream does.
 
-    No instruction begins while a panel waits, nor before the register file has delivered it; and one that is offered
-    begins as soon as no panel waits, its operands are there and the array takes it.
+    No instruction begins while a panel waits, or before the register file has delivered its operands. An offered
+    instruction begins as soon as no panel waits, its operands are delivered and the array accepts it.
     """
     reset = h.clocked()
     core = h.add("core", _Core(config, warp_class=Echo))
@@ -128,7 +128,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Of both streams together, as many as the stand-in holds.
+    # Items of both streams together, at most those of the stand-in.
     held = Signal(range(DEPTH + 1), name="held")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     given = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

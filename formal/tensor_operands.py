@@ -1,4 +1,4 @@
-"""Operands in tensor memory: which columns are read for an instruction, in which order, and when they are complete."""
+"""Operands in tensor memory: which columns an instruction reads, in which order, and when they are complete."""
 
 from collections.abc import Iterator
 
@@ -21,17 +21,18 @@ def _once(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _cycles(*_: object) -> int:
-    """Cycles of the longest instruction, of 22 columns, and the begin of another."""
+    """Cycles of the longest instruction, which has 22 columns, and of the begin of another one."""
     return 26
 
 
 @TENSOR_OPERANDS.property("columns", _once, cycles=_cycles)
 def _columns(h: Harness) -> None:
-    """Of every instruction all columns are read, each once, in order and without a gap, and are said as what they are.
+    """Every instruction reads all its columns, each once, in order and without a gap, and labels each by its operand.
 
-    Metadata of elements of 16 bits and more is one column, which the selector picks, otherwise two; block scales of A
-    are four, of B one for each 32 of N; A is eight, unless it is in shared memory (PTX ISA 9.7.16.10). An instruction
-    that has none takes one cycle. It is complete in the cycle in which its last column arrives.
+    Metadata of elements of 16 bits or more is one column, which the selector picks; otherwise two columns. Block scales
+    of A are four columns, those of B one column for each 32 of N. A is eight columns, unless it is in shared memory
+    (PTX ISA 9.7.16.10). An instruction without columns takes one cycle. An instruction is complete in the cycle in
+    which its last column arrives.
     """
     reset = h.clocked()
     operands = h.add("operands", TensorOperands())
@@ -39,7 +40,7 @@ def _columns(h: Harness) -> None:
     h.m.d.comb += [operands.i.payload.eq(request), operands.i.valid.eq(h.free("i_valid") & ~reset)]
     memory = operands.memory
     accepts = h.named("accepts", operands.i.valid & operands.i.ready)
-    # Place in a list of all columns, written once more: those of an operand that is not there have no place in it.
+    # Number of columns of each operand, zero for an absent one, written here independently of the hardware.
     counts = {
         Operand.METADATA: Mux(request.sparse, Mux(request.wide, 1, 2), 0),
         Operand.SCALE_A: Mux(request.scaled, 4, 0),

@@ -1,7 +1,7 @@
-"""A whole unit against a flat specification, at reduced width: few slots, narrow significands, every stage in place.
+"""A whole unit against a flat specification, at reduced width: few slots, narrow significands, all stages.
 
-The specification puts every product and the accumulator, as integers, on one absolute grid, and drops there what lies
-below 2**(E - F); it never measures the distance of a term from another.
+The specification puts every product and the accumulator on one absolute grid as integers, and drops the bits below
+2**(E - F). It never computes the distance between two terms.
 """
 
 from amaranth.hdl import Cat, Const, Mux, Value, signed
@@ -24,7 +24,7 @@ __all__ = ["UNIT", "OpenUnit"]
 
 UNIT = Topic("unit")
 _EXPONENT = signed(10)
-#: The fewest with which f16 results of e2m1 are rounded in every way.
+#: The fewest alignment bits with which f16 results of e2m1 are rounded in every way.
 _ALIGNMENT_BITS = 12
 
 
@@ -41,11 +41,11 @@ def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
 
 
 class OpenUnit(Opened, Unit):
-    """A unit, whose stages can be spoken of."""
+    """A unit with visible stages."""
 
 
 class _Operands:
-    """A decoder and a unit with free operands, and what each slot multiplies by the rules of the metadata."""
+    """A decoder and a unit with free operands, and the pair that each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
         unit = self.unit = h.add("unit", OpenUnit(config), enable=1)
@@ -69,7 +69,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # which does not reach every unit that an undefined nibble names
+        if config.mux == "mux3":  # these do not reach every unit that an undefined nibble names
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
@@ -80,7 +80,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return what a slot multiplies behind 3:1 multiplexers, which exchange those of a chunk: the same products."""
+        """Return the pair of a slot behind 3:1 multiplexers, which may exchange a chunk's slots: the same products."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -90,8 +90,8 @@ class _Operands:
 def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
     """Claim that the reduce stage adds up the accumulator and its terms, and return these.
 
-    Bit by bit, since each bit of a sum is soon decided once those below it are. What is claimed here of the stages adds
-    nothing to what is claimed of the unit, but then that is soon decided as well.
+    Each bit is a claim: once the bits below it are proved, it is decided quickly. These claims about the stages add
+    nothing to those about the unit, but let the engine decide those quickly.
     """
     i = stage.i
     terms = [i.c_term + i.c_increment]
@@ -106,7 +106,8 @@ def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
 def _float_step(h: Harness, config: CoreConfig) -> None:
     """A step of e2m1 rounds the exact sum of its terms, each truncated F bits below the largest exponent, to f16.
 
-    For all operands, metadata and accumulators; an accumulator that is infinite or NaN is the result.
+    This covers all operands, metadata and accumulators. An infinite accumulator is the result; a NaN gives the
+    canonical NaN.
     """
     operands = _Operands(h, config, ResultCode.F16, (RuleCode.ORDERED,))
     h.assume(Cat(value == 0 for value in operands.codes).all())
@@ -131,7 +132,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     for index, (sign, magnitude, exponent, fraction_bits, zero) in enumerate(terms):
         place = (exponent - fraction_bits - base).as_unsigned()[: bits.bit_length()]
         fixed = h.named(f"fixed{index}", Mux(zero, 0, magnitude << place), bits)
-        # What is above the grid fits: no term exceeds 4 * 2**E.
+        # The bits above the grid fit: no term exceeds 4 * 2**E.
         kept = h.named(f"kept{index}", fixed >> dropped.as_unsigned()[: bits.bit_length()], config.alignment_bits + 2)
         parts.append(Mux(sign, -kept, kept))
     total = h.named("total", sum(parts), signed(config.alignment_bits + 7))
@@ -150,8 +151,8 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
 def _integer_step(h: Harness, config: CoreConfig) -> None:
     """A step of 8-bit integers adds all products to the accumulator exactly, then clamps or wraps once.
 
-    For all operands, metadata and accumulators of 33 bits, the last carried by the overflow flag; the sum of a step
-    that others follow fits 33 bits.
+    This covers all operands, metadata and accumulators of 33 bits, whose last bit the overflow flag carries. The sum of
+    a step that is followed by others is assumed to fit 33 bits.
     """
     operands = _Operands(h, config, ResultCode.S32, (RuleCode.PLAIN, RuleCode.ORDERED))
     h.assume(Cat(code < len(config.elements) for code in operands.codes).all())

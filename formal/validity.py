@@ -1,10 +1,10 @@
-"""Metadata from end to end: the flags of a result, wherever the bits of metadata come from.
+"""Metadata from end to end: the flags of a result, for all metadata words.
 
-Of a warp: for every metadata word, rule and format the flags of a result name exactly the chunks whose nibble the rule
-does not define. Places are spelled by hand from the manual, as in :mod:`~sptc.formal.gathering`. What an array does
-with the nibbles of a block is proved by itself (``core.operands``, ``core.validity``). The other two tops are made of
-warps: that each is given the metadata of its own rows is ``wgmma.order`` and ``tcgen05.order``, and that its flags come
-back beside its own results ``wgmma.shared`` and ``tcgen05.results``.
+In a warp, for every metadata word, rule and format, the flags of a result name exactly the chunks whose nibble the rule
+does not define. Places in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. What an array
+does with the nibbles of a block is proved separately (``core.operands``, ``core.validity``). The other two tops contain
+warps: ``wgmma.order`` and ``tcgen05.order`` prove that each warp gets the metadata of its own rows, and
+``wgmma.shared`` and ``tcgen05.results`` that its flags return beside its own results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,24 +30,24 @@ _CHUNKS = 16
 
 
 class _Silent(Unit):
-    """Stands for a unit: results are not looked at."""
+    """Stands for a unit; its results are not checked."""
 
     def elaborate(self, platform: object) -> Module:
         return Module()
 
 
 def _of_blocks(h: Harness, name: str, block: Value, size: int, each: Sequence[Value]) -> list[Signal]:
-    """Return what belongs to each row or column of the block that is meant, of all that there are."""
+    """Return the entries of the rows or columns of the current block, from those of all blocks."""
     return [h.named(f"{name}{index}", Array(each[index::size])[block]) for index in range(size)]
 
 
 def _claim_flags(
     h: Harness, config: CoreConfig, warp: Warp, block: Block, nibbles: Sequence[Value], held: Held
 ) -> None:
-    """State that a result has the flags of its instruction, which are kept row by row beside the hardware.
+    """Claim that a result has the flags of its instruction, which the harness records row by row.
 
-    So do the registers that become the result, which makes the claims an invariant. Without registers between them,
-    what is issued comes back at once; a second step's flags are of the second half of the chunks.
+    The registers that become the result have them as well, which makes the claims inductive. Without pipeline registers
+    an issued block comes back in the same cycle. A second step's flags are those of the second half of the chunks.
     """
     for i, row_nibbles in enumerate(nibbles):
         found = flags(config, row_nibbles, held.words.control, held.wide)
@@ -67,7 +67,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Cycles in which a warp takes an instruction and gives its result, and three more."""
+    """Cycles in which a warp takes an instruction and delivers its result, and three more."""
     return 2 * config.warp_blocks + 4
 
 
@@ -75,7 +75,8 @@ def _warp_cycles(config: CoreConfig) -> int:
 def _of_registers(h: Harness, config: CoreConfig) -> None:
     """The flags of a result name exactly the chunks whose nibble, in the metadata registers, the rule does not define.
 
-    For every metadata word, sparsity selector, rule and width, one step and two; a dense instruction has none.
+    This covers every metadata word, sparsity selector, rule and width, and one step or two. A dense instruction has no
+    flags.
     """
     h.assume(~h.clocked())
     warp = h.add("warp", OpenWarp(config, _Silent))

@@ -1,6 +1,6 @@
-"""Progress of a warpgroup: whatever is asked of it, it does something until all is done.
+"""Progress of a warpgroup: some transfer happens until all commands are done.
 
-Arrays are cut away, since they are proved by themselves, and the register file is one of few cycles.
+Arrays are replaced by stand-ins, since they are proved separately, and the register file takes few cycles.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Cycles in which nothing is seen to move: the register file's, and those of the fetch and of the arrays behind it.
+#: Largest number of cycles without a visible transfer: those of the register file, the fetch and the arrays.
 _QUIET = 9
 
 
 def _lengths(config: CoreConfig) -> Iterator[Parameters]:
-    """Instructions of one panel, and of two."""
+    """Instructions of one panel or of two."""
     yield from ((panels,) for panels in (1, 2))
 
 
@@ -40,21 +40,21 @@ def _cycles(*_: object) -> int:
 
 
 def _decides() -> data.StructLayout:
-    """Return the layout of what decides when something happens, beside the number of panels."""
+    """Return the layout of the fields that influence the timing, beside the number of panels."""
     return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 class _Shown(Echo):
-    """Shows of each item the lowest bit of C, that of the metadata, and the warp that it says it is of."""
+    """Shows the lowest bit of C and of the metadata, and the warp number, of each item."""
 
     bits = 4
 
     def shown(self) -> Value:
-        """Return what is shown."""
+        """Return the bits that are shown."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
 
     def show(self, m: Module, first: Value) -> None:
-        """Let every word of the result show it, and its own place."""
+        """Drive every word of the result with these bits and its own place."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
@@ -63,9 +63,9 @@ class _Shown(Echo):
 def _progress(h: Harness, panels: int) -> None:
     """While a multiplication is held or offered, something is read, multiplied, delivered or taken.
 
-    That is in less than so many cycles in which accumulators are there and results are taken, whatever lies between,
-    and whatever one of the arrays multiplies for other warps. Nothing comes out that was not asked for. A commit or a
-    wait that is offered instead holds nothing up, and `commits.order` says that it is taken.
+    It happens within nine cycles in which accumulators are offered and results are taken, whatever lies between, and
+    whatever an array multiplies for other warps. No result comes out that was not requested. A commit or a wait that is
+    offered instead blocks nothing: `commits.order` proves that it is taken.
     """
     reset = h.clocked()
     group = h.add("group", Warpgroup(SMALL_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=NAMED_FETCH))
@@ -100,11 +100,11 @@ def _progress(h: Harness, panels: int) -> None:
 
 @WGMMA.property("shared", _lengths, cycles=_cycles)
 def _shared(h: Harness, panels: int) -> None:
-    """Of two warpgroups that share the tensor cores each gets its own results, once and in order, and its turn.
+    """Two warpgroups that share the tensor cores each get their own results, once and in order, and their turn.
 
-    A result is of the accumulators that its warpgroup gave and of its own instruction, every word of it, flags too, of
-    its own warp and at its place; while a multiplication of one is offered, at most one of the other is taken. Either
-    has gaps, stalls and results that wait. Both are alike, so that results of the first speak of both.
+    Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup, from
+    its own warp, and is at its place. While a multiplication of one warpgroup is offered, at most one of the other is
+    taken. Both have gaps, stalls and results that wait. They are alike, so the results of the first cover both.
     """
     reset = h.clocked()
     shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))

@@ -1,8 +1,8 @@
-"""``wgmma`` on the tensor cores of an SM: every array gets, of every panel, its own rows, columns and metadata.
+"""``wgmma`` on the tensor cores of an SM: for every panel, every array gets its own rows, columns and metadata.
 
-The fetch and the arrays are cut away, since they are proved by themselves (``fetch.both``, ``warp.operands``); what
-takes their places does whatever they may do. Every word of an operand has a label of its own: the instruction's mark,
-and where it belongs. So a word that is dropped, exchanged with another, or of another instruction, shows at an array.
+The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which do
+whatever the real parts may do. Every word of an operand has its own label: the mark of its instruction, and its place.
+So a word that is dropped, exchanged with another, or from another instruction shows at an array.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ from .streams import SMALL_ARRAY
 __all__ = ["WGMMA"]
 
 WGMMA = Topic("wgmma")
-#: Panels of A of 64 rows.
+#: Panels of A, which has 64 rows.
 _A_PANELS = 8
 #: An instruction, without its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
 class _Cores(Opened, TensorCores):
-    """The parts of the tensor cores can be spoken of."""
+    """The tensor cores with visible parts."""
 
 
 def _once(config: CoreConfig) -> Iterator[Parameters]:
@@ -50,18 +50,18 @@ def _once(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _cycles(*_: object) -> int:
-    """Cycles in which an instruction with A in shared memory is brought and multiplied."""
+    """Cycles in which an instruction with A in shared memory is fetched and multiplied."""
     return 24
 
 
 @WGMMA.property("order", _once, cycles=_cycles)
 def _order(h: Harness) -> None:
-    """Every array is given the columns of B that are due, its rows of A, and its instruction's metadata and control.
+    """Every array receives the next columns of B, its rows of A, and the metadata and control of its instruction.
 
-    That is every word at its place, of each panel once and in order, from registers or from shared memory, whatever the
-    register file, the fetch and the arrays take, with two instructions held and resets anywhere. Panels are requested
-    as long as the instruction's B is, each operand by its own descriptor and major. Where D is not added the
-    accumulators are zero.
+    Every word is at its place, once for each panel and in order, from registers or from shared memory. The register
+    file, the fetch and the arrays accept at any time, two instructions are held, and resets occur at any time. Panels
+    are requested with the length of the instruction's B, and each operand with its own descriptor and major. If D is
+    not added, the accumulators are zero.
     """
     reset = h.clocked()
     fetch = FetchStandIn(h, _A_PANELS)
@@ -115,12 +115,12 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its label; the sign bits of elements, which may change, are above that."""
+    """Return whether a word has its label; the bits above it, among them signs that may change, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
 def _claim_cores(h: Harness, cores: _Cores, model: SlotModel, multiplied: Value, c_mark: Value) -> None:
-    """State which operands each tensor core receives with a panel."""
+    """Claim which operands each tensor core receives with a panel."""
     current = model.current
     for warp in range(WARPS):
         panel, instruction = cores.parts[f"core_{warp}"].panel, cores.parts[f"operands_{warp}"].instruction
@@ -160,14 +160,14 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Of the formats those that ``wgmma`` has."""
+    """Formats of the configuration that ``wgmma`` has."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 
 
 @WGMMA.property("operands", _floats)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """An array is given a panel's operands bit by bit; where products are negated, every float of A has another sign.
+    """An array gets a panel's operands bit for bit; if products are negated, the sign of every float of A is inverted.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
     Integers stay as they are, and accumulators that are not added are zero.

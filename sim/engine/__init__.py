@@ -1,1 +1,1 @@
-"""The hardware as something to call: compiled by Verilator, or in Amaranth's simulator."""
+"""Back ends that run the RTL: compiled by Verilator, or in Amaranth's simulator."""

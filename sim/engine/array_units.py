@@ -1,7 +1,7 @@
-"""Units of what holds many of them, as models of their own, in a library of their own, which its model clocks.
+"""Units of a compiled top as models in a library of their own, which the model of the top clocks.
 
-One model of it all would be built of as many copies of a unit as there are, and take gigabytes; and units for one kind
-of instruction can take their place.
+One Verilator model of a whole top would contain a copy of the code for each unit and take gigabytes. A library of its
+own can also be replaced by one for a single kind of instruction.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from .driver import driver
 
 __all__ = ["FUNCTIONS", "UNIT", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
 
-#: The module of a unit.
+#: Module name of a unit.
 UNIT = "dot"
-#: What a library of units has, in the order of `Library`.
+#: Functions of a library of units, in the order of ``Library`` in ``drivers/units.h``.
 FUNCTIONS = ("create", "destroy", "add", "clock")
-#: The unit as a model sees it. Its results come out of registers, so that nothing passes it in a cycle.
+#: Verilog of a unit in a top. Its results come out of registers, so no combinational path crosses it.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
     import "DPI-C" function chandle unit_create();
@@ -41,16 +41,16 @@ endmodule
 
 @dataclass(frozen=True)
 class StandIn:
-    """Stand-ins for the arrays of a compiled top: its control and its fetch are built without any datapath.
+    """Stand-ins for the arrays of a compiled top, whose control and fetch are then built without a datapath.
 
     Attributes
     ----------
     warp_class : type of Warp
-        The component that stands for an array, an instance of the module below.
+        Component that replaces an array: an instance of `module`.
     module : str
-        Verilog of that module, which calls `unit_create` and `unit_clock` as the module of a unit does.
+        Verilog of that module. It calls `unit_create` and `unit_clock`, as the module of a unit does.
     library : Path
-        A shared library of :data:`FUNCTIONS`.
+        Shared library with :data:`FUNCTIONS`.
     optimisation : tuple of str
         Options of the C++ compiler for the top.
     """
@@ -62,7 +62,7 @@ class StandIn:
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ of a library of units: around Verilator's model, and around a function of a step.
+    """Return the C++ of two libraries of units: around Verilator's model, and around a function of one step.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[
 
 
 def unit_functions(library: Path | None) -> list[Any]:
-    """Return :data:`FUNCTIONS` of a library of units as pointers, null without a library."""
+    """Return pointers to :data:`FUNCTIONS` of a library of units; null pointers without a library."""
     if library is None:
         return [None] * len(FUNCTIONS)
     units = ctypes.CDLL(str(library))
@@ -86,7 +86,7 @@ def unit_functions(library: Path | None) -> list[Any]:
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
-    """Return the Verilog module of the unit of a top that clocks a model of :data:`UNIT`."""
+    """Return the Verilog module that replaces the unit of a top and clocks a model of :data:`UNIT`."""
     assert config.cuts[-1:] == ("round",), "results must come out of registers"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)

@@ -1,4 +1,4 @@
-"""Combinational components compiled by Verilator: vectors in, answers out, as structured arrays of their ports."""
+"""Combinational components compiled by Verilator: structured arrays of inputs in, of outputs out."""
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from .ports import Port, port_dtype, ports_of
 
 __all__ = ["CompiledComponent", "ComponentLibrary"]
 
-#: Options of the C++ compiler for models of which none runs long: built fast rather than fast.
+#: C++ compiler options for models that run briefly: short compile time instead of fast code.
 _OPTIMISATION = ("-O0",)
 
 
@@ -26,12 +26,12 @@ class _Vectors(ctypes.Structure):
 
 
 class ComponentLibrary:
-    """Combinational components of one model, loaded into this process.
+    """Combinational components of one compiled model.
 
     Parameters
     ----------
     library : Path
-        Of ``drivers/components.cpp``.
+        Library built with ``drivers/components.cpp``.
     ports : sequence of str
         Ports of the model, in the order of its configuration.
     """
@@ -50,10 +50,10 @@ class ComponentLibrary:
             self._library.components_destroy(handle)
 
     def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:
-        """Return the answers to vectors of some ports, shape (count,), as the ports of another type."""
+        """Return the outputs for vectors of some inputs, shape (count,), as an array of the type `outputs`."""
         assert vectors.flags.c_contiguous
         answers = np.zeros(len(vectors), outputs)
-        # The places must live as long as the call.
+        # `_in` and `_out` keep the arrays of places alive during the call.
         (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
         self._library.components_run(
             self._handle, len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data
@@ -61,7 +61,7 @@ class ComponentLibrary:
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
-        """Return where ports of vectors lie, and vectors as the driver takes them."""
+        """Return the places of the ports in a vector, and the structure that the driver takes."""
         fields: Mapping[str, Any] = layout.fields or {}
         places = np.array(
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32
@@ -81,9 +81,9 @@ class CompiledComponent:
     component : wiring.Component
         The component.
     library : Path
-        Where the library goes; no other may have been loaded from there.
+        Path of the library to build. No other library may have been loaded from this path.
     platform : object
-        What it is elaborated for, as for :func:`~sptc.rtl.convert.to_rtlil`.
+        Platform for elaboration, as for :func:`~sptc.rtl.convert.to_rtlil`.
 
     Attributes
     ----------
@@ -107,16 +107,16 @@ class CompiledComponent:
         self._library = ComponentLibrary(library, ("i", "o"))
 
     def run(self, vectors: NDArray) -> NDArray:
-        """Return the answers to vectors, of the type of the outputs, shape (count,)."""
+        """Return the outputs for input vectors, shape (count,)."""
         assert vectors.dtype == port_dtype(self.inputs)
         given, answered = self._packed
         return self._library.run(vectors.view(given), answered).view(port_dtype(self.outputs))
 
 
 class _Packed(Elaboratable):
-    """A component between one wide input and one wide output, laid out as its ports are in structured arrays.
+    """A component with one wide input and one wide output, laid out like structured arrays of its ports.
 
-    A model of two wide ports is compiled much faster than one of hundreds of narrow ones.
+    A model with two wide ports compiles much faster than one with hundreds of narrow ports.
     """
 
     def __init__(self, component: wiring.Component) -> None:
@@ -142,7 +142,7 @@ class _Packed(Elaboratable):
 
     @staticmethod
     def _places(ports: list[Port]) -> Iterator[tuple[Port, int]]:
-        """Yield each port with its first bit."""
+        """Yield each port with its first bit in the wide port."""
         fields = port_dtype(ports).fields
         assert fields
         return ((port, 8 * fields[port.name][1]) for port in ports)

@@ -1,4 +1,4 @@
-"""The row of a datapath compiled by Verilator: built once for each content, kept, safe against parallel builds."""
+"""Row of a datapath compiled by Verilator. Libraries are cached by content; parallel builds are safe."""
 
 import ctypes
 from collections.abc import Sequence
@@ -28,20 +28,20 @@ def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) 
     top : str
         The model's top module.
     more : sequence of str
-        Further drivers of it.
+        Further driver files for the same model.
     """
     return driver("row.cpp", {"is_clocked": bool(config.cuts)}, top=top, more=more)
 
 
 class RowModel:
-    """A row of a library.
+    """One row of a compiled library.
 
     Parameters
     ----------
     library : Path
-        Of ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
+        Library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
     latency : int
-        Cycles from a step at the input to its result, as that is recorded.
+        The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """
 
     def __init__(self, library: Path, latency: int = 0) -> None:
@@ -54,13 +54,13 @@ class RowModel:
         self._handle = self._library.row_create()
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Push steps, shape (count, words), straight through; return result words, shape (count,)."""
+        """Compute steps, shape (count, words), without gaps; return result words, shape (count,)."""
         return self.run_cycles(steps, len(steps) + self._latency)[self._latency :]
 
     def run_cycles(
         self, steps: NDArray[np.uint32], cycles: int, enables: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint64]:
-        """Return the result word of every cycle, behind its edge; without `enables` a step enters in each."""
+        """Return the result word of every cycle, after its clock edge; without `enables` every cycle is enabled."""
         results = np.empty(cycles, np.uint64)
         enabled = None if enables is None else enables.ctypes.data
         self._library.row_run(self._handle, len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
@@ -78,12 +78,12 @@ class RowModel:
 class CompiledRow:
     """A row compiled by Verilator, loaded into this process.
 
-    Where many steps have one control word, they go through a model in which that word is tied.
+    A batch of steps with one common control word can run on a model that is specialised for this word.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath. It is built on first use and kept in :func:`~sptc.infra.cache.cache_folder`.
+        Datapath. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
     words : int
         32-bit words of a step.
 
@@ -96,7 +96,7 @@ class CompiledRow:
     def __init__(self, config: CoreConfig, words: int) -> None:
         computed = driver("computed_row.cpp", {"step_words": words})
         self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
-        # The last stage behind a register answers in the cycle in which that is written.
+        # Results are recorded after the clock edge, so the last pipeline register costs no recorded cycle.
         self._general = RowModel(self._libraries.of_every_instruction(), config.latency - bool(config.cuts))
         self._specialised: dict[Path, RowModel] = {}
         self._words = words
@@ -105,7 +105,7 @@ class CompiledRow:
         assert self._bit + width <= 32, "the control word is within a word of a step"
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Push steps, shape (count, words), through the row; return result words, shape (count,)."""
+        """Compute steps, shape (count, words); return result words, shape (count,)."""
         steps = np.ascontiguousarray(steps)
         assert steps.dtype == np.uint32
         assert steps.shape[1] == self._words

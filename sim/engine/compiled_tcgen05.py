@@ -1,4 +1,4 @@
-"""The tensor cores of a CTA, or of a pair, compiled by Verilator: instructions and memories in, tensor memory out."""
+"""Tensor cores of a CTA, or of a CTA pair, compiled by Verilator: commands and memories in, tensor memory out."""
 
 import ctypes
 from collections import Counter
@@ -37,13 +37,13 @@ class CompiledTcgen05:
     Parameters
     ----------
     config : CoreConfig
-        The array of 16 rows, by default half of a tensor core of sm_100. It is built on first use and kept in
-        :func:`~sptc.infra.cache.cache_folder`.
+        Datapath of an array of 16 rows, by default half of a tensor core of sm_100. It is built on first use and cached
+        in :func:`~sptc.infra.cache.cache_folder`.
 
     stand_in : StandIn, optional
-        What stands in place of the arrays, whose results are then its own.
+        Replaces the arrays; results are then those of the stand-in.
     arrays : int
-        Arrays of 16 lanes of tensor memory each; less than all of them with a stand-in only.
+        Number of arrays, each with 16 lanes of tensor memory. Fewer than all need a stand-in.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class CompiledTcgen05:
         compile_library(cores + unit_module(self.config, TOP), TOP, sources, library)
 
     def _ctas(self, steps: Counter[int]) -> list[CtaModel]:
-        """Return two CTAs of the units that so many steps of each control word are worth."""
+        """Return the models of two CTAs with the best units for `steps`, the number of steps by control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = [CtaModel(self._library, path) for _ in range(2)]
@@ -90,7 +90,7 @@ class CompiledTcgen05:
         smem: NDArray[np.uint8],
         pattern: NDArray[np.uint8] | None = None,
     ) -> CtaRun:
-        """Run what one CTA or a pair is told from reset on, until all results are written.
+        """Run commands on one CTA or a pair from reset, until all results are written.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class CompiledTcgen05:
         Raises
         ------
         AssertionError
-            The hardware does not end, or breaks another rule.
+            The hardware breaks a rule, or does not finish.
         """
         steps: Counter[int] = Counter()
         for command in commands:

@@ -29,7 +29,7 @@ __all__ = ["CompiledWarp", "WarpRun"]
 
 _TOP = "warp"
 _RESULT_WORDS = LANES * REGISTERS + ROWS * CHUNKS // 32
-#: Cycles without a result that is due after which the warp is taken to hang.
+#: Cycles without a due result after which the warp counts as hung.
 _PATIENCE = 1 << 14
 #: An instruction is offered and a result taken in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
@@ -61,7 +61,7 @@ class CompiledWarp:
     Parameters
     ----------
     config : CoreConfig
-        Datapath of the warp. It is built on first use and kept in :func:`~sptc.infra.cache.cache_folder`.
+        Datapath of the warp. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
 
     Raises
     ------
@@ -84,7 +84,7 @@ class CompiledWarp:
         compile_library(warp + unit_module(self.config, _TOP), _TOP, sources, library)
 
     def _model(self, control: int, steps: int) -> StreamModel:
-        """Return the warp whose units are best for so many steps of a control word."""
+        """Return the warp with the best units for `steps` steps of one control word."""
         path = self._units.of({control: steps})
         if path not in self._models:
             self._models[path] = StreamModel(self._library, path)
@@ -96,7 +96,7 @@ class CompiledWarp:
         Parameters
         ----------
         instruction : Instruction
-            Instruction of ``mma`` of 16 rows whose formats the datapath holds.
+            Instruction of ``mma`` with 16 rows, whose formats the datapath has.
         operands : HeldOperands
             Registers and immediates.
 

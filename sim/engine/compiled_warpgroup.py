@@ -1,7 +1,7 @@
-"""A warpgroup compiled by Verilator: multiplications, commits, waits and warps' own in, results and their cycles out.
+"""A warpgroup compiled by Verilator: ``wgmma`` commands and ``mma`` instructions in, results and their cycles out.
 
-Around the model stand what an SM has: a shared memory, which answers in the next cycle, and registers, from which an
-accumulator is read once the multiplication before has written it.
+The driver adds the surroundings in an SM: a shared memory, which answers in the next cycle, and registers. An
+accumulator is read from the registers once the previous multiplication has written it.
 """
 
 import ctypes
@@ -37,12 +37,12 @@ from .warpgroup_driver import WARP_WORDS, CArray, CCommand, CInstruction, CWork,
 __all__ = ["CompiledWarpgroup"]
 
 _UNIT_BYTES = 16
-#: Units of half the shared memory that a descriptor can name, where every second image lies.
+#: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
 #: Top module.
 TOP = "warpgroup"
-#: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
+#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
 _PATIENCE = 1 << 14
 
 
@@ -52,13 +52,13 @@ class CompiledWarpgroup:
     Parameters
     ----------
     config : CoreConfig
-        The array of a warp, by default that of a tensor core of sm_90. It is built on first use and kept in
+        Datapath of a warp's array, by default that of a tensor core of sm_90. It is built on first use and cached in
         :func:`~sptc.infra.cache.cache_folder`.
     threads : int
-        With two, units that are computed many at a time are so by a thread of their own.
+        With 2, a second thread computes batches of unit steps (``drivers/computed_units.cpp``).
 
     stand_in : StandIn, optional
-        What stands in place of the arrays, whose results are then its own.
+        Replaces the arrays; results are then those of the stand-in.
 
     Raises
     ------
@@ -91,14 +91,14 @@ class CompiledWarpgroup:
         compile_library(warpgroup + unit_module(self.config, TOP), TOP, sources, library)
 
     def _model(self, steps: Mapping[int, int]) -> GroupModel:
-        """Return the warpgroup of the units that so many steps of each control word are worth."""
+        """Return the warpgroup with the best units for `steps`, the number of steps by control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = GroupModel(self._library, path, self._threads)
         return self._models[path]
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
-        """Run what a warpgroup is told from reset on, until all results are out; see :meth:`run_beside`."""
+        """Run commands from reset until all results are out; see :meth:`run_beside`."""
         return self.run_beside(commands, [()] * WARPS, pattern)[0]
 
     def run_beside(
@@ -107,22 +107,23 @@ class CompiledWarpgroup:
         instructions: Sequence[Sequence[WarpInstruction]],
         pattern: NDArray[np.uint8] | None = None,
     ) -> tuple[list[Completion], list[list[Completion]]]:
-        """Run what a warpgroup and other warps are told from reset on, until all results are out.
+        """Run a warpgroup's commands beside ``mma`` of other warps, from reset until all results are out.
 
         Parameters
         ----------
         commands : sequence of Command
-            In order.
+            Commands in order.
         instructions : sequence of four sequences of WarpInstruction
-            Of each array, in order.
+            Instructions of each array, in order.
         pattern : ndarray of uint8, optional
-            Of each cycle, repeated: bit 0, the next is offered; bit 1, accumulators are; bit 2, results are taken; bits
-            3 and 4, the first and the last of these of the instructions. By default all are in every cycle.
+            Events of each cycle; the pattern repeats. Bit 0: the next command is offered. Bit 1: accumulators are
+            offered. Bit 2: results are taken. Bit 3: ``mma`` instructions are offered. Bit 4: results of ``mma`` are
+            taken. By default all bits are set.
 
         Raises
         ------
         AssertionError
-            The hardware does not end, or breaks another rule.
+            The hardware breaks a rule, or does not finish.
         """
         given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, of in zip(commands, given, strict=True):
@@ -163,13 +164,13 @@ class CompiledWarpgroup:
         ]
 
     def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
-        """Run instructions that do not depend on each other, dealt out to the four arrays."""
+        """Run independent instructions, distributed over the four arrays in turn."""
         dealt = [instructions[place::WARPS] for place in range(WARPS)]
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
     def _payload(self, command: Command, second: bool) -> NDArray[np.uint32]:
-        """Return the words of the command, whose image lies in the first half of the memory or in the second."""
+        """Return the payload words of a command; `second` puts its image into the second half of the memory."""
         words = np.zeros(self._payload_words, np.uint32)
         for name, registers in (("a", command.a), ("e", command.e)):
             if registers is not None:
@@ -188,13 +189,13 @@ class CompiledWarpgroup:
 
 
 def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Return a pattern as the driver takes it: bit 4 is that of the first array, and those above it are the others'."""
+    """Return a pattern in the encoding of the driver, which has one TAKE_MMA bit for each array."""
     bits = pattern.astype(np.uint16) & np.uint16(CycleBits.TAKE_MMA - 1)
     return bits | np.where(pattern & CycleBits.TAKE_MMA, np.uint16(0xF * CycleBits.TAKE_MMA), np.uint16(0))
 
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
-    """Return instructions as the driver takes them, and where it puts their results."""
+    """Return instructions as the driver takes them, and the array for their results."""
     issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), WARP_WORDS), np.uint32)
     for number, (one, of) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
@@ -205,7 +206,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
-    """Return how many steps of a unit there are of each control word."""
+    """Return the number of unit steps by control word."""
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
@@ -216,7 +217,7 @@ def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInst
 
 
 def _registers(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 32 threads, and the flags of 16 rows as those of a panel."""
+    """Return the registers of 32 lanes, and the flags of 16 rows in the shape of one panel."""
     d = words[: LANES * REGISTERS].reshape(LANES, REGISTERS)[:, :registers]
     flags = np.unpackbits(words[LANES * REGISTERS :].view(np.uint8), bitorder="little")
     return d, flags.astype(np.bool_).reshape(1, ROWS, CHUNKS)
@@ -231,7 +232,7 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 128 threads, and the flags."""
+    """Return the registers of 128 threads, and the flags of every panel."""
     panels = len(words)
     d = words[..., : LANES * REGISTERS].reshape(panels, WARPS, LANES, REGISTERS)[..., :registers]
     flags = np.unpackbits(np.ascontiguousarray(words[..., LANES * REGISTERS :]).view(np.uint8), bitorder="little")

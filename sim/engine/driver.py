@@ -1,4 +1,4 @@
-"""The C++ around compiled models: files of ``drivers/``, and a header of what depends on the configuration."""
+"""C++ sources of drivers: files of ``drivers/``, and a generated header with the constants of a configuration."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ _HEADER = """\
 def driver(
     name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = (), more: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the C++ that drives a top, by the names of files.
+    """Return the C++ sources that drive a compiled top, by file name.
 
     Parameters
     ----------
     name : str
-        The driver: a file of ``drivers/``. The headers that it includes come along.
+        File of ``drivers/``. The headers that it includes are added.
     constants : mapping of str to int
-        Numbers that it has of the configuration.
+        Constants of the configuration that the driver uses.
     top : str
-        Top module of a model of Verilator.
+        Top module of the Verilator model; empty without a model.
     ports : sequence of str
-        Ports of that model as members of ``Ports``, and all of them by their place here as its `every`. In a member's
-        name one underscore stands between the steps of a path; ports that differ in a number are an array of pointers:
-        ``memory__data__3`` is ``*memory_data[3]``.
+        Ports of the model. Each becomes a member of ``Ports``, and ``Ports::every`` points to all of them in this
+        order. A member's name has one underscore between the parts of the port's path. Ports whose names differ only in
+        a number become an array of pointers: ``memory__data__3`` is ``*memory_data[3]``.
     more : sequence of str
-        Further drivers of the same model.
+        Further driver files for the same model.
     """
     files = {_CONFIGURATION: _HEADER.format(lines="\n".join(_lines(constants, top, ports)))}
     waiting = [name, *more]
@@ -85,5 +85,5 @@ def _lines(constants: Mapping[str, int], top: str, ports: Sequence[str]) -> Iter
 
 
 def _escaped(port: str) -> str:
-    """Return the name of a port in a model: two underscores in a row are Verilator's own."""
+    """Return the C++ name of a port: Verilator reserves double underscores and escapes them."""
     return port.replace("__", "___05F")

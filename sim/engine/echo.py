@@ -1,8 +1,8 @@
-"""Arrays that answer with a hash of all they are given, for tops whose control and fetch are compiled without datapath.
+"""Arrays that return a hash of their operands, for tops whose control and fetch are compiled without a datapath.
 
-Every result depends on every bit of its row of A, its column of B, its metadata, block scales, control and
-accumulator, and the flags of a row on its row and on the panel: whatever a top exchanges, drops or delays shows in D.
-The same hash of the operands that the golden model gathers is what D must be.
+A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
+accumulator. The flags of a row depend on the row and on the panel. So everything that a top exchanges, drops or delays
+shows in D. The expected D is the same hash of the operands that the golden model gathers.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: As in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Clocked like a unit: what it is given, and its handshakes above; what it gives, likewise.
+#: The array in Verilog, clocked like a unit. A step is `operands`, then valid, result_ready and rst above them. A
+#: result is `result`, then ready and result_valid above it.
 ECHOING_MODULE = f"""
 module echoing_array(
     input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,
@@ -49,7 +50,7 @@ module echoing_array(
     end
 endmodule
 """
-#: The name of that module, and its ports for Yosys, of which it is to be nothing else.
+#: Name of that module, and its ports for Yosys, in which it is a black box.
 ECHOING_ARRAY = "echoing_array"
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
@@ -70,7 +71,7 @@ class EchoingArray(Warp):
     """An instance of :data:`ECHOING_MODULE`."""
 
     def elaborate(self, platform: object) -> Module:
-        """Connect it."""
+        """Connect the instance."""
         m = Module()
         m.submodules.array = Instance(
             ECHOING_ARRAY,
@@ -87,14 +88,14 @@ class EchoingArray(Warp):
 
 
 def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
-    """Return stand-ins that take and give panels in the cycles of the arrays of a configuration.
+    """Return stand-ins that take and give panels in the same cycles as the arrays of a configuration.
 
     Parameters
     ----------
     config : CoreConfig
         The datapath of an array.
     optimisation : tuple of str
-        For the C++ compiler of the top around them: less of it where few cycles are run.
+        C++ compiler options for the top around the arrays; a lower level suits short runs.
     """
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
@@ -125,7 +126,7 @@ def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.u
 
 
 def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Fold the words of the last axis, the first one first."""
+    """Fold the words of the last axis in order."""
     hashes = np.full(words.shape[:-1], _START, np.uint32)
     for place in range(words.shape[-1]):
         hashes = _fold(hashes, words[..., place])
@@ -133,7 +134,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class EchoBackend:
-    """A back end that answers as the arrays do.
+    """A back end that returns the same hashes as the arrays.
 
     Parameters
     ----------
@@ -143,7 +144,7 @@ class EchoBackend:
     Attributes
     ----------
     flags : list of ndarray of bool, shape (batch, panels, rows, 16)
-        What stands beside each panel of results, of each call.
+        Flags beside each panel of results, for each call.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -154,7 +155,7 @@ class EchoBackend:
         """Nothing is built."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return the hashes of one instruction."""
+        """Return the hashes of one instruction as D."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
         row, column = step[:, :, 0], step[:, 0]

@@ -1,8 +1,8 @@
-"""Instructions that an architecture has in PTX but not in its datapath: what the assembler puts around the steps.
+"""Instructions that PTX has on an architecture but the datapath lacks: the sequences that the assembler emits for them.
 
-On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16 and runs as two f16 instructions from zero, over even and odd pairs
-of kept slots, and an addition of C. 4-bit integer ``mma`` runs as two 8-bit ones over even and odd elements (also on
-sm_120). Source: machine code of the CUDA 13.0 assembler; measured on an H200.
+On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16. It runs as two f16 instructions that accumulate from zero, over the
+even and the odd pairs of kept slots; then C is added. 4-bit integer ``mma`` runs as two 8-bit ones over even and odd
+elements (also on sm_120). Source: machine code of the CUDA 13.0 assembler; measured on an H200.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     Raises
     ------
     BackendError
-        Nothing emulates the instruction.
+        There is no emulation of the instruction.
     """
     if instruction.family != "mma" or instruction.kind:
         raise BackendError(f"this datapath does not hold the formats of {instruction}")
@@ -76,7 +76,7 @@ def _fp8(multiply: Multiply, instruction: Instruction, operands: MatrixOperands)
 
 
 def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
-    """Return every other run of so many neighbours along an axis."""
+    """Return every other run of `run_length` neighbours along an axis, from the first or, if `odd`, from the second."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)
 

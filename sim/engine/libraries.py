@@ -1,4 +1,4 @@
-"""Compiled units and rows: a library for every instruction, and libraries for those of one control word."""
+"""Compiled units and rows: a library for all instructions, and libraries specialised for one control word."""
 
 import hashlib
 import importlib.metadata
@@ -16,41 +16,41 @@ from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
-#: Steps of one control word that are worth a library of their own, where none was built earlier.
+#: Number of steps with one control word from which a specialised library is built, if none is cached.
 WORTH = 1 << 23
 
-#: Taken when the sources are imported, as in :mod:`~sptc.sim.engine.fingerprint`.
+#: Sources at import, a part of the cache key, as in :mod:`~sptc.sim.engine.fingerprint`.
 _WRITTEN = b"".join(
     Path(__file__).with_name(name).read_bytes() for name in ("pipelines.py", "simd.py", "specialised.py")
 )
 
 
 def recipe() -> str:
-    """Return what a library of one control word depends on beside the hardware: how it is folded and written."""
+    """Return the key of a specialised library beside the hardware: the code that folds and writes it."""
     return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys is there, which folds what is constant."""
+    """Return whether Yosys, which folds constants, is installed."""
     return importlib.util.find_spec("pyosys") is not None
 
 
 class Libraries:
-    """The libraries of a unit or a row, built when they are first asked for.
+    """The libraries of a unit or a row, built at their first use.
 
-    Verilator compiles the hardware for every instruction; that of one control word becomes a function of sixteen steps
-    at once, :func:`~sptc.sim.engine.simd.vectorised`. Both libraries have the same functions.
+    Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
+    writes a function of sixteen steps at once. Both kinds of libraries have the same functions.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        Datapath.
     top : str
         ``unit`` or ``row``.
     name : str
-        Of the module.
+        Name of the module.
     clocked, computed : dict of str to str
-        C++ that drives Verilator's model, and C++ that calls ``compute`` of ``drivers/computed.h``, as of
+        C++ that drives Verilator's model, and C++ that calls ``compute`` of ``drivers/computed.h``, both from
         :func:`~sptc.sim.engine.driver.driver`.
     """
 
@@ -60,7 +60,7 @@ class Libraries:
         self._found: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
-        """Return the library that takes any step.
+        """Return the library for all instructions.
 
         Raises
         ------
@@ -73,9 +73,10 @@ class Libraries:
         return self._found[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the library that so many steps of each control word are best run on.
+        """Return the best library for `steps`, the number of steps by control word.
 
-        One in which the only control word is tied, if there is one or enough steps have been asked for.
+        This is a specialised library if there is only one control word, and its library is cached or enough of its
+        steps have been requested so far.
         """
         if len(steps) != 1:
             return self.of_every_instruction()
@@ -91,7 +92,7 @@ class Libraries:
         return self._found[control]
 
     def _build(self, library: Path, control: int | None) -> None:
-        # Here, because what is built already needs no Amaranth, whose import takes longer than to load it.
+        # Imported here, because a cached library needs no Amaranth, whose import takes longer than loading the library.
         require_hashed_hardware()
         from ...rtl.cells.platforms import OPERATORS
         from ...rtl.emit import emit

@@ -1,4 +1,4 @@
-"""What may happen in a cycle of a run of a stream component: bits that the C++ and Python share."""
+"""Events in a cycle of a stream test: bits that the C++ drivers and Python share."""
 
 from enum import IntFlag
 
@@ -6,30 +6,30 @@ __all__ = ["CycleBits", "pattern_constants"]
 
 
 class CycleBits(IntFlag):
-    """Bits of a cycle of a pattern.
+    """Bits of one cycle of a pattern.
 
     Attributes
     ----------
     OFFER : int
-        The next item or command is offered, and stays until it is taken.
+        The next item or command is offered; it stays offered until it is taken.
     OFFER_C : int
-        So are the next accumulators.
+        The next accumulators are offered, likewise.
     TAKE : int
         Results are taken.
     OFFER_MMA : int
         An instruction of ``mma`` is offered.
     TAKE_MMA : int
-        Results of the first array are taken; the next three bits are the others'.
+        Results of ``mma`` of the first array are taken; the next three bits are for the other arrays.
     RESET : int
         Reset.
     MEET : int
-        After a stall all is offered and taken instead.
+        After a stalled result, everything is offered and taken in this cycle instead.
     MEET_RESET : int
-        After a transfer there is a reset instead.
+        After a transfer, this cycle is a reset instead.
     BLIND : int
-        The instruction of ``mma`` is for the array that the bits from ARRAY on name, whether or not it has room.
+        The instruction of ``mma`` is offered to the array that the bits from ARRAY on name, whether or not it has room.
     ARRAY : int
-        The lowest of those.
+        Lowest bit of the number of that array.
     """
 
     OFFER = 1 << 0

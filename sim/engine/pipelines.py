@@ -1,8 +1,8 @@
-"""Pipelines without their registers: what one computes of a step, in one go, so that a proof may take case by case.
+"""Replace the registers of balanced pipelines by wires, so that a proof is about a function of one step.
 
-Where every way from an input to an output crosses the same number of registers, and one input enables all of them, the
-registers add a latency and nothing else: from then on two such pipelines answer alike if and only if they do with wires
-in place of registers. What nobody looks at, the answers to what registers held at first, is left out.
+A pipeline is balanced if every path from an input to an output crosses the same number of registers, and one input
+enables all of them. Its registers then add latency only: two such pipelines give equal results if and only if they do
+with wires in place of registers. Results that depend on the initial values of registers are not compared.
 """
 
 import json
@@ -25,49 +25,49 @@ module wire_of_register(input CLK, input EN, input [WIDTH-1:0] D, output [WIDTH-
   assign Q = D;
 endmodule
 """
-#: What Yosys is told before a netlist is asked for its balance: no synchronous resets, which it makes of multiplexers.
+#: Yosys commands before :func:`is_balanced` reads a netlist: they turn synchronous resets into multiplexers.
 ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
-#: What Yosys is told to put wires in place of registers, where :func:`write_wires` has been called.
+#: Yosys commands that replace registers by wires; they read the file that :func:`write_wires` writes.
 WITHOUT_REGISTERS = f"{ENABLED}techmap -map {_WIRES}\nopt_clean\n"
 _NETLIST = "pipeline.json"
 
 
 def write_wires(folder: Path) -> None:
-    """Write what :data:`WITHOUT_REGISTERS` reads into the folder where Yosys runs."""
+    """Write the file that :data:`WITHOUT_REGISTERS` needs into the folder where Yosys runs."""
     (folder / _WIRES).write_text(_MAP, encoding="utf-8")
 
 
 def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
-    """Return what :func:`is_balanced` takes of a flat design.
+    """Return a module of a flat design, as :func:`is_balanced` takes it.
 
     Parameters
     ----------
     design : str
-        Its file of RTLIL, from `folder`.
+        File of RTLIL, relative to `folder`.
     top : str
-        Its module.
+        Name of the module.
     folder : Path
-        Where Yosys may write.
+        Folder in which Yosys runs and writes.
     """
     run_yosys(folder, f"read_rtlil {design}\n{ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
     return json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
 
 
 def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
-    """Say whether a design is a pipeline whose registers add nothing but a latency.
+    """Return whether a design is a pipeline whose registers add latency only.
 
     Parameters
     ----------
     module : mapping
         Ports and cells, from Yosys' JSON, after :data:`ENABLED`.
     enable : str
-        The input that is to enable every register.
+        Input that must enable every register.
 
     Returns
     -------
     bool
-        False, too, where what is behind a cell could be reached by two ways of the same length but the cell's inputs
-        are of different ones.
+        False also if the inputs of one cell have different depths, even where all paths to the outputs have equal
+        length.
     """
     ports, cells = module["ports"], module["cells"]
     enabled_by = ports[enable]["bits"]
@@ -93,7 +93,7 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
 
 
 def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
-    """Return the cells, each behind all that it depends on; none if some depend on themselves."""
+    """Return the cells in topological order; empty if they form a loop."""
     drivers = {bit: name for name, cell in cells.items() for bit in _bits(cell, "output")}
     graph = {name: {drivers[bit] for bit in _bits(cell, "input") if bit in drivers} for name, cell in cells.items()}
     try:
@@ -103,7 +103,7 @@ def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
-    """Return what a cell reads or drives, without constants."""
+    """Return the bits that a cell reads or drives, without constants."""
     return {
         bit
         for port, bits in cell["connections"].items()

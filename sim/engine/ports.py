@@ -1,4 +1,4 @@
-"""Ports of a component as numpy structured arrays: one field a port, one row a vector."""
+"""Ports of a component as numpy structured arrays: one field for each port, one element for each vector."""
 
 import gc
 import warnings
@@ -17,7 +17,7 @@ _WORD = 32
 
 @dataclass(frozen=True)
 class Port:
-    """A leaf of a component's signature.
+    """A port: a leaf of a component's signature.
 
     Attributes
     ----------
@@ -40,12 +40,12 @@ class Port:
 
     @property
     def signed(self) -> bool:
-        """Whether it is a number in two's complement."""
+        """Whether the port is a number in two's complement."""
         return bool(self.value.shape().signed)
 
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
-    """Return the leaves of a component's signature that have any bits, in its order."""
+    """Return the ports of a component, in the order of its signature, without those of zero bits."""
     leaves = component.signature.flatten(component)
     ports = [
         Port(prefix + "__".join(map(str, path)), Value.cast(value), member.flow is wiring.In)
@@ -55,21 +55,21 @@ def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
 
 
 def clocked_ports(component: wiring.Component) -> list[str]:
-    """Return the names of the ports of a model of a component with registers."""
+    """Return the port names of the model of a component with registers: clock, reset and its signature."""
     return ["clk", "rst", *(port.name for port in ports_of(component))]
 
 
 def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
-    """Return :func:`clocked_ports` of a component that is made for its ports alone."""
+    """Return :func:`clocked_ports` of a component that is created only to read its ports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # it refers to itself, and would be missed later
+        gc.collect()  # frees the component, a reference cycle, while its warning is ignored
     return names
 
 
 def port_dtype(ports: list[Port]) -> np.dtype:
-    """Return the structured type of some ports, each field laid out as Verilator lays out the port in C++."""
+    """Return the structured type of some ports; each field has the layout of the port in Verilator's C++."""
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
     for port in ports:
         size = next((size for size in (1, 2, 4, 8) if port.bits <= 8 * size), 0)
@@ -78,7 +78,7 @@ def port_dtype(ports: list[Port]) -> np.dtype:
 
 
 def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") -> NDArray:
-    """Return integers by port, of any width and sign, as one structured array; a port not named is zero."""
+    """Return integers of any width and sign, given by port, as one structured array; ports without values are zero."""
     count = len(next(iter(values.values())))
     vectors = np.zeros(count, port_dtype(ports))
     for port in ports:
@@ -98,7 +98,7 @@ def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") ->
 
 
 def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
-    """Return what :func:`split` is given: integers by port, of its sign; Python's where 64 bits do not hold them."""
+    """Return the signed or unsigned integers of each port; Python integers above 64 bits. Inverse of :func:`split`."""
     values = {}
     for port in ports:
         field = vectors[port.name]

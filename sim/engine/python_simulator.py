@@ -1,4 +1,4 @@
-"""The same hardware in Amaranth's own simulator: slow, but it needs no compiler and writes waves."""
+"""The RTL in Amaranth's simulator: slow, but it needs no compiler and writes waveforms."""
 
 import io
 from collections import deque
@@ -17,22 +17,22 @@ from ...rtl.row import Row
 
 __all__ = ["PERIOD", "SimulatedRow"]
 
-#: Seconds.
+#: Clock period in seconds.
 PERIOD = 1e-9
 
 
 class SimulatedRow:
-    """A row in Amaranth's simulator, one simulation from the first batch to the last or to the waves of others.
+    """A row in Amaranth's simulator; all batches run in one simulation, until :meth:`waves` starts a new one.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath.
+        Datapath.
 
     Attributes
     ----------
     entered : list of int
-        Of each step so far the period, counted from the start of the simulation, in which it stood at the inputs.
+        Period in which each step was at the inputs, counted from the start of the simulation.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -47,7 +47,8 @@ class SimulatedRow:
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
-        # Which step each pipeline stage holds; a result is read in the cycle that its step arrives.
+        # Number of the step in each pipeline stage. A result is read in the cycle in which its step leaves the
+        # pipeline.
         in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
         for period in count():
             number = None
@@ -65,7 +66,7 @@ class SimulatedRow:
                 self._results[arrived] = context.get(self._row.result.as_value())
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Push steps, shape (count, words), through the row; return result words, shape (count,)."""
+        """Compute steps, shape (count, words), on the row; return result words, shape (count,)."""
         self._results.clear()
         self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
         while len(self._results) < len(steps):
@@ -74,7 +75,7 @@ class SimulatedRow:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
-        """Write every signal to a VCD file while the context lasts, of a simulation that begins anew."""
+        """Write every signal to a VCD file inside the context, from the start of a new simulation."""
         if self.entered:
             self._simulator.reset()
             self.entered.clear()

@@ -1,7 +1,7 @@
-"""What a program has to know of a row: where the fields of a step stand, what its control word says, and the orders.
+"""Interface of a row for programs: fields of steps and results, codes of the control word, and operand orders.
 
-The hardware says all of it, in Amaranth, whose import takes longer than all else of a start. So it is kept, and a
-process that only runs a row that was built earlier needs no Amaranth.
+The RTL in Amaranth defines all of it, but importing Amaranth takes most of the start-up time. So the interface is
+cached, and a process that only runs a compiled row needs no Amaranth.
 """
 
 import json
@@ -20,12 +20,12 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Taken when it is imported, as in :mod:`~sptc.sim.engine.fingerprint`.
+#: Source of this module at import, a part of the cache key.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 
 class Field(NamedTuple):
-    """Bits of a word: the lowest, and how many."""
+    """Position of a field in a word: lowest bit and width."""
 
     offset: int
     width: int
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RowInterface:
-    """How a row is spoken to.
+    """Layouts, codes and orders that a program needs to write steps of a row and to read its results.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class RowInterface:
         Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
         :func:`~sptc.rtl.step.control_layout`.
     codes : dict of str to dict of str to int
-        By field of the control word that is an enumeration: its codes by their names.
+        Codes by name, for each field of the control word that is an enumeration.
     dense_nibble : int
-        Metadata of a dense step.
+        Metadata nibble of a dense step.
     byte_order : list of list of list of (int or None)
-        :func:`~sptc.rtl.order.byte_order`, first by `wide`, then by `sparse`.
+        :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
     nibble_order : list of list of int
-        :func:`~sptc.rtl.order.nibble_order` by `wide`.
+        :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`.
     """
 
     step: dict[str, Field]
@@ -61,7 +61,7 @@ class RowInterface:
 
 @lru_cache(maxsize=64)
 def row_interface(config: CoreConfig) -> RowInterface:
-    """Return how the row of a datapath is spoken to: from the hardware if that is imported, else as it was kept.
+    """Return the interface of a datapath's row: from the RTL if Amaranth is imported, else from the cache.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
     Raises
     ------
     BackendError
-        Another user could have written what is in the cache, or the hardware's sources have changed meanwhile.
+        Another user could have written the cache entry, or the hardware's sources have changed since the process began.
     """
     if "amaranth" in modules:
         return _of_hardware(config)
@@ -86,7 +86,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
 
 
 def _read(data: bytes, entry: str) -> RowInterface | None:
-    """Return what was kept, None if it is damaged."""
+    """Return the interface in a cache entry, None if the entry is damaged."""
     try:
         kept = parse_json(data, entry)
         for layout in ("step", "result", "control"):

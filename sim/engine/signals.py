@@ -1,4 +1,4 @@
-"""The values that the signals of the hardware had in each step, read from its waves."""
+"""Values of the hardware's signals in each step, read from a VCD file."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,68 +15,68 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: Scopes around the row: the simulation and its top.
+#: VCD scopes around the row: the simulation and its top.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Signals in one step; their names are those of the waves.
+    """Signal values in one step, under their names in the waveform.
 
     Attributes
     ----------
     codes : dict of (str, str) to (str, int)
-        By component and name: code in the file, and width. A component is named from the row on, as in
+        VCD identifier code and width, by component and signal. Component names begin below the row, as in
         ``unit.align.align3``.
     values : dict of str to (int or str)
-        By code.
+        Values by VCD identifier code.
     """
 
     codes: dict[tuple[str, str], tuple[str, int]]
     values: dict[str, int | str]
 
     def word(self, component: str, name: str) -> str:
-        """Return the name of an enumeration's value."""
+        """Return the name of a signal's value, an enumeration member."""
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:
-        """Return bits as an unsigned number."""
+        """Return a signal as an unsigned number."""
         value = self.values[self.codes[component, name][0]]
         assert isinstance(value, int), f"{component}.{name} is {value}"
         return value
 
     def signed(self, component: str, name: str, bits: int | None = None) -> int:
-        """Return bits, or the lowest so many of them, as a number in two's complement."""
+        """Return a signal, or its lowest `bits` bits, as a number in two's complement."""
         width = bits or self.codes[component, name][1]
         value = self.unsigned(component, name) & (1 << width) - 1
         return value - (value >> width - 1 << width)
 
 
 class WatchedRow:
-    """A datapath without pipeline registers, in Amaranth's simulator, every signal of which is watched.
+    """A datapath without pipeline registers in Amaranth's simulator, with all signals recorded.
 
     Parameters
     ----------
     config : CoreConfig
-        Which datapath; without registers all signals of a step stand at once.
+        Datapath. Its pipeline registers are removed, so that all signals of a step are valid at the same time.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Compute something, from the beginning each time.
+        """Run a computation from the start of a simulation, and record all signals.
 
         Parameters
         ----------
         multiply : callable
-            What is computed on the datapath's engine.
+            Computation on the engine of the datapath.
 
         Returns
         -------
         tuple of object and list of Signals
-            What `multiply` returns, and the signals in each of the steps in the order in which they were pushed.
+            Result of `multiply`, and the signals of each step, in the order in which steps were pushed.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "row.vcd"
@@ -86,7 +86,7 @@ class WatchedRow:
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
-    """Yield the signals of each step: as they are until the period ends in which it stood at the inputs."""
+    """Yield the signals of each step, at the end of the period in which the step is at the inputs."""
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []

@@ -1,8 +1,8 @@
-"""A netlist without registers as C++ in which every variable holds a bit vector of each of several steps.
+"""Convert a netlist without registers to C++ in which every variable is a vector over sixteen steps.
 
-What one step does differs from another's in data alone, since hardware has no branches: so a processor's vector
-instructions compute sixteen at once. Words wider than 32 bits are several variables, called limbs, lowest first; above
-its width a word is zero.
+Hardware has no branches, so steps differ only in their data, and the vector instructions of a processor compute sixteen
+of them at once. A word wider than 32 bits takes several variables, called limbs, the lowest first. Bits of the last
+limb above the width of the word are zero.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,9 @@ __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
 #: Steps that are computed at once, as in ``drivers/vectors.h``.
 LANES = 16
-#: What Yosys is told before the netlist of a flat design without registers is asked for.
+#: Yosys commands that reduce a flat design without registers to the cells that :func:`vectorised` supports.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
-#: Of the C++ compiler. It need not say that vectors would be handed over otherwise by a processor with wider ones.
+#: Options of the C++ compiler. ``-Wno-psabi``: no notes that processors with wider vectors pass these differently.
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 _LIMB = 32
 _HEADER = """\
@@ -28,24 +28,24 @@ inline void evaluate(const Steps *in, Steps *out) {{
 {body}}}
 """
 
-#: A bit of a netlist: the number of what drives it, or a constant.
+#: A bit of a netlist: the number of its net, or a constant.
 Bit = int | str
 
 
 def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
-    """Return ``function.h`` of ``drivers/computed.h``: an output as a function of an input.
+    """Return the text of ``function.h`` (see ``drivers/computed.h``): one output as a function of one input.
 
     Parameters
     ----------
     module : mapping
-        Of Yosys' JSON, after :data:`PREPARED`.
+        Module from Yosys' JSON, after :data:`PREPARED`.
     given, result : str
-        The input and the output. Other inputs are of no influence and zero.
+        Names of the input and the output. Other inputs must have no influence; they are zero.
 
     Raises
     ------
     NotImplementedError
-        There is a cell of another kind.
+        The module has a cell of a type that is not supported.
     """
     writer = _Writer()
     for place, bit in enumerate(module["ports"][given]["bits"]):
@@ -66,7 +66,7 @@ def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
 
 
 def _in_order(cells: Mapping[str, Any]) -> list[Any]:
-    """Return the cells, each behind all that it reads."""
+    """Return the cells in topological order."""
     drivers = {bit: name for name, cell in cells.items() for bit in cell["connections"]["Y"]}
     graph = {
         name: {
@@ -86,7 +86,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """What has been written, and where every bit is."""
+    """C++ lines that have been written, and the place of every bit in their variables."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -102,7 +102,7 @@ class _Writer:
         return [self._limb(bits[first : first + _LIMB]) for first in range(0, len(bits), _LIMB)]
 
     def _limb(self, bits: Sequence[Bit]) -> str:
-        """Return a limb: runs of bits of other words, each in its place."""
+        """Return the expression of one limb, composed of runs of bits of other words."""
         constant = sum(1 << place for place, bit in enumerate(bits) if bit == "1")
         parts, place = [], 0
         while place < len(bits):
@@ -119,7 +119,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return how many bits from a place on lie beside each other in a limb, too."""
+        """Return the number of bits from `place` on that are also adjacent in one limb of their source."""
         word, first = self.places[bits[place]]
         length = 1
         while (
@@ -131,7 +131,7 @@ class _Writer:
         return length
 
     def _part(self, bit: Bit, place: int, length: int, repeated: bool) -> str:
-        """Return bits of a limb moved to a place of another."""
+        """Return bits of a source limb, moved to `place` of another limb."""
         word, first = self.places[bit]
         limb, first_in_limb = divmod(first, _LIMB)
         value = self._limb_of(word, limb)
@@ -152,7 +152,7 @@ class _Writer:
         return f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
 
     def _name(self, expression: str) -> str:
-        """Return a variable for an expression: the same for the same."""
+        """Return a variable for an expression; equal expressions share a variable."""
         if expression.isidentifier():
             return expression
         if expression not in self._named:
@@ -161,7 +161,7 @@ class _Writer:
         return self._named[expression]
 
     def operand(self, cell: Any, port: str, width: int, signed: bool) -> list[str]:
-        """Return the limbs of an operand, cut or extended to a width."""
+        """Return the limbs of an operand, truncated or extended to a width."""
         bits = [*cell["connections"][port]]
         bits = (bits + [bits[-1] if signed else "0"] * (width - len(bits)))[:width]
         return self.limbs(bits)
@@ -169,7 +169,7 @@ class _Writer:
     # Cells.
 
     def cell(self, cell: Any) -> None:
-        """Write a cell."""
+        """Write the C++ of a cell."""
         kind = cell["type"].removeprefix("$")
         width = len(cell["connections"]["Y"])
         signed = [_parameter(cell, f"{port}_SIGNED") for port in ("A", "B") if port in cell["connections"]]
@@ -211,14 +211,14 @@ class _Writer:
             self.lines.append(f"const Steps {word}_{limb} = {expression};")
 
     def _sum(self, one: Sequence[str], other: Sequence[str], *, subtract: bool) -> list[str]:
-        """Return a sum or a difference; a carry is all ones."""
+        """Return the limbs of a sum or a difference; a carry or borrow is a mask of ones."""
         limbs, carry = [], None
         for number, (a, b) in enumerate(zip(one, other, strict=True)):
             before = "" if carry is None else f" {'+' if subtract else '-'} {carry}"
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # With a carry in, equality with an operand is one, too.
+                # With a carry in, equality with the operand gives a carry as well.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"
@@ -228,14 +228,14 @@ class _Writer:
         return limbs
 
     def _compared(self, cell: Any, kind: str, signed: bool) -> str:
-        """Return a comparison, as all ones or zero: limb by limb, from the lowest."""
+        """Return a comparison as a mask of ones or zero, built limb by limb from the lowest."""
         width = max(len(cell["connections"][port]) for port in ("A", "B"))
         one, other = (self.operand(cell, port, width, signed) for port in ("A", "B"))
         if kind in ("eq", "ne"):
             pairs = [f"({a} {'==' if kind == 'eq' else '!='} {b})" for a, b in zip(one, other, strict=True)]
             return (" & " if kind == "eq" else " | ").join(pairs)
         if signed:
-            # Signs exchanged, the order is that of numbers without.
+            # With inverted sign bits, signed numbers have the order of unsigned ones.
             sign = 1 << (width - 1) % _LIMB
             one, other = ([*limbs[:-1], self._name(f"{limbs[-1]} ^ {sign:#x}u")] for limbs in (one, other))
         less = _COMPARISONS[kind]
@@ -264,7 +264,7 @@ class _Writer:
         return f"bit({any_of('A')})"
 
     def _shifted(self, cell: Any, left: bool, width: int, signed: bool) -> list[str]:
-        """Return a shift by a variable amount: by limbs, a bit of the amount at a time, then within them."""
+        """Return the limbs of a variable shift: by whole limbs, a bit of the amount at a time, then within limbs."""
         amount = cell["connections"]["B"]
         inner = max(width, len(cell["connections"]["A"]))
         limbs = self.operand(cell, "A", inner, signed)
@@ -284,7 +284,7 @@ class _Writer:
             if following is not None:
                 value = f"({value}) | ({following} {away} 1) {away} (31u - {inside})"
             shifted.append(value)
-        if bits:  # beyond everything
+        if bits:  # larger amounts shift everything out
             within = f"(Steps)(({' | '.join(self.limbs(bits))}) == 0u)"
             shifted = [f"({value}) & {within}" for value in shifted]
         if left:
@@ -307,5 +307,5 @@ _BITWISE: dict[str, Callable[..., str]] = {
 _SUMS = ("add", "sub")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
-#: Whose results are zero above their width by themselves.
+#: Cells whose results need no mask: the bits above their width are zero already.
 _NORMAL = ("and", "or", "xor", "pos", "mux", *_COMPARISONS, *_REDUCTIONS)

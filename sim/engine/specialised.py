@@ -1,7 +1,7 @@
-"""A unit or a row for instructions of one control word: a constant, and what only others need folded away.
+"""A unit or a row with a constant control word: Yosys removes the logic that only other instructions need.
 
-It is the same hardware with some inputs tied, so that results are the same; a simulator has less than half to do. And
-its registers, which add a latency and nothing else, are wires: what follows is a function of one step.
+The hardware is the same with some inputs tied, so results are the same, and a simulator has less than half of the work.
+The registers add latency only and are replaced by wires, which leaves a function of one step.
 """
 
 import json
@@ -34,7 +34,7 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   {inside} inside({connected}.step(tied), .result(result));
 endmodule
 """
-#: Registers of what is constant begin with any value, so that they are constant from the first cycle on.
+#: Initial values of registers are removed, so that a register of a constant is constant from the first cycle on.
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v
 hierarchy -top {_NAME}
@@ -51,14 +51,14 @@ write_json registered.json
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the lowest bit of the control word in a step, and its width."""
+    """Return the lowest bit of the control word in a step, and the width of the control word."""
     step, _ = _LAYOUTS[top]
     field = step(config)["control"]
     return field.offset, field.width
 
 
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
-    """Return a unit or a row that takes every step for one of a given control word: ports and cells, from Yosys' JSON.
+    """Return a unit or a row with a tied control word, as ports and cells from Yosys' JSON.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]
     top : str
         ``unit`` or ``row``.
     control : int
-        The control word.
+        Control word that replaces that of every step.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Instructions to steps: which bytes, nibbles, scales and control a row gets for every output."""
+"""Convert instructions to steps: bytes, nibbles, scales and control word of a row, for every output."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ _WORD = 32
 
 
 def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
-    """Return rows of containers, shape (tiles, rows, elements), as bytes; 4-bit elements two in each."""
+    """Return rows of containers, shape (tiles, rows, elements), as bytes; a byte holds two 4-bit elements."""
     if container_bits == 4:
         return join_nibbles(codes)
     return np.ascontiguousarray(codes).view(np.uint8)
@@ -27,16 +27,16 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Where the fields of a step lie in its 32-bit words: first word and count of each.
+    """Places of the fields of a step, as slices of its 32-bit words.
 
     Attributes
     ----------
     a, b, metadata, c, scale_a, scale_b, control : slice
-        Words of the field.
+        Words that contain the field.
     overflow_bit : int
         Bit of the control words that holds the overflow of the previous step.
     total : int
-        Words of a step.
+        Number of words in a step.
     """
 
     a: slice
@@ -65,7 +65,7 @@ def step_words(config: CoreConfig) -> StepWords:
 
 
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
-    """Return the control word of one step of an instruction; only the last one may clamp."""
+    """Return the control word of one step of an instruction; only the `last` step may clamp."""
     interface = row_interface(config)
     short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
     names = {
@@ -86,19 +86,19 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
 ) -> list[NDArray[np.uint32]]:
-    """Return the words of every step of a batch of instructions, the accumulator left empty.
+    """Return the words of every step of a batch of instructions, with a zero accumulator.
 
     Parameters
     ----------
     config : CoreConfig
         Datapath.
     instruction : Instruction
-        What to compute; the datapath must hold its formats.
+        Instruction; the datapath must have its formats.
     operands : MatrixOperands
-        Of one instruction's k.
+        Operands of one instruction.
     ordered : bool
-        B and metadata stand in the order in which a row takes them, as :mod:`sptc.rtl.order` says. Otherwise as they
-        lie, for an array, which orders them itself.
+        If true, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
+        their original order, for an array, which reorders them itself.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return which scale each group of 16 kept products of a step uses; one for all of a step's products unpacked."""
+    """Return the index of the scale of each group of 16 kept products in a step; one index for wider elements."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
@@ -161,12 +161,12 @@ def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.u
 
 
 def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return an array with a zero after the last of each row, for what a short step lacks."""
+    """Append a zero to each row, for the places that a short step lacks."""
     return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
-    """Write bytes, broadcast over the outputs, to the start of a field; bytes beyond them stay zero."""
+    """Write bytes, broadcast over the outputs, to the start of a field; the rest of its last word is zero."""
     size = -(-octets.shape[-1] // 4) * 4
     padded = np.zeros((*octets.shape[:-1], size), np.uint8)
     padded[..., : octets.shape[-1]] = octets

@@ -1,4 +1,4 @@
-"""Models of a core or a warp behind ``drivers/stream.cpp``."""
+"""Python interface of ``drivers/stream.cpp``: compiled models of a core or a warp."""
 
 import ctypes
 from collections.abc import Sequence
@@ -15,29 +15,29 @@ __all__ = ["StreamModel", "stream_driver"]
 
 
 def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ that drives a model of a component that answers each item with one result.
+    """Return the C++ that drives a model of a component with one result for each item.
 
     Parameters
     ----------
     ports : sequence of str
-        Its ports, among them the streams ``i`` and ``o``.
+        Ports of the component, among them those of the streams ``i`` and ``o``.
     top : str
-        Its top module.
+        Top module.
     more : sequence of str
-        Further drivers of it.
+        Further driver files for the same model.
     """
     return driver("stream.cpp", pattern_constants(), top=top, ports=ports, more=more)
 
 
 class StreamModel:
-    """A component of a library.
+    """One component of a compiled library.
 
     Parameters
     ----------
     library : ctypes.CDLL
-        Of ``drivers/stream.cpp``.
+        Library built with ``drivers/stream.cpp``.
     units : Path, optional
-        The library of its units, unless it contains them.
+        Library of its units; None if `library` contains them.
     """
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
@@ -53,23 +53,23 @@ class StreamModel:
     def check(
         self, items: bytes, expected: bytes, count: int, pattern: NDArray[np.uint16], longest_wait: int
     ) -> tuple[str, int]:
-        """Run as many cycles as a pattern has and compare results.
+        """Run at most as many cycles as the pattern has, and compare results.
 
         Parameters
         ----------
         items, expected : bytes
             Payloads of `count` items and of their results.
         count : int
-            Items.
+            Number of items.
         pattern : ndarray of uint16
             :class:`~sptc.sim.engine.pattern.CycleBits` of every cycle.
         longest_wait : int
-            Cycles that a result may take, and an item be refused.
+            Largest number of cycles for which a result may be late, and for which an item may be refused.
 
         Returns
         -------
         tuple of str and int
-            The rule that is broken, empty for none, and how many items were taken.
+            Broken rule, empty for none, and number of items taken.
         """
         return self._run(items, expected, (None,) * 3, count, pattern, len(pattern), longest_wait)
 
@@ -82,18 +82,18 @@ class StreamModel:
         pattern: NDArray[np.uint16],
         longest_wait: int,
     ) -> str:
-        """Run until every item has its result; return the rule that is broken, empty for none.
+        """Run until every item has its result; return the broken rule, empty for none.
 
         Parameters
         ----------
         items : ndarray of uint32, shape (count, words)
-            Payloads.
+            Payloads of the items.
         results : ndarray of uint32, shape (count, words)
-            Is filled with their results.
+            Filled with the results.
         accepted, done : ndarray of int64, shape (count,)
-            Are filled with the cycles in which each item was taken, and its result.
+            Filled with the cycles in which each item was taken and its result was taken.
         pattern : ndarray of uint16
-            Of each cycle, repeated.
+            :class:`~sptc.sim.engine.pattern.CycleBits` of each cycle, repeated; without resets.
         longest_wait : int
             As in :meth:`check`.
         """

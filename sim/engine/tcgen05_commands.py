@@ -1,4 +1,4 @@
-"""What the compiled tensor cores of a CTA or of a pair are told, and what comes of it."""
+"""Commands for the compiled tensor cores of a CTA or a CTA pair, and the record of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,26 +18,26 @@ from .steps import control_word
 
 __all__ = ["COMMIT", "CtaCommand", "CtaRun", "cta_command"]
 
-#: Bits of a descriptor of shared memory that ask for atoms of 32 bytes and for an absolute leading address.
+#: Bits of a shared-memory descriptor that the hardware does not support: atoms of 32 bytes, absolute leading address.
 _NOT_BUILT = 1 << 61 | 1 << 52
-#: Selectors of the metadata that are built; of more nobody says what they pick.
+#: Number of sparsity selectors that the hardware supports; what a larger one picks is not documented.
 _SELECTORS = 2
-#: What lies in tensor memory whatever the instruction, by the names of the fields.
+#: Operands that are in tensor memory for every instruction: field name without ``_column``, and key in `operands`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-#: The smallest descriptor of shared memory; addresses of tensor memory are less.
+#: The smallest shared-memory descriptor; every tensor-memory address is below it.
 _SMALLEST_DESCRIPTOR = 1 << 46
 
 
 @dataclass(frozen=True, eq=False)
 class CtaCommand:
-    """What the tensor cores are told.
+    """One command: a multiplication or a commit.
 
     Attributes
     ----------
     fields : dict
-        Of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`.
+        Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`.
     n : int
-        Columns; 0 of a commit.
+        Columns of D; 0 for a commit.
     """
 
     fields: dict[str, Any]
@@ -46,22 +46,23 @@ class CtaCommand:
 
 @dataclass(frozen=True, eq=False)
 class CtaRun:
-    """What became of it all.
+    """Results and cycles of a run.
 
     Attributes
     ----------
     tmem : ndarray of uint32, shape (CTAs, 128, 512)
-        Tensor memory.
+        Tensor memory after the run.
     taken, done : ndarray of int64, shape (commands, CTAs)
-        Cycles in which each was taken, and in which its last result was written; of a commit -1.
+        Cycle in which each command was taken, and cycle in which its last result was written; `done` of a commit is -1.
     illegal : list of ndarray of bool, shape (CTAs, panels, 128, 16)
-        Flags of undefined nibbles beside every panel of results, in their order; nothing of a commit.
+        For each command, flags of undefined nibbles of its panels of results, in order; no panels for a commit.
     arrivals, reads, columns : ndarray of int64, shape (CTAs,)
-        Commits that arrived, cycles in which shared memory was read, and columns that were read beside D.
+        Number of commits that arrived, of cycles in which shared memory was read, and of columns read for operands
+        other than D.
     undefined : ndarray of int64, shape (commands, CTAs)
-        Bits of :func:`~sptc.rtl.placement.placement_layout` beside each command.
+        Bits of :func:`~sptc.rtl.placement.placement_layout` for each command.
     broken : str
-        The rule that the hardware broke; empty for none.
+        Rule that the hardware broke; empty for none.
     """
 
     tmem: NDArray[np.uint32]
@@ -86,19 +87,19 @@ def cta_command(
     *,
     enable_input_d: bool = True,
 ) -> CtaCommand | None:
-    """Return an instruction as the hardware is told it, None for one that it does not execute.
+    """Return the command for an instruction, None if the hardware does not execute the instruction.
 
     Parameters
     ----------
     config : CoreConfig
         The datapath of an array.
     opcode, descriptor : Opcode, InstructionDescriptor
-        What runs.
+        Instruction and instruction descriptor.
     operands : dict of str to int
-        Descriptors and addresses of `a`, `b`, `d`, and where there are any `e`, `scale_a`, `scale_b`, as of
-        :func:`sptc.tcgen05_mma`.
+        Descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a` and `scale_b` where the instruction has
+        them, as for :func:`sptc.tcgen05_mma`.
     enable_input_d : bool
-        Whether D is added.
+        Whether D is added to the product.
     """
     i, shared = descriptor.instruction, operands["a"] >= _SMALLEST_DESCRIPTOR
     in_shared = [("b", descriptor.transpose_b), *([("a", descriptor.transpose_a)] if shared else [])]

@@ -1,4 +1,4 @@
-"""Models of the tensor cores of a CTA behind ``drivers/tcgen05.cpp``, and how one or a pair is run."""
+"""Python interface of ``drivers/tcgen05.cpp``: compiled tensor cores of one CTA or a pair."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .tcgen05_commands import CtaCommand, CtaRun
 
 __all__ = ["CtaModel", "cta_driver", "run_ctas"]
 
-#: Cycles without any transfer after which nothing is expected any more, however rarely something is offered.
+#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
 _PATIENCE = 1 << 14
 _FOREVER = np.iinfo(np.int64).max
 
@@ -51,27 +51,27 @@ def cta_driver(ports: Sequence[str], lanes: int, top: str, more: Sequence[str] =
     Parameters
     ----------
     ports : sequence of str
-        Its ports.
+        Ports of the model.
     lanes : int
         Lanes of tensor memory.
     top : str
-        Its top module.
+        Top module.
     more : sequence of str
-        Further drivers of it.
+        Further driver files for the same model.
     """
     constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
     return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
 
 
 class CtaModel:
-    """The tensor cores of one CTA of a library.
+    """The tensor cores of one CTA, from a compiled library.
 
     Parameters
     ----------
     library : ctypes.CDLL
-        Of ``drivers/tcgen05.cpp``.
+        Library built with ``drivers/tcgen05.cpp``.
     units : Path
-        The library of their units.
+        Library of their units.
     """
 
     def __init__(self, library: ctypes.CDLL, units: Path) -> None:
@@ -101,22 +101,22 @@ def run_ctas(
     pattern: NDArray[np.uint8] | None = None,
     cycles: int = _FOREVER,
 ) -> CtaRun:
-    """Run what one CTA or a pair is told from reset on, until all results are written and all commits have arrived.
+    """Run commands on one CTA or a pair from reset, until all results are written and all commits have arrived.
 
     Parameters
     ----------
     models : sequence of CtaModel
-        One or two, of one library.
+        One model, or two of the same library for a pair.
     commands : sequence of CtaCommand
-        In order; each CTA of a pair is told all of them.
+        Commands in order; both CTAs of a pair get all of them.
     tmem : ndarray of uint32, shape (CTAs, lanes, 512)
-        Tensor memory, of as many lanes as the models have.
+        Initial tensor memory, with as many lanes as the models have.
     smem : ndarray of uint8, shape (CTAs, bytes)
         Shared memory.
     pattern : ndarray of uint8, optional
-        Of each cycle, repeated: bit c, CTA c is offered the next. By default both are in every cycle.
+        For each cycle, bit c: the next command is offered to CTA c. The pattern repeats. By default both bits are set.
     cycles : int
-        After which it is given up.
+        Limit after which the run is given up.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern

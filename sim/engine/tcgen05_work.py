@@ -1,4 +1,4 @@
-"""Work of a pair of CTAs in a file: commands, memories, and what must come of them."""
+"""Test program of a CTA pair in a file: commands, initial memories and expected results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +14,20 @@ __all__ = ["CtaProgram"]
 
 @dataclass(frozen=True, eq=False)
 class CtaProgram:
-    """Commands of both CTAs of a pair, behind each other.
+    """Commands that both CTAs of a pair execute in order, with their memories and expected results.
 
     Attributes
     ----------
     commands : list of CtaCommand
-        In order.
+        Commands in order.
     tmem : ndarray of uint32, shape (2, 128, 512)
-        Tensor memory before them.
+        Initial tensor memory.
     smem : ndarray of uint8, shape (2, bytes)
         Shared memory.
     expected : ndarray of uint32, shape (2, 128, 512)
-        Tensor memory behind them.
+        Tensor memory after the last command.
     flags : ndarray of bool, shape (2, panels, 128, 16)
-        Beside every panel of D that is written, in order.
+        Flags of undefined nibbles of every panel of D that is written, in order.
     """
 
     commands: list[CtaCommand]
@@ -37,7 +37,7 @@ class CtaProgram:
     flags: NDArray[np.bool_]
 
     def write(self, path: Path) -> None:
-        """Write it to a file of numpy."""
+        """Write the program to a file of numpy arrays (npz)."""
         layout = tcgen05_layout()
         size = 4 * -(-layout.size // 32)
         payloads = [int(layout.const(command.fields).as_value().value) for command in self.commands]
@@ -55,7 +55,7 @@ class CtaProgram:
 
     @classmethod
     def read(cls, path: Path) -> "CtaProgram":
-        """Read what :meth:`write` wrote."""
+        """Read a program that :meth:`write` wrote."""
         layout = tcgen05_layout()
         with np.load(path) as arrays:
             commands = []

@@ -1,4 +1,4 @@
-"""The three tops that execute instructions: which of them executes one, and each of them compiled, once a process."""
+"""The three tops that execute instructions: the choice of a top, and the compiled tops, created once per process."""
 
 from functools import lru_cache
 
@@ -20,12 +20,12 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the tops that execute an instruction, by the names of their back ends.
+    """Return the names of the tops, and thereby back ends, that execute an instruction.
 
     Parameters
     ----------
     instruction : Instruction
-        Whether an instruction of ``tcgen05.mma`` is executed depends on its operands, too: see :func:`command_of`.
+        For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     arch : str
         Architecture whose numerics apply.
     """
@@ -73,12 +73,12 @@ def tcgen05() -> CompiledTcgen05:
 
 
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
-    """Return an instruction of ``tcgen05.mma`` as the hardware takes it.
+    """Return the command of the hardware for an instruction of ``tcgen05.mma``.
 
     Raises
     ------
     BackendError
-        The hardware does not execute it.
+        The hardware does not execute the instruction.
     """
     command = cta_command(
         TCGEN05_ARRAY,

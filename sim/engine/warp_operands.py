@@ -1,4 +1,4 @@
-"""Instructions of ``mma`` and their registers as the words that a warp takes."""
+"""Convert instructions of ``mma`` and their registers to the payloads of a warp."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ __all__ = ["warp_words"]
 def warp_words(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, cases: slice = slice(None)
 ) -> NDArray[np.uint32]:
-    """Return words of :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
+    """Return payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a compiled warpgroup is told, and what comes of it: multiplications, commits, waits, and warps' own ``mma``."""
+"""Commands for a compiled warpgroup and their results: multiplications, commits, waits, and ``mma`` of single warps."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,24 +34,24 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """What a warpgroup is told.
+    """One command: a multiplication, a commit or a wait.
 
     Attributes
     ----------
     fields : dict
-        Of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
+        Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
     a : ndarray of uint32, shape (128, 4), or None
-        A, unless it is in shared memory.
+        Registers of A; None if A is in shared memory.
     e : ndarray of uint32, shape (128,), or None
-        Metadata.
+        Metadata registers.
     image : ndarray of uint8, shape (bytes,)
-        Shared memory; empty if nothing is multiplied.
+        Contents of shared memory; empty without a multiplication.
     c : ndarray of uint32, shape (128, registers), or None
-        Accumulators; None for the results of the multiplication before.
+        Accumulators; None to continue with the results of the previous multiplication.
     n : int
-        Columns; 0 if nothing is multiplied.
+        Columns of D; 0 without a multiplication.
     registers : int
-        Of an accumulator, for eight columns.
+        Registers of an accumulator for eight columns.
     """
 
     fields: dict[str, Any]
@@ -70,14 +70,14 @@ class Command:
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """What became of it.
+    """Result of a command or an instruction.
 
     Attributes
     ----------
     taken, done : int
-        Cycles in which it was taken, and in which its last result came out; of a commit or a wait -1.
+        Cycle in which it was taken, and cycle in which its last result came out; `done` of a commit or a wait is -1.
     d : ndarray of uint32, shape (128, registers), or (32, registers) of ``mma``
-        Results.
+        Result registers.
     illegal : ndarray of bool, shape (panels, 64, 16), or (1, 16, 16)
         Flags of undefined nibbles beside every panel of results.
     """
@@ -90,20 +90,20 @@ class Completion:
 
 @dataclass(frozen=True, eq=False)
 class WarpInstruction:
-    """An instruction of ``mma``, for one of the arrays.
+    """One instruction of ``mma`` for one of the arrays.
 
     Attributes
     ----------
     words : ndarray of uint32
-        Of :func:`~sptc.rtl.tensor_cores.mma_layout`, without its array.
+        Fields of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
     control : int
         Control word.
     registers : int
-        Of D.
+        Registers of D in a thread.
     surroundings : int
-        Cycles of its latency on silicon that no stage of an array stands for.
+        Cycles of the latency on silicon outside the array.
     after : int or None
-        Number of the instruction of the same array whose D is its C.
+        Number of the earlier instruction of the same array whose D is its C; None for a C of its own.
     """
 
     words: NDArray[np.uint32]
@@ -117,7 +117,7 @@ COMMIT = Command({"operation": Operation.COMMIT})
 
 
 def is_executed(instruction: Instruction) -> bool:
-    """Return whether the hardware has an instruction."""
+    """Return whether a warpgroup executes an instruction."""
     if instruction.family == "mma":
         held = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
         return instruction.m == ROWS and held
@@ -125,23 +125,23 @@ def is_executed(instruction: Instruction) -> bool:
 
 
 def wait(pending: int) -> Command:
-    """Return a wait for all but so many groups."""
+    """Return a command that waits until at most `pending` groups are pending."""
     return Command({"operation": Operation.WAIT, "pending": pending})
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
-    """Return an instruction of ``wgmma`` with one case of its operands.
+    """Return the command for an instruction of ``wgmma`` and one case of its operands.
 
     Parameters
     ----------
     config : CoreConfig
         The datapath.
     instruction : Instruction
-        Of family ``wgmma``.
+        Instruction of family ``wgmma``.
     held : HeldOperands
         Registers, image, immediates and descriptors.
     case : int
-        Which case of them.
+        Number of the case.
     """
     arrays, layout = held.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
@@ -179,11 +179,11 @@ def warp_instruction(
     config : CoreConfig
         The datapath.
     instruction : Instruction
-        Of family ``mma``, of 16 rows, without block scales.
+        Instruction of family ``mma`` with 16 rows and without block scales.
     held : HeldOperands
         Registers and immediates.
     case : int
-        Which case of them.
+        Number of the case.
     after : int, optional
         As in :class:`WarpInstruction`.
     """

@@ -1,4 +1,4 @@
-"""Models of a warpgroup behind ``drivers/warpgroup.cpp``, and what that is handed."""
+"""Python interface of ``drivers/warpgroup.cpp``: compiled models of a warpgroup, and the structures that they take."""
 
 import ctypes
 from collections.abc import Sequence
@@ -73,11 +73,11 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
     Parameters
     ----------
     ports : sequence of str
-        Its ports.
+        Ports of the model.
     top : str
-        Its top module.
+        Top module.
     more : sequence of str
-        Further drivers of it.
+        Further driver files for the same model.
     """
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
     constants = operations | {
@@ -93,16 +93,16 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
 
 
 class GroupModel:
-    """A warpgroup of a library.
+    """One warpgroup of a compiled library.
 
     Parameters
     ----------
     library : ctypes.CDLL
-        Of ``drivers/warpgroup.cpp``.
+        Library built with ``drivers/warpgroup.cpp``.
     units : Path, optional
-        The library of its units, unless it contains them.
+        Library of its units; None if `library` contains them.
     threads : int
-        Of the units.
+        Number of threads that compute the units.
     """
 
     def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
@@ -116,7 +116,7 @@ class GroupModel:
         self._handle = library.group_create(*unit_functions(units), threads)
 
     def run(self, work: CWork) -> tuple[str, int]:
-        """Run work; return the rule that is broken, empty for none, and how many accumulators were taken."""
+        """Run work; return the broken rule, empty for none, and the number of accumulator panels that were taken."""
         taken = ctypes.c_int64()
         broken = self._library.group_run(self._handle, ctypes.byref(work), ctypes.byref(taken))
         return (broken or b"").decode(), taken.value

@@ -1,1 +1,1 @@
-"""Fault injection: how many faulty versions of the hardware the regression tells from the right one."""
+"""Fault injection: measures how many single faults of the hardware the regression detects."""

@@ -1,4 +1,4 @@
-"""Designs that are told what drives them, so that a proof need not look at what never comes: ``$assume`` cells."""
+"""Assumptions about the inputs of a design, as ``$assume`` cells, so that proofs skip inputs that never occur."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_contro
 
 
 class AssumedComponents(Harness):
-    """Components that are told only the element codes of their configuration, and the codes of results there are."""
+    """Components whose inputs are assumed to have element codes of the configuration and codes of existing results."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -30,7 +30,7 @@ class AssumedComponents(Harness):
         self._codes = {f"{name}__{port}" for name, bench in benches.items() for port in bench.codes}
 
     def elaborate(self, platform: object) -> Module:
-        """Say that codes are those of the configuration."""
+        """Add the assumptions."""
         m = super().elaborate(platform)
         m.submodules.assumption = assumption = Module()
         known = [port.value < self._elements for port in self.ports if port.name in self._codes]
@@ -47,7 +47,7 @@ _DECIDED = ("a", "b", "result", "sparse", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
-    """Return what :data:`_DECIDED` are in all instructions of a datapath."""
+    """Return the values of :data:`_DECIDED` in all instructions of a datapath."""
     layout = control_layout()
     words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
     fields = [layout[name] for name in _DECIDED]
@@ -55,7 +55,7 @@ def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
 
 
 def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
-    """Return a module that assumes of a control word that it is some instruction's of the datapath."""
+    """Return a module that assumes that a control word belongs to some instruction of the datapath."""
     layout = control_layout()
     said = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
@@ -69,14 +69,14 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
 
 
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
-    """Return what is known of :class:`AssumedSteps`: a case for each pair of element codes.
+    """Return the description of :class:`AssumedSteps` for proofs: a case for each pair of element codes.
 
     Parameters
     ----------
     config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it gets.
+        Datapath, and the architecture whose instructions it executes.
     layout : StructLayout
-        Of a step.
+        Layout of a step.
     """
     fields, offset = control_layout(), layout["control"].offset
     elements = {codes[: _DECIDED.index("result")] for codes in _decided(config, arch)}
@@ -92,7 +92,7 @@ def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> P
 
 
 class AssumedSteps(Elaboratable):
-    """A row or a unit that is told only what some instruction of the datapath says."""
+    """A row or a unit whose control word is assumed to belong to some instruction of the datapath."""
 
     def __init__(self, design: Row | Unit, arch: str) -> None:
         self._design, self._arch = design, arch
@@ -102,7 +102,7 @@ class AssumedSteps(Elaboratable):
         self.ports = [self.step, self.enable, self.result]
 
     def elaborate(self, platform: object) -> Module:
-        """Say that the control word is some instruction's."""
+        """Add the assumption."""
         m, design = Module(), self._design
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
@@ -111,19 +111,20 @@ class AssumedSteps(Elaboratable):
 
 
 class AssumedStream(wiring.Component):
-    """A stream component that is driven as streams are, by instructions that there are, and shows nothing in vain.
+    """A stream component whose inputs are assumed to be streams of existing instructions, with masked outputs.
 
-    What waits at an input stays; payloads that are not valid, addresses that are not read and whether an input is taken
-    in a cycle of reset are zero, since nobody looks at them.
+    A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid, addresses
+    without a read, and the ready of an input during reset.
 
     Parameters
     ----------
     design : wiring.Component
-        With a stream ``i``, and perhaps ``o``, ``c``, ``mma``, and ports to memories; a submodule of that name.
+        Component with a stream ``i``, perhaps with ``o``, ``c``, ``mma`` and ports to memories; it becomes a submodule
+        ``design``.
     assumed : Module, optional
-        What more is assumed.
+        Further assumptions.
     looked_at : Value, optional
-        Bits of an output's payload that mean something.
+        Mask of the bits of an output's payload that have a meaning.
     """
 
     def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:
@@ -149,7 +150,7 @@ class AssumedStream(wiring.Component):
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
-        """Return an output, zero where nobody looks at it."""
+        """Return an output, or zero while it has no meaning."""
         design = self._design
         if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)

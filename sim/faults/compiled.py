@@ -10,13 +10,13 @@ __all__ = ["LIBRARY", "SELECTING", "TOP", "compile_faulty"]
 
 #: Name of the top module of every regression.
 TOP = "bench"
-#: The driver that selects a fault, beside that of the top.
+#: Driver that selects a fault, compiled beside the driver of the top.
 SELECTING = ("faults.cpp",)
-#: What is built in the folder of a regression.
+#: File name of the library in the folder of a regression.
 LIBRARY = "model.so"
 _OPTIMISATION = ("-O1",)
 
 
 def compile_faulty(netlist: Netlist, sources: Mapping[str, str], folder: Path) -> None:
-    """Build the library of a design with faults and of its driver in a folder."""
+    """Build the library of a design with faults and its driver in a folder."""
     compile_library(netlist.verilog, TOP, sources, folder / LIBRARY, optimisation=_OPTIMISATION)

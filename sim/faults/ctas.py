@@ -1,6 +1,6 @@
-"""The regression of the tensor cores of a CTA on faulty hardware: alone and in a pair, around arrays that echo.
+"""Fault regression of the tensor cores of a CTA, alone and in a pair, around echoing arrays.
 
-Faults are those of the first CTA of a pair; the second one is right. What is wrong shows in the memories of either.
+The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA.
 """
 
 import ctypes
@@ -24,10 +24,10 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Arrays of the design: one partition of tensor memory, of four that are alike.
+#: Arrays of the design: one partition of tensor memory; the other three are identical.
 _ARRAYS = 2
 _COMPONENTS = {
-    # What only flags is looked at by tests of its own.
+    # The placement checker only raises flags, and has tests of its own.
     UNTOUCHED: ("design.placement",),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
@@ -37,23 +37,23 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Cycles of the longest pattern of gaps, which is repeated; and of a run that the next one's reset ends.
+#: Cycles of the longest pattern of gaps, which repeats; and cycles of a run that the reset of the next run ends.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
 class CtaRegression:
-    """The tensor cores of a CTA.
+    """Regression of the tensor cores of a CTA.
 
     Parameters
     ----------
     settings : Settings
-        Datapath, and the file of the work, a :class:`~sptc.sim.engine.tcgen05_work.CtaProgram`.
+        Datapath, and the file of a :class:`~sptc.sim.engine.tcgen05_work.CtaProgram`.
     faults : int
-        Single faults to draw.
+        Number of single faults to draw.
     seed : int
-        Decides faults and gaps.
+        Seed of the faults and gaps.
     folder : Path
-        Where it is built.
+        Folder in which the library is built.
     """
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
@@ -74,13 +74,13 @@ class CtaRegression:
             expected=program.expected[:, :lanes],
             flags=program.flags[:, :, :lanes],
         )
-        # Commands of both CTAs in every cycle, with gaps of each, and cut short before a reset.
+        # Three runs: with gaps, cut short by the reset of the next; commands offered in every cycle; with other gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
         self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the work; return how many commands had been taken when a rule was broken or a result was wrong."""
+        """Run the work; return the number of commands taken before the first error, None without any."""
         self._models[0].select_fault(fault.number if fault else 0)
         taken = 0
         for number, right in enumerate(self._right):
@@ -96,7 +96,7 @@ class CtaRegression:
         return run_ctas(self._models, program.commands, program.tmem, program.smem, pattern, **limit)
 
     def _is_right(self, run: CtaRun, right: CtaRun, *, complete: bool) -> bool:
-        """Say whether a run has the results that it must have, and reads what the right hardware reads."""
+        """Return whether a run has the expected results, and as many reads as the correct hardware."""
         if not complete:
             return True
         program = self._program

@@ -1,18 +1,18 @@
-"""Proofs that a fault changes nothing that anybody looks at, or that some input tells it, with Yosys and ABC.
+"""Proofs with Yosys and ABC that a fault changes no output, or that some input detects it.
 
-Only what a fault can reach, its cone, stands twice, with the fault and without. All else is the same for both as long
-as what leaves the cone is the same; so that is the claim:
+Only the cone of a fault, the cells that it can reach, is built twice: with the fault and without. All other cells have
+equal values in both designs as long as the outputs of the cone are equal. So this equality is the claim:
 
     rest of the design --+--> cone without the fault --+--> rest of the design
                          |                             = ?
                          +--> cone with the fault -----+
 
-The cone may end anywhere: at the faulty cell, some cells later, or where the design does. And the rest may begin
-anywhere: what is farther from the cone may do what it likes. The shorter both are, the fewer registers a proof is
-about; but a difference is one of the design only if both are whole.
+The cone may end anywhere: at the faulty cell, some cells later, or at the outputs of the design. The rest may begin
+anywhere: cells farther from the cone are replaced by free values. The shorter both are, the fewer registers a proof
+has. But a difference is one of the design only if both are complete.
 
-Of a pipeline all is compared, without its registers and a control word at a time: of one that is fixed, all folds away
-that other formats have, and with it most of what makes the proof of a multiplier hard.
+A pipeline is compared as a whole, without its registers, one control word at a time. With a fixed control word, the
+logic of other formats folds away, and with it most of what makes the proof of a multiplier hard.
 """
 
 import re
@@ -32,14 +32,15 @@ from .mutants import FLAT, Fault
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
-#: Input that turns the fault on, and the module of what depends on it.
+#: Input that turns the fault on, and module name of the cone.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Parts that the faults were drawn around, opened: some of what enters them may not matter.
+#: Yosys commands that flatten the parts around which faults were drawn: some of their inputs may not matter.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Such parts become ports: what enters them is compared, what leaves them is the same.
+#: Yosys commands that turn these parts into ports: their inputs are compared, and their outputs are equal.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Without the bits of operands and registers that no result depends on, as the upper ones of a difference cut short.
-#: Registers begin with zero. No wire is driven from within the cone and from without, since Yosys would tie both.
+#: Yosys commands that split off the cone. They remove bits of operands and registers without influence on a result,
+#: such as the upper bits of a truncated difference. Registers begin with zero. Nets are split by driver: Yosys would
+#: tie the drivers of a net that is driven both inside the cone and outside.
 _SPLIT = (
     "read_rtlil ../{flat}\nchformal -lower\n{command} -ctrl {faulty} 1 1\nwreduce\nopt_clean\n{prepare}dffunmap\n"
     "zinit -all\nopt_clean\nsplitnets -driver -ports\ncd {top}\n"
@@ -51,20 +52,20 @@ _MITER = (
     "{cut}opt_expr\nopt_merge -share_all\nopt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\n"
     "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
 )
-#: What is not near is driven by anything.
+#: Yosys commands that keep only the cells near the claim; free values drive them.
 _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\ncd ..\nopt_clean -purge\n"
 _PORT = re.compile(
     r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
-#: How far the cone goes behind the fault's switch, wires and cells counted alike (six end with the faulty cell at the
-#: earliest), and how far the rest before it. None is all there is.
+#: Levels of the cone behind the switch of the fault, and levels of the rest before the cone; None for all. Wires and
+#: cells count alike. Six levels end with the faulty cell at the earliest.
 _LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
-#: Of the time for a search, what one gets that may fail for want of the rest.
+#: Fraction of the time limit for a search on a partial cone, which may fail because the rest is missing.
 _SHARE_OF_A_PART = 0.25
 
 
 class Verdict(Enum):
-    """What is known of a fault."""
+    """Result for one fault."""
 
     EQUIVALENT = "equivalent"
     TOLD_APART = "told apart"
@@ -73,16 +74,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is known of a pipeline.
+    """Description of a pipelined design.
 
     Attributes
     ----------
     enable : str
         Input that enables every register.
     control : str
-        Input that tells the cases apart.
+        Input whose values distinguish the cases.
     cases : tuple of mapping of int to int
-        Of each case the value of some bits of that input; together they are all that is ever driven.
+        For each case, the values of some bits of that input. Together the cases are all values that are ever driven.
     """
 
     enable: str
@@ -91,21 +92,21 @@ class Pipeline:
 
 
 class _Search(NamedTuple):
-    """What ABC is told, and whether a run that it finds is one of the design, not only of an abstraction."""
+    """ABC commands, and whether a difference that they find is one of the design, not only of an abstraction."""
 
     commands: str
     concrete: bool
 
 
-#: A run that tells the sides apart is short, but an instruction of a small array takes some ninety cycles.
+#: A run that shows a difference is short, but an instruction of a small array takes some ninety cycles.
 _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: Most of a design has no part in a proof: the gates that a bounded proof takes are enough, or nearly so.
+#: Most of a design has no part in a proof: the gates that a bounded proof uses are enough, or nearly so.
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
-#: What ABC says of a claim that holds; the last if nothing of it is left to ask.
+#: Messages of ABC for a claim that holds; the last one if nothing is left to prove.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: A fault of what enables a register, which a wire in its place would hide.
+#: A fault at the enable of a register, which a wire in place of the register would hide.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
@@ -114,26 +115,26 @@ _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {s
 def settled(
     top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipeline | None = None, box: str = ""
 ) -> Verdict:
-    """Say whether a fault can change any output, whatever is driven that the design's assumptions allow.
+    """Decide whether a fault can change any output, for any inputs that the design's assumptions allow.
 
-    A pipeline is asked case by case first. Else cones are tried from the shortest to the whole one, from cleared
-    registers. Of an array's units it is enough that they are given the same; where they are not, they are opened, since
-    some of it may not matter.
+    A pipeline is tried case by case first. Otherwise cones are tried from the shortest to the complete one, starting
+    from cleared registers. For the units of an array it is enough that their inputs are equal. If they are not, the
+    units are flattened as well, since some of their inputs may not matter.
 
     Parameters
     ----------
     top : str
-        Top module of the design, whose inputs keep its assumptions (``$assume`` cells).
+        Top module of the design; ``$assume`` cells constrain its inputs.
     fault : Fault
-        One of the design's.
+        Fault of the design.
     folder : Path
-        Where the faults were drawn.
+        Folder in which the faults were drawn.
     timeout : float
-        Seconds after which each search is given up.
+        Time limit of each search in seconds.
     pipeline : Pipeline, optional
-        The design, if it is one; used if its registers do add nothing but a latency.
+        Description of the design if it is a pipeline. It is used only if the registers add latency only.
     box : str
-        A module of which nothing but ports is in the design: what enters it is compared, and anything may leave it.
+        Module of which the design has only the ports: its inputs are compared, and its outputs are free.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
     part = box or unit_of(top)
@@ -158,7 +159,7 @@ def _is_pipeline(top: str, pipeline: Pipeline, place: Path) -> bool:
 
 
 def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pipeline) -> Verdict:
-    """Say whether any answer of a pipeline can differ, of each case by itself."""
+    """Decide whether a result of a pipeline can differ, case by case."""
     write_wires(place)
     try:
         if not _write_miter(top, fault, place, timeout, _WHOLE + WITHOUT_REGISTERS):
@@ -175,7 +176,7 @@ def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pip
 
 
 def _inputs(place: Path, port: str) -> dict[int, int]:
-    """Return which inputs of the graph the bits of a port are, as far as anything depends on them."""
+    """Return the graph's input for each bit of a port on which something depends."""
     lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
     return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}
 
@@ -183,7 +184,7 @@ def _inputs(place: Path, port: str) -> dict[int, int]:
 def _of_cone(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
 ) -> Verdict:
-    """Say whether what leaves a cone can differ; a difference counts in the whole design only."""
+    """Decide whether an output of a cone can differ; a difference counts only in the whole design."""
     whole = behind is None and prepare == _WHOLE
     cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
@@ -208,7 +209,7 @@ def _of_cone(
 def _write_miter(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None = None, cut: str = ""
 ) -> bool:
-    """Write the claim that a fault changes nothing as a graph, ``miter.aig``; say whether anything depends on it."""
+    """Write the claim that a fault changes nothing as ``miter.aig``; return whether anything depends on the fault."""
     names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
     run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
     split = (place / "split.il").read_text(encoding="utf-8")
@@ -222,7 +223,7 @@ def _write_miter(
 
 
 def _ports(split: str) -> list[tuple[str, str, str]]:
-    """Return the ports of the cone, as width (nothing for 1), direction and name; none if there is no cone."""
+    """Return the width (empty for 1), direction and name of the cone's ports; an empty list if there is no cone."""
     begin = split.find(f"module \\{_CONE}\n")
     ports = _PORT.findall(split[begin : split.index("\nend\n", begin)]) if begin >= 0 else []
     assert all(direction != "inout" for _, direction, _ in ports)
@@ -230,7 +231,7 @@ def _ports(split: str) -> list[tuple[str, str, str]]:
 
 
 def _both(ports: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield the lines of a module with the ports of the cone: two versions of it, and the claim that they agree."""
+    """Yield the lines of a module with the ports of the cone: both versions of it, and the claim that they agree."""
     yield f"module \\{_CONE}"
     for number, (width, direction, name) in enumerate(ports, 1):
         yield f"  wire width {width or 1} {direction} {number} {name}"

@@ -1,4 +1,4 @@
-"""Single faults of a design, by Yosys' ``mutate``, all in one netlist behind a port that selects one of them."""
+"""Single faults of a design, drawn with Yosys' ``mutate``, in one netlist with a port that selects one of them."""
 
 import json
 import zlib
@@ -19,24 +19,24 @@ SELECT = "active_fault"
 _SELECT_BITS = 16
 #: More faults than any design has.
 _EVERY = 10**8
-#: Everything in one module, tables, many-way multiplexers and memories as logic, without what no output needs: a fault
-#: there would change nothing.
+#: Yosys commands that flatten the design, turn tables, many-way multiplexers and memories into logic, and remove logic
+#: that no output needs: a fault there would change nothing.
 _FLATTEN = (
     "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nmemory_collect\n"
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: In place of submodules: the cells that no other component has.
+#: In place of submodules: all cells that belong to no other component.
 REST = ()
-#: In place of a component's name: no fault is drawn there.
+#: In place of a component's name: submodules without faults.
 UNTOUCHED = ""
-#: Registers change at one edge of one clock: a simulation without delays cannot tell what an inverted clock does.
+#: Faults at clock ports are not drawn: a simulation without delays cannot detect an inverted clock.
 _CLOCK = " -port CLK "
-#: A component too small for any fault by its area gets one for so many of an equal share.
+#: A component gets at least the fraction 1 / _LEAST of an equal share, even if its area is too small for it.
 _LEAST = 4
-#: Each component in a module of its own, in gates, whose transistors are estimated.
+#: Yosys commands that put each component into its own module, map it to gates and estimate the transistors.
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
-#: The design as its faults name it, in a file: Yosys numbers cells anew each time that it flattens.
+#: File of the design in which faults name their cells: Yosys numbers cells anew each time that it flattens.
 FLAT = "flat.il"
 _READ = f"read_rtlil {FLAT}\n"
 
@@ -50,10 +50,10 @@ class Fault:
     number : int
         Value of the selecting port that activates it.
     component : str
-        What it is in.
+        Component that contains the fault.
     command : str
-        The Yosys command that makes it: what is done (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
-        inverted by another bit), to which bit of which port of which cell.
+        Yosys command that makes the fault: the kind (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
+        inverted by another bit), and the bit of a port of a cell.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Fault:
 
     @property
     def cell(self) -> str:
-        """Name of the cell that it is in."""
+        """Name of the faulty cell."""
         return self.command.split()[6]
 
     def __str__(self) -> str:
@@ -76,11 +76,11 @@ class Netlist:
     Attributes
     ----------
     verilog : str
-        The design with all faults and the selecting port.
+        Design with all faults and the selecting port.
     faults : tuple of Fault
-        What can be selected.
+        Faults that can be selected.
     areas : dict of str to int
-        By component: transistors, estimated of its gates before any optimisation.
+        Transistors by component, estimated from its gates before any optimisation.
     """
 
     verilog: str
@@ -98,10 +98,10 @@ def mutated(
     *,
     whole: str = "",
 ) -> Netlist:
-    """Put single faults into a design, into each component as many as its area wants.
+    """Put single faults into a design, into each component in proportion to its area.
 
-    Within a component every cell is as likely as any other, whatever its width, so that narrow control is not lost
-    beside wide data.
+    Within a component all cells are equally likely, whatever their width, so that narrow control is not lost beside
+    wide data.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ def mutated(
     top : str
         Its top module.
     components : mapping of str to sequence of str
-        By component: the submodules that it is, as ``row.unit.align``, or :data:`REST`; under the name
-        :data:`UNTOUCHED`, those without faults.
+        For each component its submodules, such as ``row.unit.align``, or :data:`REST`. The entry :data:`UNTOUCHED` has
+        the submodules without faults.
     count : int
-        How many faults to draw; in each component at least a quarter of an equal share.
+        Number of faults to draw; each component gets at least a quarter of an equal share.
     seed : int
-        Of the draw.
+        Seed of the draw.
     folder : Path
-        Where Yosys may write; the design without faults stays there for :func:`~.equivalence.settled`.
+        Folder in which Yosys writes; the design without faults stays there for :func:`~.equivalence.settled`.
     whole : str
-        Module that stays one: faults are drawn around its instances only.
+        Module that is not flattened; faults are drawn outside its instances only.
 
     Returns
     -------
@@ -133,10 +133,10 @@ def mutated(
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
-    # Asked for fewer than there are, Yosys 0.70 may search without end: so take all, and draw here.
+    # Yosys 0.70 may search without end if fewer faults are requested than exist, so list all and draw here.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
-    # A submodule that was renamed must not be taken for one without cells; a component without any is named below.
+    # Detect renamed submodules, whose paths select no cells. A component without any cell is reported below.
     several = (paths for name, paths in components.items() if paths != REST and (name == UNTOUCHED or len(paths) > 1))
     paths = [path for paths in several for path in paths]
     exist = [f"select -assert-any {_cells_of(path, top)}\n" for path in paths]
@@ -149,7 +149,7 @@ def mutated(
 
 
 def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tuple[Fault, ...]:
-    """Draw from the files of candidates, which go."""
+    """Draw faults from the files of candidates, and delete these files."""
     drawn = []
     for name, share in zip(areas, _shares([*areas.values()], count), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -161,7 +161,7 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 
 
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
-    """Return the cells of each component as Yosys selects them; what two could claim is the first one's."""
+    """Return the Yosys selection of each component's cells; cells of two components belong to the first."""
     claimed = _cells_of("assumption", top)
     found = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):
@@ -174,8 +174,8 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the cells of a submodule: by their names and, since those of registers are lost, by what they drive."""
-    # Amaranth numbers a module whose name a port has taken.
+    """Return the Yosys selection of a submodule: by names, and for registers, which lose theirs, by their wires."""
+    # Amaranth appends a number to the name of a module if a port has that name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"
 
@@ -195,19 +195,19 @@ def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]
 
 
 def _shares(areas: Sequence[int], count: int) -> list[int]:
-    """Return shares of a count in proportion to areas, each at least a quarter of what equal shares would be."""
+    """Divide a count in proportion to areas; each share is at least a quarter of an equal share."""
     least = max(1, count // (_LEAST * len(areas)))
     return [max(least, ceil(count * area / sum(areas))) for area in areas]
 
 
 def faulty_verilog(fault: Fault, folder: Path) -> str:
-    """Return the design with one fault for good, without the selecting port; `folder` is where the fault was drawn."""
+    """Return the design with one permanent fault, without the selecting port; `folder` is where it was drawn."""
     run_yosys(folder, f"{_READ}chformal -remove\n{fault.command}\nwrite_verilog -noattr single.v\n")
     return (folder / "single.v").read_text(encoding="utf-8")
 
 
 def _draw(candidates: Iterable[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Return some of the faults that Yosys names, every cell as likely as any other, whatever its width."""
+    """Return some of the faults that Yosys lists; all cells are equally likely, whatever their width."""
     by_cell: dict[str, list[str]] = {}
     for line in candidates:
         if _CLOCK not in line:

@@ -1,7 +1,7 @@
-"""The regression of each top on faulty hardware: the vectors of the benches, through compiled models.
+"""Fault regression of each top: the vectors of the benches, run on compiled models.
 
-A regression draws its vectors and their answers once; then each fault is selected and the vectors run until the first
-answer that differs. What is driven and what is compared is that of the cocotb benches.
+A regression draws its vectors and the expected results once. Then each fault is selected, and the vectors run until the
+first wrong result. Inputs and comparisons are those of the cocotb benches.
 """
 
 import zlib
@@ -34,49 +34,49 @@ from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
-#: Vectors of a component between two looks at what came out.
+#: Vectors of a component between two comparisons.
 _CHUNK_VECTORS = 256
-#: Stages of a unit that faults are drawn in, each by itself; what lies between them is the row's.
+#: Stages of a unit that are components of their own; the cells between them belong to the component `row`.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Cycles of the row between two looks: few at first, since most faults are seen early.
+#: Cycles of the row between two comparisons: few at first, since most faults are detected early.
 _LOOKS = (64, 512, 4096)
 
 
 class Regression(Protocol):
-    """The vectors of one top, and faulty versions of it."""
+    """The vectors of one top, and its netlist with faults."""
 
     netlist: Netlist
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Return how many vectors, steps or items went in before a fault was seen, None if it is not."""
+        """Return the number of vectors, steps or items before a fault is detected, None if it is not."""
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build the faulty versions of a top and draw its vectors.
+    """Build a top with faults and draw its vectors.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath, and vectors of each component, steps, tiles or instructions.
+        Top, datapath, and number of vectors of each component, of steps, tiles or instructions.
     faults : int
-        Single faults to draw, shared by the top's components as their areas are.
+        Number of single faults to draw, divided among the top's components in proportion to their areas.
     seed : int
-        Decides faults and vectors.
+        Seed of the faults and vectors.
     folder : Path
-        Where it is built.
+        Folder in which the library is built.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return _REGRESSIONS[settings.top](settings, faults, seed, folder)
 
 
 class _Components:
-    """All combinational components of a configuration; a fault is met with the vectors of its own component."""
+    """All combinational components of a configuration; a fault is tested with the vectors of its own component."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
         harness = AssumedComponents(settings.config, benches)
         text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
-        # Amaranth numbers a module whose name a port has taken.
+        # Amaranth appends a number to the name of a module if a port has that name.
         self.netlist = mutated(text, TOP, {name: (name,) for name in benches}, faults, seed, folder)
         self._vectors, self._answers = {}, {}
         for name, bench in benches.items():
@@ -96,7 +96,7 @@ class _Components:
         self._library = ComponentLibrary(folder / LIBRARY, ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the vectors of the fault's component; without a fault those of all."""
+        """Run the vectors of the fault's component; without a fault, those of all components."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
             given, wanted, means = self._vectors[name]
@@ -114,12 +114,12 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 
 
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
-    """Put single faults into a row: into its decoder, the stages of its unit, and what lies between.
+    """Put single faults into a row: into its decoder, the stages of its unit, and the cells between them.
 
     Parameters
     ----------
     config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it is assumed to get.
+        Datapath, and the architecture whose instructions it is assumed to execute.
     faults, seed, folder
         As for :func:`~.mutants.mutated`.
     """
@@ -130,7 +130,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """One row, its pipeline enabled in about two cycles of three."""
+    """One row; its pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
@@ -142,7 +142,7 @@ class _Row:
         order = rng.permutation(len(steps))
         self._steps, self._results = np.ascontiguousarray(steps[order]), results[order]
         enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
-        # The last step to enter is the last there is.
+        # The run ends when the last step has entered.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
         self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
         compile_faulty(self.netlist, row_driver(config, top=TOP, more=SELECTING), folder)
@@ -157,7 +157,7 @@ class _Row:
             if not enables.size:
                 break
             got = self._row.run_cycles(self._steps[entered:], len(enables), enables)
-            # Behind each edge, the last step that is through.
+            # Number of the step whose result is at the output after each clock edge.
             through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
             wrong = (through >= 0) & ((got ^ self._results[through]) & self._mask != 0)
             if wrong.any():

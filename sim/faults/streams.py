@@ -1,4 +1,4 @@
-"""The regression of arrays and warps on faulty hardware: a source with gaps, a sink with stalls, and resets."""
+"""Fault regression of arrays and warps: a source with gaps, a sink with stalls, and resets."""
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +26,13 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: What random cycles meet too rarely: both transfers after a stall, and a reset at either end of an item.
+#: Probability of events that random cycles rarely have: both transfers after a stall, a reset at either end of an item.
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 @dataclass(frozen=True)
 class _Top:
-    """What is tried of a top.
+    """Test setup of a top.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class _Top:
     components : mapping of str to sequence of str
         As :func:`~.mutants.mutated` takes them.
     items : list of Item
-        What it is given.
+        Inputs, with the expected results.
     in_bits, out_bits : int
-        Of the payloads.
+        Widths of the payloads.
     pace, cycles : int
-        Cycles of an item, and how many are run at most.
+        Cycles of an item, and largest number of cycles that are run.
     longest_wait : int
-        Cycles that a result may take, and an item be refused.
+        Largest number of cycles for which a result may be late, and for which an item may be refused.
     """
 
     component: Core | Warp
@@ -61,7 +61,7 @@ class _Top:
 
 
 def _core(settings: Settings, rng: np.random.Generator) -> _Top:
-    """Faults of what an array adds: its rows' decoders are met with the row's."""
+    """Return the setup of an array, without its decoders, whose faults the regression of a row tests."""
     config = settings.config
     return _Top(
         Core(config, TAG, unit_instance(TOP)),
@@ -70,14 +70,14 @@ def _core(settings: Settings, rng: np.random.Generator) -> _Top:
         tile_layout(config, TAG).size,
         tile_result_layout(config, TAG).size,
         pace=1,
-        # Every other cycle on average something enters.
+        # On average an item enters every other cycle.
         cycles=2 * settings.items,
         longest_wait=4 * (1 + config.latency),
     )
 
 
 def _warp(settings: Settings, rng: np.random.Generator) -> _Top:
-    """Faults of what a warp adds to its array, whose own are met with tiles."""
+    """Return the setup of a warp, without its array, whose faults the regression of a core tests."""
     config = settings.config
     return _Top(
         Warp(config, unit_class=unit_instance(TOP)),
@@ -95,18 +95,18 @@ _TOPS = {"core": _core, "warp": _warp}
 
 
 class StreamRegression:
-    """A core or a warp.
+    """Regression of a core or a warp.
 
     Parameters
     ----------
     settings : Settings
-        Top, datapath, items.
+        Top, datapath, and number of items.
     faults : int
-        Single faults to draw.
+        Number of single faults to draw.
     seed : int
-        Decides faults and items.
+        Seed of the faults and items.
     folder : Path
-        Where it is built.
+        Folder in which the library is built.
     """
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
@@ -124,7 +124,7 @@ class StreamRegression:
         self._model = StreamModel(ctypes.CDLL(str(folder / LIBRARY)))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the items; return how many had been taken when a rule was broken."""
+        """Run the items; return the number of items taken before a rule was broken, None if none was."""
         self._model.select_fault(fault.number if fault else 0)
         top = self._top
         broken, taken = self._model.check(self._items, self._expected, len(top.items), self._pattern, top.longest_wait)
@@ -132,12 +132,12 @@ class StreamRegression:
 
 
 def joined(payloads: Iterable[int], bits: int) -> bytes:
-    """Return payloads of so many bits as C++ holds them, one behind the other: words of 32 bits."""
+    """Return payloads of `bits` bits as consecutive C++ values of 32-bit words."""
     return b"".join(payload.to_bytes(4 * -(-bits // 32), "little") for payload in payloads)
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return what may happen in so many cycles: gaps before items and accumulators, stalls of results, and resets.
+    """Return random events of `cycles` cycles: gaps before items and accumulators, stalls of results, and resets.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[
     pace : int
         Cycles of an item.
     cycles : int
-        How many.
+        Number of cycles.
     """
     patterns = Pattern(rng, pace=pace, resets=True), Pattern(rng, pace=pace)
     bits = [

@@ -1,4 +1,4 @@
-"""The regression of a warpgroup on faulty hardware: groups, two multiplications at a time, ``mma`` between."""
+"""Fault regression of a warpgroup: commit groups, two multiplications at a time, and ``mma`` between them."""
 
 import ctypes
 from itertools import islice
@@ -40,12 +40,12 @@ from .streams import joined, stream_pattern
 
 __all__ = ["WarpgroupRegression"]
 
-#: The tensor cores of the design.
+#: Submodule with the tensor cores of the design.
 _CORES = "design.tensor_cores"
-#: Instructions of ``mma`` that are offered in turn.
+#: Number of different ``mma`` instructions, which are offered in turn.
 _BESIDE = 64
 _UNIT_BYTES = 16
-#: What only flags is looked at by tests of its own.
+#: Warps have a regression of their own. The life-cycle checker only raises flags, and has tests of its own.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -55,18 +55,18 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """A warpgroup: faults of what it adds to its warps, which are met with registers.
+    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is.
 
     Parameters
     ----------
     settings : Settings
-        Datapath, items, and the file of its work.
+        Datapath, number of jobs, and the file of the jobs.
     faults : int
-        Single faults to draw.
+        Number of single faults to draw.
     seed : int
-        Decides faults, commits and waits, and ``mma``.
+        Seed of the faults, of commits and waits, and of ``mma``.
     folder : Path
-        Where it is built.
+        Folder in which the library is built.
     """
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
@@ -80,7 +80,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
         self._model = GroupModel(ctypes.CDLL(str(folder / LIBRARY)))
-        self._buffers: list[object] = []  # what the driver is given pointers to
+        self._buffers: list[object] = []  # data to which the driver has pointers
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):
@@ -95,7 +95,7 @@ class WarpgroupRegression:
         self._work.ends_with_commands = True
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the work; return how many panels of accumulators had been taken when a rule was broken."""
+        """Run the work; return the number of accumulator panels taken before a rule was broken, None if none was."""
         self._model.select_fault(fault.number if fault else 0)
         for array in self._arrays:
             array.issued = array.answered = 0
@@ -103,7 +103,7 @@ class WarpgroupRegression:
         return taken if broken else None
 
     def _address(self, data: bytes | NDArray) -> int:
-        """Return where data lies, which is kept as long as this."""
+        """Return the address of data, and keep the data alive."""
         array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         self._buffers.append(array)
         return array.ctypes.data
@@ -122,7 +122,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return for each array as many instructions as it may be offered, of some in turn."""
+        """Return for each array as many instructions as it may be offered; `items` are used in turn."""
         payloads, results = (
             [self._address(joined([payload], bits)) for payload in of_items]
             for of_items, bits in (
@@ -135,7 +135,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # One more than there can be, so that no array has taken all.
+            # One more than the pattern offers, so that no array runs out of instructions.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -146,9 +146,9 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return the bits of ``mma``: an array that is offered one whether or not it has room, and who takes results.
+    """Return the ``mma`` bits of a pattern: the array to which one is offered, even without room, and accepted results.
 
-    An ``mma`` that follows a result which waits keeps its array busy: for two thirds of the time there is none.
+    An ``mma`` after a result that waits keeps its array busy, so none is offered for two thirds of the time.
     """
     draws, is_quiet = rng.random(cycles) * 16 * pace, np.zeros(cycles, np.bool_)
     quiet = True
@@ -164,19 +164,19 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return cycles of the register file that show: those of ``mma`` are more than an array of so many blocks takes."""
+    """Return distinct register-file cycles: those of ``mma`` are more than an array with so many blocks takes."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
 
 def _interval(registers: RegisterCycles, item: Item) -> int:
-    """Return the cycles from the beginning of an ``mma`` to that of the next."""
+    """Return the cycles from the start of an ``mma`` to the earliest start of the next."""
     operands = warp_operands_layout().from_bits(item.payload)
     return registers.of_mma[bool(operands.control.sparse), bool(operands.long)]
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the cycles from when a multiplication is taken by itself to its first accumulators."""
+    """Return the cycles from the acceptance of a multiplication, alone in the warpgroup, to its first accumulators."""
     command = warpgroup_layout().from_bits(job.instruction)
     sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
     of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
@@ -184,7 +184,7 @@ def _ready(registers: RegisterCycles, job: Job) -> int:
 
 
 def _design(settings: Settings, registers: RegisterCycles) -> AssumedStream:
-    """Return a warpgroup that instructions there are drive, around instances of a unit."""
+    """Return a warpgroup around instances of a unit, with inputs that are assumed to be existing instructions."""
     config = settings.config
     warpgroup = Warpgroup(config, registers, unit_class=unit_instance(TOP))
     control = assumed_control(warpgroup.i.payload.control, config, settings.arch)

@@ -1,4 +1,4 @@
-// Rules that streams keep, whatever the component.
+// Protocol rules of streams, for every component.
 #ifndef SPTC_CHECKS_H
 #define SPTC_CHECKS_H
 
@@ -6,10 +6,10 @@
 #include <cstring>
 #include <deque>
 
-// Cycles in a row, or all of those that count, in which something waits.
+// Counter of consecutive cycles in which something waits; cycles that do not count leave it unchanged.
 class Waiting {
   public:
-    // Return whether that is longer than it may be.
+    // Record one cycle; return whether the wait is longer than `longest`.
     bool exceeds(int64_t longest, bool waits, bool counts = true) {
         cycles = waits ? cycles + counts : 0;
         return cycles > longest;
@@ -19,7 +19,8 @@ class Waiting {
     int64_t cycles = 0;
 };
 
-// Results of so many bytes: in order, none lost, invented or twice; one that is not taken stays.
+// Checker of a stream of results: they are in order, none is lost, invented or repeated, and one that is not taken
+// stays.
 template <size_t bytes>
 class Results {
   public:
@@ -28,10 +29,10 @@ class Results {
         silence = Waiting();
         stays = false;
     }
-    // A result is due behind those that are; null for any.
+    // Append an expected result; null accepts any result.
     void expect(const void *expected) { due.push_back(expected); }
     bool are_due() const { return !due.empty(); }
-    // Follow a settled cycle; return the rule that it breaks, null for none. A result may take so many cycles.
+    // Check a settled cycle; return the broken rule, null for none. A due result may take `longest` cycles.
     const char *follow(bool valid, bool ready, const void *result, int64_t longest) {
         if (stays && !valid) return "withdraws a result before it is taken";
         if (stays && std::memcmp(result, before, bytes) != 0) return "changes a result before it is taken";

@@ -1,4 +1,4 @@
-// Units that are models of Verilator.
+// Units as Verilator models.
 #include <cstring>
 #include <deque>
 

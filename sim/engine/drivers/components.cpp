@@ -1,14 +1,14 @@
-// Combinational components: vectors in, answers out.
+// Combinational components: input vectors in, output vectors out.
 #include <cstring>
 
 #include "model.h"
 
-// Where a port lies in a vector: its number in the configuration, first byte, bytes.
+// Place of a port in a vector: its index in `Ports::every`, its first byte, and its number of bytes.
 struct Place {
     int32_t port, offset, size;
 };
 
-// A kind of vectors.
+// Layout of a vector: the places of its ports, and its number of bytes.
 struct Vectors {
     const Place *places;
     size_t count, bytes;

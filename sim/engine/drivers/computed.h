@@ -1,4 +1,4 @@
-// A function of steps, many at once.
+// Computes many steps at once with the generated function.
 #ifndef SPTC_COMPUTED_H
 #define SPTC_COMPUTED_H
 
@@ -6,8 +6,8 @@
 
 #include "function.h"
 
-// Up to `lanes` steps, and where their results go, which are as many words of 32 bits as the ports take, without a bit
-// beyond these.
+// Compute up to `lanes` steps. A result is written as whole 32-bit words, as many as its port has; bits above the port
+// are zero.
 inline void compute(size_t count, const uint32_t *const *steps, uint32_t *const *results) {
     Steps in[in_limbs], out[out_limbs];
     for (size_t lane = 0; lane < lanes; ++lane) {

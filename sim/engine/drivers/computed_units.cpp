@@ -1,5 +1,5 @@
-// Units without registers: what is in one waits until the first result of them all is to come out, or, with two threads,
-// until there is as much as all units take in a cycle and the second thread is free.
+// Units without registers. Steps are collected until the first result of all units is due. With two threads they are
+// also computed as soon as all units together have the steps of one cycle and the second thread is free.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -38,7 +38,8 @@ void compute_all(std::vector<Entry *> &waiting) {
     waiting.clear();
 }
 
-// What is not computed is in one of two lists: of the thread that clocks the units, or, while that is busy, of another.
+// Steps that are not computed are in one of two lists: `waiting` of the thread that clocks the units, and `handed` of
+// the second thread while it is busy.
 class Units {
   public:
     explicit Units(int threads) {
@@ -64,7 +65,7 @@ class Units {
             if (!busy.load(std::memory_order_acquire))
                 compute_all(waiting);
             else
-                std::this_thread::yield();  // the other may be waiting for this core
+                std::this_thread::yield();  // the second thread may be waiting for this core
         }
         std::memcpy(result, oldest.result, sizeof oldest.result);
     }

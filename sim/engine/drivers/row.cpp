@@ -24,8 +24,9 @@ extern "C" void *row_create() {
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// The next of `count` steps enters in each enabled cycle, or in each one without `enables`; in the others its complement
-// stands at the input. Behind the last step its like enters. Of every cycle the result behind its edge is recorded.
+// In each enabled cycle the next of `count` steps enters; without `enables` every cycle is enabled. In other cycles the
+// complement of the step is at the input. After the last step the input is not loaded again. The result of every cycle
+// is recorded after the clock edge.
 extern "C" void row_run(void *handle, size_t count, const uint32_t *steps, size_t cycles, const uint8_t *enables,
                         uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;

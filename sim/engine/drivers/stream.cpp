@@ -1,4 +1,4 @@
-// A component that answers each item with one result: items with gaps, stalls of results, and resets.
+// A component with one result for each item: items with gaps, stalls of results, and resets.
 #include "checks.h"
 #include "model.h"
 #include "units.h"
@@ -18,8 +18,9 @@ extern "C" void *stream_create(void *(*create)(int), void (*destroy)(void *), vo
 }
 extern "C" void stream_destroy(void *stream) { delete static_cast<Stream *>(stream); }
 
-// Run so many cycles from reset on, or until every item has its result; return the rule that is broken, null for none, and
-// how many items were taken. What is null is neither compared nor recorded; after a reset nothing more is recorded.
+// Run at most `cycles` cycles from reset, or until every item has its result. Return the broken rule, null for none;
+// `taken` is the number of items taken. Null arrays are not compared or recorded. A pattern with resets must not be
+// recorded: items that a reset drops have no result.
 extern "C" const char *stream_run(void *handle, const char *items, const char *expected, char *recorded,
                                   int64_t *accepted, int64_t *done, int64_t count, const uint16_t *pattern,
                                   int64_t pattern_cycles, int64_t cycles, int64_t longest_wait, int64_t *taken) {

@@ -1,4 +1,4 @@
-// The tensor cores of one CTA or of a pair: commands in, both memories, and the cycles of everything out.
+// The tensor cores of one CTA or of a pair: commands and both memories in, tensor memory and cycles out.
 #include <cstring>
 #include <deque>
 
@@ -11,9 +11,9 @@ constexpr int width = 512, panel = 8;
 constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
-    const uint32_t *payload[2];  // of each CTA
-    uint32_t *flags[2];          // of each panel, as it is written
-    int32_t panels, written[2], undefined[2];  // without panels a commit
+    const uint32_t *payload[2];  // for each CTA
+    uint32_t *flags[2];          // of each panel, in the order of writing
+    int32_t panels, written[2], undefined[2];  // a commit has no panels
     int64_t taken[2], done[2];
 };
 
@@ -21,10 +21,10 @@ struct Work {
     Command *commands;
     const uint8_t *images[2];
     uint32_t *tensors[2];
-    const uint8_t *pattern;  // of each cycle, repeated: bit c, CTA c is offered the next command
+    const uint8_t *pattern;  // repeated; bit c: the next command is offered to CTA c in this cycle
     int64_t ctas, count, image_bytes, pattern_cycles;
-    int64_t cycles;    // after which it is given up
-    int64_t patience;  // cycles without any transfer
+    int64_t cycles;    // limit of the run
+    int64_t patience;  // limit of cycles without a transfer
     int64_t arrivals[2], reads[2], columns[2];  // commits that arrived, reads of shared memory and of columns
 };
 
@@ -46,8 +46,8 @@ struct Cta : Driven {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // multiplications that are written when each commit arrives
-    // What was read in the cycle before, ahead of what was written in it.
+    std::deque<int64_t> marks;  // multiplications that must be written before each pending commit arrives
+    // Data read in the previous cycle, from before the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;
 
@@ -72,7 +72,7 @@ void Cta::begin(const Work &work, int number) {
     reset(model);
 }
 
-// Answer what was read, or show anything; offer what is next.
+// Drive the data of the previous cycle's reads, or noise without a read, and offer the next command.
 void Cta::drive(const Work &work, bool may_offer, int64_t cycle) {
     const int noise = int(cycle);
     for (int row = 0; row < rows; ++row) {
@@ -106,7 +106,7 @@ void Cta::read(Work &work) {
     work.columns[which] += reads_operands;
 }
 
-// Write eight columns, behind what was read in the same cycle.
+// Write eight columns, after the reads of the same cycle.
 const char *Cta::write(const Work &work, int64_t cycle) {
     if (writing >= next) return "writes columns that nothing asked for";
     Command &command = work.commands[writing];
@@ -125,7 +125,7 @@ const char *Cta::write(const Work &work, int64_t cycle) {
     return nullptr;
 }
 
-// Follow a settled cycle; return the rule that it breaks, null for none.
+// Check a settled cycle; return the broken rule, null for none.
 const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     read(work);
     if (ports.pending != marks.size()) return "counts too few commits or too many";
@@ -158,7 +158,7 @@ extern "C" void *cta_create(void *(*create)(int), void (*destroy)(void *), void 
 }
 extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
 
-// Run work from reset on; return the rule that is broken, null for none.
+// Run work from reset; return the broken rule, null for none.
 extern "C" const char *cta_run(void *const *handles, Work *work) {
     Cta *ctas[2];
     for (int which = 0; which < work->ctas; ++which) {
@@ -177,7 +177,7 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             ctas[which]->drive(*work, now >> which & 1, cycle);
             ctas[which]->evaluate();
         }
-        // What one CTA of a pair shows the other depends on nothing that the other shows.
+        // The outputs from one CTA of a pair to the other do not depend on the inputs from the other.
         for (int which = 0; which < 2 && work->ctas == 2; ++which) {
             Ports &own = ctas[which]->ports, &other = ctas[1 - which]->ports;
             own.other_waits = other.waits;
