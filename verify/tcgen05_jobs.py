@@ -22,7 +22,7 @@ from ..sim.engine.echo import EchoBackend
 from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
 from ..sim.engine.tcgen05_work import CtaProgram
 
-__all__ = ["Told", "echoing_program", "random_instruction", "random_memories", "random_work"]
+__all__ = ["CtaInstruction", "echoing_program", "random_instruction", "random_memories", "random_work"]
 
 #: Columns of tensor memory: D in the lower ones, all other operands in the upper ones, equal in all four partitions.
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
@@ -36,7 +36,7 @@ _SCALED_PANELS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class CtaInstruction:
     """An instruction with its arguments, in the forms of the front door and of the hardware.
 
     Attributes
@@ -77,7 +77,9 @@ def random_memories(ctas: int, rng: np.random.Generator) -> tuple[NDArray[np.uin
     return tensor, rng.integers(0, 256, (ctas, _SHARED_BYTES), dtype=np.uint8)
 
 
-def random_instruction(config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128) -> Told:
+def random_instruction(
+    config: CoreConfig, opcode: Opcode, rng: np.random.Generator, widest: int = 128
+) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random places.
 
     Parameters
@@ -123,7 +125,7 @@ def random_instruction(config: CoreConfig, opcode: Opcode, rng: np.random.Genera
     operands = {name: arguments[name] for name in (*_OPERANDS, *_SCALES) if name in arguments}
     command = cta_command(config, opcode, descriptor, operands, enable_input_d=arguments["enable_input_d"])
     assert command is not None, i
-    return Told(opcode, descriptor, arguments, command)
+    return CtaInstruction(opcode, descriptor, arguments, command)
 
 
 def random_work(
@@ -147,13 +149,13 @@ def random_work(
     (before, shared), which = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
     for _ in range(instructions):
-        told = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
+        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
         after = tensor.copy()
-        if told.opcode.cta_group == 2:
-            after[:] = told.run(tensor, shared)
+        if instruction.opcode.cta_group == 2:
+            after[:] = instruction.run(tensor, shared)
         else:
-            after[which] = told.run(tensor[which], shared[which])
-        tasks.append(_task(told, which, after[which], before[which], shared[1 - which]))
+            after[which] = instruction.run(tensor[which], shared[which])
+        tasks.append(_task(instruction, which, after[which], before[which], shared[1 - which]))
         tensor = after
         if rng.random() < 0.6:
             tasks += [_commit()] * (12 if rng.random() < 0.2 else 1)
@@ -178,17 +180,17 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
     tmem, smem = random_memories(2, rng)
     expected, commands, flags = tmem, [], []
     for _ in range(instructions):
-        told = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
-        pair, echo = told.opcode.cta_group == 2, EchoBackend(config)
+        instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
+        pair, echo = instruction.opcode.cta_group == 2, EchoBackend(config)
         if pair:
-            expected = told.run(expected, smem, echo)
+            expected = instruction.run(expected, smem, echo)
         else:
-            expected = np.stack([told.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
+            expected = np.stack([instruction.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
         beside = np.concatenate(echo.flags)
         count = beside.shape[1]
         order = [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
         flags.append(beside[:, order])
-        commands.append(told.command)
+        commands.append(instruction.command)
         if rng.random() < 0.6:
             commands += [COMMIT] * (12 if rng.random() < 0.2 else 1)
     return CtaProgram([*commands, COMMIT], tmem, smem, expected, np.concatenate(flags, axis=1))
@@ -203,46 +205,50 @@ def _payload(fields: dict[str, Any]) -> int:
 
 
 def _task(
-    told: Told, which: int, after: NDArray[np.uint32], before: NDArray[np.uint32], others: NDArray[np.uint8]
+    instruction: CtaInstruction,
+    which: int,
+    after: NDArray[np.uint32],
+    before: NDArray[np.uint32],
+    others: NDArray[np.uint8],
 ) -> CtaTask:
     """Return the task of one CTA, `which` of a pair, for an instruction after which its tensor memory is `after`."""
-    i, pair = told.descriptor.instruction, told.opcode.cta_group == 2
-    fields = told.command.fields | {"odd": which}
+    i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
+    fields = instruction.command.fields | {"odd": which}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
-    illegal = _illegal(told, before)
-    others_b = _panels_of_b(told, others) if pair else []
+    illegal = _illegal(instruction, before)
+    others_b = _panels_of_b(instruction, others) if pair else []
     panels = []
     for place in range(count):
         number = place // 2 + place % 2 * (count // 2) if pair else place
-        column = told.arguments["d"] + number * WARP_COLUMNS
+        column = instruction.arguments["d"] + number * WARP_COLUMNS
         words = after[:, columns_from(column)] & np.uint32(0xFFFF if half else 0xFFFFFFFF)
         other = others_b[place // 2] if pair and place % 2 != which else None
         panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, other))
     in_tensor = not fields["a_shared"]
-    reads = count // told.opcode.cta_group * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
+    reads = count // instruction.opcode.cta_group * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
     columns = (2 if i.container_bits < 16 else 1) * bool(i.sparse) + in_tensor * _A_COLUMNS
     columns += _SCALE_COLUMNS + -(-count // _SCALED_PANELS) if i.scale_size else 0
-    name = f"{told.opcode} ({i.shape_and_types})"
+    name = f"{instruction.opcode} ({i.shape_and_types})"
     return CtaTask(name, _payload(fields), panels, reads + (0 if in_tensor else _A_PANELS * _A_READS), columns)
 
 
-def _illegal(told: Told, tensor: NDArray[np.uint32]) -> int:
+def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
     """Return the flags of undefined metadata of all rows as one integer, 16 bits for each row."""
-    rule, where = told.descriptor.instruction.rule, told.placement.e
+    rule, where = instruction.descriptor.instruction.rule, instruction.placement.e
     if rule is None or where is None:
         return 0
     flags = ~np.isin(gather_tensor(tensor[None], where)[0], sorted(rule.legal))
     return sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(flags))
 
 
-def _panels_of_b(told: Told, shared: NDArray[np.uint8]) -> list[int]:
+def _panels_of_b(instruction: CtaInstruction, shared: NDArray[np.uint8]) -> list[int]:
     """Return the panels of B that a CTA of a pair sends to its peer: rows of 64 bytes, as stored."""
-    i = told.descriptor.instruction
+    i = instruction.descriptor.instruction
     bits = i.b.container_bits
     per_unit = i.padded_unit(i.b) or UNIT_BITS // bits
     rows = [
         sum(int(code) << k // per_unit * UNIT_BITS + k % per_unit * bits for k, code in enumerate(row))
-        for row in gather_shared(shared[None], told.placement.b)[0]
+        for row in gather_shared(shared[None], instruction.placement.b)[0]
     ]
     width = CORE_MATRICES * UNIT_BITS
     return [

@@ -14,7 +14,7 @@ from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.echo import EchoBackend
 from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand
 from sptc.tests.sim.small_cta import LANES, SmallCta
-from sptc.verify.tcgen05_jobs import Told, random_instruction, random_memories
+from sptc.verify.tcgen05_jobs import CtaInstruction, random_instruction, random_memories
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator
@@ -37,7 +37,7 @@ class Program:
         tmem, smem = random_memories(ctas, rng)
         return cls([], tmem, smem, tmem, EchoBackend(small_cta.config))
 
-    def add(self, instruction: Told) -> None:
+    def add(self, instruction: CtaInstruction) -> None:
         """Add an instruction, whose columns of D may lie anywhere among those of the ones before."""
         memories = (self.expected, self.smem) if len(self.tmem) == 2 else (self.expected[0], self.smem[0])
         self.expected = instruction.run(*memories, self.echo).reshape(self.tmem.shape)
@@ -63,7 +63,7 @@ def in_turn(panels: int) -> list[int]:
     return [place // 2 + place % 2 * (panels // 2) for place in range(panels)]
 
 
-def draw(small_cta: SmallCta, opcodes: list[Opcode], rng: Random, widest: int = 64) -> Told:
+def draw(small_cta: SmallCta, opcodes: list[Opcode], rng: Random, widest: int = 64) -> CtaInstruction:
     return random_instruction(small_cta.config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
 
 
@@ -102,7 +102,7 @@ def test_accumulators_that_share_columns_with_those_before(small_cta: SmallCta, 
         start = int(np.clip(start + distance, 8, 200))
         fields = told.command.fields | {"d_column": start, "add": 1}
         arguments: dict[str, Any] = told.arguments | {"d": start, "enable_input_d": True}
-        program.add(Told(told.opcode, told.descriptor, arguments, CtaCommand(fields, told.command.n)))
+        program.add(CtaInstruction(told.opcode, told.descriptor, arguments, CtaCommand(fields, told.command.n)))
     program.check(small_cta)
 
 

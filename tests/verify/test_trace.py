@@ -89,9 +89,9 @@ def test_every_field_follows_from_codes(name: str, rng: np.random.Generator) -> 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["fused", "grouped", "integer", "emulated"])
 def test_every_field_of_many_follows_from_codes(name: str, rng: np.random.Generator) -> None:
-    """Of each method 5,000 outputs and more."""
+    """Of each method 1,500 outputs and more, drawn anew in every run."""
     outputs = 0
-    while outputs < 5_000:
+    while outputs < 1_500:
         outputs += check(name, rng, 1, 16, 8)
 
 
@@ -137,11 +137,12 @@ def of_each_form() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_the_hardware_has_the_same_fields_of_every_form(arch: str, rng: np.random.Generator) -> None:
+def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.Generator) -> None:
+    """Three forms of each architecture, drawn anew in every run: Amaranth's simulator takes half a minute for each."""
     forms = [text for text, of_arch in of_each_form() if of_arch == arch]
     assert len(forms) > 10
     row = WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]])
-    for text in rng.permutation(forms)[:10]:
+    for text in rng.permutation(forms)[:3]:
         i = parse(str(text))
         check_hardware(i, arch, part(tiles_of(i, arch, rng, 1), slice(None), 3, 2), row)
 
