@@ -1,4 +1,4 @@
-"""The command line: parses words, calls, prints."""
+"""The command line: parses arguments, calls the library, prints results."""
 
 from .main import main
 

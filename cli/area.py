@@ -1,4 +1,4 @@
-"""``sptc area``: what a datapath takes in gates, on a chip or in an FPGA."""
+"""``sptc area``: gate count, area and delay of a datapath, for standard cells or an FPGA."""
 
 import argparse
 import json
@@ -26,41 +26,50 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "area",
         help="synthesise a datapath and report area and delay",
-        description="Synthesise one unit of a datapath, its dense twin, and what is around the units of its array and "
-        "warp, with Yosys and ABC, and report what they take: gate equivalents; with a liberty file its area, and the "
-        "delay of the longest path without wires; or cells of an FPGA. What was measured is kept, by content.",
+        description="Synthesise with Yosys and ABC: one unit of a datapath, the dense unit of the same size, and the "
+        "logic around the units in the array and in the warp. Report gate equivalents. With --liberty, report area and "
+        "the delay of the longest path without wires. With --fpga, report FPGA cells. Results are cached by the "
+        "content of the netlist.",
     )
     add_datapath(parser, default="hopper")
     technology = parser.add_mutually_exclusive_group()
-    technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
-    technology.add_argument("--fpga", choices=_FPGAS, help="count the cells of an FPGA instead")
+    technology.add_argument("--liberty", type=Path, metavar="FILE", help="standard cell library to map to")
+    technology.add_argument("--fpga", choices=_FPGAS, help="map to this FPGA family and count its cells")
     parser.add_argument(
         "--place",
         action="store_true",
-        help="also place and route the unit, between registers of its operands and its result (only of ecp5)",
+        help="also place and route the unit between operand and result registers (needs --fpga ecp5)",
     )
     parser.add_argument(
         "--for-frequency",
         type=_frequency,
         metavar="MHZ",
-        help="with --place: add pipeline registers, each time the one that helps most, until the unit is so fast; "
-        "status 1 if it never is",
+        help="with --place: add pipeline registers one at a time, the most effective first, until the unit reaches "
+        "this frequency; exit status 1 if it does not",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: keep what nextpnr reports")
-    parser.add_argument("--unit-only", action="store_true", help="neither the dense twin of the unit nor an array")
-    parser.add_argument("--by-stage", dest="stage", action="store_true", help="also each stage of the unit, by itself")
+    parser.add_argument("--report", type=Path, metavar="FILE.json", help="with --place: write the report of nextpnr")
+    parser.add_argument("--unit-only", action="store_true", help="measure the unit alone: no dense twin, no array")
+    parser.add_argument("--by-stage", dest="stage", action="store_true", help="also measure each stage of the unit")
     parser.add_argument(
-        "--warpgroup", action="store_true", help="also the parts of a warpgroup, four such arrays and what feeds them"
+        "--warpgroup", action="store_true", help="also measure the parts of a warpgroup: four arrays and their fetch"
     )
-    parser.add_argument("--by-format", dest="format", action="store_true", help="also what each format adds to it")
+    parser.add_argument(
+        "--by-format", dest="format", action="store_true", help="also measure what each format adds to the unit"
+    )
     parser.add_argument(
         "--combinational",
         action="store_true",
-        help="the unit with pipeline registers taken for wires, and no array",
+        help="measure the unit with its pipeline registers replaced by wires, and no array",
     )
-    parser.add_argument("--full-adders", action="store_true", help="also the unit with the library's full-adder cells")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the stages, or the parts of the array")
-    parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
+    parser.add_argument(
+        "--full-adders", action="store_true", help="also map the unit with the library's full-adder cells"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="draw the area of the stages or of the array parts"
+    )
+    parser.add_argument(
+        "--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one per core)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
@@ -116,12 +125,12 @@ def _frequency(text: str) -> float:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Refuse what does not go together with placing.
+    """Refuse options that cannot be combined with ``--place`` or that need it.
 
     Raises
     ------
     Error
-        As it says.
+        Two options contradict each other.
     """
     if not options.place:
         for name in ("for_frequency", "report"):
@@ -141,7 +150,7 @@ def _check_placing(options: argparse.Namespace) -> None:
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
-    """Find pipeline registers for a frequency."""
+    """Search for pipeline cuts that reach ``--for-frequency`` and print every choice tried."""
     from ..synth.frequency import choices_for
     from ..synth.report import about, columns, heading
 

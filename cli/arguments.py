@@ -1,4 +1,4 @@
-"""Values of options that several subcommands read."""
+"""Argument types that several subcommands share."""
 
 import argparse
 from collections.abc import Callable
@@ -8,25 +8,25 @@ from ..isa.architectures import TARGETS
 
 __all__ = ["architecture", "integer", "number", "processes", "seconds", "split"]
 
-#: Beyond any machine; semaphores and seeds of numpy take no more than a C integer.
+#: Upper bounds. Semaphores and numpy seeds take at most a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
-#: More than K of any matrix has.
+#: Upper bounds of K tiles in a slice and of slices, above those of any matrix.
 _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
 def architecture(word: str) -> str:
-    """Read an architecture or one of the assembler's targets; return whose numerics it has."""
+    """Parse an architecture or an assembler target; return the architecture whose numerics it has."""
     if word not in TARGETS:
         raise argparse.ArgumentTypeError(f"{word!r} is no known architecture; expected {', '.join(TARGETS)}")
     return TARGETS[word].arch
 
 
 def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
-    """Return a reader of integers from `least` to `most`."""
+    """Return an argument type for integers from `least` to `most`."""
 
     def read(word: str) -> int:
-        # Python refuses to read thousands of digits; what is cut short here stays beyond any bound.
+        # Python refuses to parse thousands of digits. A truncated number is still above any bound.
         value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
         if value < least:
             raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
@@ -37,12 +37,12 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     return read
 
 
-#: Reads a number of processes.
+#: Argument type: a number of processes.
 processes = integer(1, _MOST_PROCESSES)
 
 
 def number(word: str) -> float:
-    """Read a finite number."""
+    """Parse a finite number."""
     try:
         value = float(word)
     except ValueError:
@@ -53,13 +53,13 @@ def number(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Read a number of slices, or how many tiles each of them takes, with commas between."""
+    """Parse a number of slices, or a comma-separated list with the number of K tiles of each slice."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
 
 def seconds(word: str) -> float:
-    """Read a time."""
+    """Parse a positive time in seconds."""
     try:
         value = float(word)
     except ValueError:

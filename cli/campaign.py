@@ -1,4 +1,4 @@
-"""``sptc campaign``: seeded random shards of hardware against golden model, for a given time or count."""
+"""``sptc campaign``: compare RTL and golden model on seeded random shards, for a given time or count."""
 
 import argparse
 import json
@@ -35,18 +35,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "campaign",
         help="compare hardware and golden model on random operands until a limit or a mismatch",
-        description="Compare the hardware with the golden model on seeded random shards, on all cores. Shards visit "
-        "every pair of formats of every datapath in turn, then the next instruction and distribution of operands; "
-        "without a limit, until each had its turn. At the first mismatch, stop and write a register file of one tile "
-        "that shows it.",
+        description="Compare the hardware with the golden model on seeded random shards, on all cores. Consecutive "
+        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and operand "
+        "distribution of the pair. Without a limit, the campaign ends when each has been used once. At the first "
+        "mismatch, stop and write a register file with one tile that shows it.",
     )
-    parser.add_argument("--arch", nargs="+", default=[], type=architecture, metavar="ARCH", help="architectures")
+    parser.add_argument(
+        "--arch", nargs="+", default=[], type=architecture, metavar="ARCH", help="architectures to test"
+    )
     parser.add_argument(
         "--preset",
         nargs="+",
         choices=[*dict.fromkeys(PRESET_OF_ARCHITECTURE.values())],
         default=[],
-        help="datapaths: the architectures that each stands for",
+        help="datapaths to test: adds the architectures that each preset models",
     )
     where = add_limits(parser)
     where.add_argument(
@@ -57,33 +59,33 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="+",
         choices=[name for name in MODELS if name != "golden"],
         default=[DEFAULT_BACKEND],
-        help=f"what is compared with the golden model (default {DEFAULT_BACKEND})",
+        help=f"back ends to compare with the golden model (default {DEFAULT_BACKEND})",
     )
     parser.add_argument("--coverage", action="store_true", help="sample functional coverage")
     parser.set_defaults(execute=_execute)
 
 
 def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
-    """Add the options of every campaign; return the group of those that say where it runs."""
-    parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions, as PTX spells them")
+    """Add the options that all campaigns share; return the exclusive group of ``--jobs``."""
+    parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions in PTX syntax")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--seconds", type=seconds, metavar="S", help="begin no shard after S seconds of this run")
-    limit.add_argument("--outputs", type=integer(1), metavar="N", help="stop after N outputs in all")
-    limit.add_argument("--shards", type=integer(1), metavar="N", help="stop after N shards in all")
-    limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run this one shard")
+    limit.add_argument("--seconds", type=seconds, metavar="S", help="start no shard after S seconds of this run")
+    limit.add_argument("--outputs", type=integer(1), metavar="N", help="stop after N outputs in total")
+    limit.add_argument("--shards", type=integer(1), metavar="N", help="stop after N shards in total")
+    limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
     parser.add_argument(
-        "--tiles", type=integer(1), default=DEFAULT_TILES, metavar="N", help="tiles of a shard (default %(default)s)"
+        "--tiles", type=integer(1), default=DEFAULT_TILES, metavar="N", help="tiles per shard (default %(default)s)"
     )
     parser.add_argument(
-        "--seed", type=integer(0), metavar="N", help="seed of the operands (default: a new one, printed)"
+        "--seed", type=integer(0), metavar="N", help="seed of the operands (default: random, and printed)"
     )
     parser.add_argument(
-        "--state", type=Path, metavar="FOLDER", help="keep what is done there; the same command resumes it"
+        "--state", type=Path, metavar="FOLDER", help="keep the progress in this folder; the same command resumes it"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_reports(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
+    where.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one per core)")
     return where
 
 
@@ -102,7 +104,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what every plan takes from the options of :func:`add_limits`."""
+    """Return the fields of a plan that the options of :func:`add_limits` set."""
     return {"instructions": tuple(dict.fromkeys(options.instruction)), "tiles": options.tiles}
 
 
@@ -113,18 +115,18 @@ def conduct(
     chosen: Sequence[str],
     keep: Callable[[Record], None] = lambda _: None,
 ) -> int:
-    """Run a campaign, tell what it shows, and return the exit status.
+    """Run a campaign, print its result, and return the exit status.
 
     Parameters
     ----------
     options : Namespace
-        Of :func:`add_limits`, and whether to sample coverage.
+        Options of :func:`add_limits`, and `coverage`: whether to sample functional coverage.
     plan : Plan
-        What to run; its seed is that of the options, of the campaign that is resumed, or a new one.
+        Shards to run. Its seed is replaced: by ``--seed``, by that of the resumed campaign, or by a random one.
     command, chosen : sequence of str
-        Words of the command, and those that chose this plan beside the options of :func:`add_limits`.
+        Words of the command, and the options that chose this plan apart from those of :func:`add_limits`.
     keep : callable
-        Called at the end, also of an interrupted run, with what was found.
+        Called with the record at the end, even if the run was interrupted.
     """
     if options.only is not None and options.state:
         raise FileError("--only runs a shard again and keeps no state; leave out --state")
@@ -146,7 +148,7 @@ def conduct(
 
 
 class _Run:
-    """One run of the command: the campaign, and how it is told."""
+    """One run of the command: executes the campaign and prints its result."""
 
     def __init__(
         self, options: argparse.Namespace, record: Record, command: Sequence[str], chosen: Sequence[str]
@@ -182,7 +184,10 @@ class _Run:
         return int(self.record.failed is not None or bool(self._contradicted()))
 
     def _contradicted(self) -> list[str]:
-        """Name bins that were reached although nothing can: a wrong result of a step beside the shards is one."""
+        """Return the names of bins that were hit although they are declared unreachable.
+
+        Such a hit is a failure even where all shards agree.
+        """
         groups = self.record.coverage or ()
         return [f"{group.configuration} {group.name}: {name}" for group in groups for name in group.contradicted(3)]
 
@@ -201,7 +206,7 @@ class _Run:
         if record.failed:
             return
         prepare(record, pool, here=not options.scheduler)
-        tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
+        tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
         with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
             begun = time.monotonic()
 
@@ -213,7 +218,7 @@ class _Run:
             run(record, pool, shards, options.seconds, finished)
 
     def _last(self) -> int | None:
-        """Return how many shards there are in all, if that is the limit."""
+        """Return the total number of shards, or None if the limit is a time or a number of outputs."""
         options = self.options
         if options.only is not None:
             return 1
@@ -237,7 +242,7 @@ class _Run:
         return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != DEFAULT_BACKEND else [])]
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write the reproducer of a mismatch; return what there is to say about it."""
+        """Write a reproducer of the mismatch in a shard; return its description."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         about: dict[str, Any] = {
             "shard": shard.index,

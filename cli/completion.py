@@ -1,4 +1,4 @@
-"""``sptc completion``: what a shell reads to complete commands, options, choices and files."""
+"""``sptc completion``: print a shell script that completes commands, options, choices and files."""
 
 import argparse
 from pathlib import Path
@@ -17,18 +17,18 @@ def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.Arg
     Parameters
     ----------
     commands : argparse._SubParsersAction
-        Where it is added.
+        Group of subcommands to add it to.
     parser : argparse.ArgumentParser
-        The whole command line, which is completed.
+        Parser of the whole command line, which is completed.
     """
     command = commands.add_parser(
         "completion",
-        help="print completion of the command line for bash, zsh or fish",
-        description="Print a script that lets a shell complete commands, options, choices and files. "
+        help="print a completion script for bash, zsh or fish",
+        description="Print a script with which a shell completes commands, options, choices and files. "
         'bash: eval "$(sptc completion bash)" in ~/.bashrc; zsh: write it to a file _sptc in a folder of $fpath; '
         "fish: write it to ~/.config/fish/completions/sptc.fish.",
     )
-    command.add_argument("shell", choices=_SHELLS, help="which shell reads it")
+    command.add_argument("shell", choices=_SHELLS, help="shell that reads the script")
     command.set_defaults(execute=lambda options: _execute(parser, options.shell))
 
 

@@ -1,4 +1,4 @@
-"""``sptc compress``: real matrices to structured-sparse ones in the formats of software, and back."""
+"""``sptc compress``: convert matrices to structured-sparse files in software formats, and back."""
 
 import argparse
 import json
@@ -24,11 +24,10 @@ from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
-#: Whose choice to follow in chunks with fewer non-zeros, by the format that is written; PyTorch's for the others.
+#: Producer whose metadata a format gets in chunks with few non-zeros, by the format; PyTorch for the others.
 _PRODUCER_OF = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
-
-#: What formats are also known by.
+#: Aliases of formats.
 _OTHER_NAMES = {"pytorch": "cutlass2"}
 
 
@@ -36,15 +35,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "compress",
-        help="a matrix from a file to structured-sparse values and metadata, or back",
-        description="Read a matrix from a .npy, .npz, .safetensors or .pt file, compress it (with --prune, whatever it "
-        "is; otherwise it must already be sparse), quantise the stored values if asked to, and write values and "
-        "metadata in the format of a piece of software. With --from, read such a file instead; with --expand, write "
-        "the dense matrix. Without --output, only print the summary.",
+        help="convert a matrix to structured-sparse values and metadata, or back",
+        description="Read a matrix from a .npy, .npz, .safetensors or .pt file and compress it to stored values and "
+        "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the stored values. "
+        "--to chooses the software whose file format is written. With --from, read such a file instead of a dense "
+        "matrix. With --expand, write the dense matrix. Without --output, only print the summary.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what to read")
-    parser.add_argument("--tensor", metavar="NAME", help="which tensor of the file, if there are several")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="a .safetensors or .npz file to write")
+    parser.add_argument("file", type=Path, metavar="FILE", help="matrix to read")
+    parser.add_argument("--tensor", metavar="NAME", help="tensor to read, if the file holds several")
+    parser.add_argument("--output", type=Path, metavar="FILE", help=".safetensors or .npz file to write")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     _add_input_options(parser)
     _add_output_options(parser)
@@ -53,48 +52,54 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _add_input_options(parser: argparse.ArgumentParser) -> None:
     dense = parser.add_argument_group("compressing")
-    dense.add_argument("--granularity", choices=GRANULARITIES, help="structure of the sparsity (default 2:4)")
+    dense.add_argument("--granularity", choices=GRANULARITIES, help="sparsity structure (default 2:4)")
     how = dense.add_mutually_exclusive_group()
     how.add_argument("--prune", action="store_true", help="keep the largest magnitudes, drop the others")
     how.add_argument("--check", action="store_true", help="refuse a matrix that is not sparse (the default)")
     dense.add_argument(
         "--producer",
         choices=PRODUCERS,
-        help="whose metadata to write for chunks with fewer non-zeros (default: that of --to, or pytorch)",
+        help="software whose metadata to write for chunks with few non-zeros (default: that of --to, or pytorch)",
     )
     numbers = parser.add_argument_group("quantising the stored values")
-    numbers.add_argument("--format", choices=FORMATS, help="number format to quantise to (default: leave them as is)")
+    numbers.add_argument("--format", choices=FORMATS, help="number format to quantise to (default: no quantisation)")
     numbers.add_argument(
-        "--recipe", choices=RECIPES, help="plain cast, or scales for blocks of 32 or 16 stored values (default plain)"
+        "--recipe",
+        choices=RECIPES,
+        help="plain cast, or one scale per block of 32 or 16 stored values (default plain)",
     )
     numbers.add_argument(
         "--saturate",
         action=argparse.BooleanOptionalAction,
-        help="what is beyond the format becomes its largest number (default), or infinity or NaN",
+        help="an overflow becomes the largest number of the format (default), or else infinity or NaN",
     )
-    numbers.add_argument("--nan", choices=NAN_POLICIES, help="what a NaN becomes (default error)")
+    numbers.add_argument("--nan", choices=NAN_POLICIES, help="conversion of a NaN (default error)")
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    layout = parser.add_argument_group("formats of software")
+    layout = parser.add_argument_group("software formats")
     names = (*SOFTWARE_FORMATS, *_OTHER_NAMES)
     others = ", ".join(f"{other} is {name}" for other, name in _OTHER_NAMES.items())
     layout.add_argument("--from", type=_format, choices=names, dest="source", help="FILE is compressed, in this format")
     what = layout.add_mutually_exclusive_group()
-    what.add_argument(
-        "--to", type=_format, choices=names, help=f"format to write (default natural; {others}, which it shares)"
-    )
+    what.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
     what.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
     layout.add_argument(
-        "--rule", choices=RULES, help="metadata must follow this rule (default: tf32 for 1:2, plain for others)"
+        "--rule", choices=RULES, help="metadata rule to check (default: tf32 for 1:2, plain for others)"
     )
-    layout.add_argument("--instruction", metavar="PTX", help="of ptx: whose registers (default: the largest mma.sp)")
-    layout.add_argument("--selector", type=integer(0), metavar="N", help="of ptx: sparsity selector (default 0)")
-    layout.add_argument("--tile-k", type=integer(1), metavar="K", help="of cutlass3-sm90: K tile (default 128)")
+    layout.add_argument(
+        "--instruction",
+        metavar="PTX",
+        help="format ptx: instruction whose registers are filled (default: the largest mma.sp)",
+    )
+    layout.add_argument("--selector", type=integer(0), metavar="N", help="format ptx: sparsity selector (default 0)")
+    layout.add_argument(
+        "--tile-k", type=integer(1), metavar="K", help="format cutlass3-sm90: K of a tile, in elements (default 128)"
+    )
 
 
 def _format(word: str) -> str:
-    """Return the format that a word names."""
+    """Return the format of a name or alias."""
     return _OTHER_NAMES.get(word, word)
 
 
@@ -123,7 +128,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_words(options: argparse.Namespace) -> None:
-    """Refuse words that would have no effect."""
+    """Refuse options that would have no effect."""
     given = {
         "--prune": options.prune,
         "--check": options.check,

@@ -1,4 +1,4 @@
-"""Which datapath is meant: a preset, a JSON file, and options that change their fields."""
+"""Options that choose a datapath: a preset or a JSON file, and changes of single fields."""
 
 import argparse
 import json
@@ -21,17 +21,17 @@ _WANTED: dict[Any, str] = {
 }
 
 
-#: Options that change one field, by the field.
+#: Fields that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Read words with commas between."""
+    """Parse comma-separated words."""
     return tuple(text.split(","))
 
 
 def cuts(text: str) -> tuple[str, ...]:
-    """Read pipeline registers with commas between, or none."""
+    """Parse comma-separated pipeline cuts, or the word ``none``."""
     chosen = () if text == "none" else words(text)
     for word in chosen:
         if word not in CUTS:
@@ -40,51 +40,62 @@ def cuts(text: str) -> tuple[str, ...]:
 
 
 def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
-    """Add the options that say which datapath is meant, for :func:`datapath` to read, or several for :func:`datapaths`.
+    """Add the options that choose a datapath, which :func:`datapath` or :func:`datapaths` reads.
 
     Parameters
     ----------
     parser : ArgumentParser
-        Of the command.
+        Parser of the command.
     default : str, optional
-        Preset that is meant without any of them.
+        Preset that is used if no option is given.
     several : bool
-        Whether several presets may be named, and all are meant without any option.
+        Whether ``--preset`` takes several names. All presets are then the default.
     """
     group = parser.add_argument_group(
-        "datapath", "a preset or a file, and what is changed of it; without either, what is not said has its default"
+        "datapath",
+        "A preset or a file, and options that change single fields of it. Without both, fields without an option have "
+        "their default.",
     )
     which = group.add_mutually_exclusive_group()
     if several:
-        which.add_argument("--preset", nargs="+", choices=PRESETS, help="by name, several unchanged (default: all)")
+        which.add_argument(
+            "--preset", nargs="+", choices=PRESETS, help="presets (default: all); only one can be changed"
+        )
     else:
-        which.add_argument("--preset", choices=PRESETS, help="by name" + (f" (default {default})" if default else ""))
+        which.add_argument("--preset", choices=PRESETS, help="preset" + (f" (default {default})" if default else ""))
     which.add_argument(
-        "--config", type=Path, metavar="FILE", help="a JSON object as `sptc presets --json` prints for each"
+        "--config", type=Path, metavar="FILE", help="JSON object with the fields that `sptc presets --json` prints"
     )
-    group.add_argument("--formats", type=words, metavar="LIST", help="element formats, with commas, as f16,e4m3")
-    group.add_argument("--scales", type=words, metavar="LIST", help="block scale formats, with commas")
+    group.add_argument("--formats", type=words, metavar="LIST", help="comma-separated element formats, e.g. f16,e4m3")
+    group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
     size = group.add_mutually_exclusive_group()
-    size.add_argument("--step-bytes", type=integer(1), metavar="N", help="bytes of A a cycle")
-    size.add_argument("--products", type=integer(1), metavar="N", help="products a cycle of the widest format, instead")
-    group.add_argument(
-        "--alignment", type=integer(0), metavar="F", dest="alignment_bits", help="bits kept below the largest exponent"
+    size.add_argument("--step-bytes", type=integer(1), metavar="N", help="bytes of stored A per unit and cycle")
+    size.add_argument(
+        "--products",
+        type=integer(1),
+        metavar="N",
+        help="products of the widest format per unit and cycle, instead of --step-bytes",
     )
-    group.add_argument("--mux", choices=MUXES, help="operand multiplexers")
-    group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units")
-    group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units")
-    group.add_argument("--cuts", type=cuts, metavar="LIST", help="pipeline registers, with commas, or none")
-    group.add_argument("--dense", action="store_true", help="without sparsity")
+    group.add_argument(
+        "--alignment", type=integer(0), metavar="F", dest="alignment_bits", help="alignment bits: bits kept below 2**E"
+    )
+    group.add_argument("--mux", choices=MUXES, help="operand multiplexers of the units")
+    group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
+    group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
+    group.add_argument(
+        "--cuts", type=cuts, metavar="LIST", help="comma-separated cuts that have a pipeline register, or none"
+    )
+    group.add_argument("--dense", action="store_true", help="remove the support of sparsity")
     parser.set_defaults(default_preset=default)
 
 
 def datapath(options: argparse.Namespace) -> CoreConfig:
-    """Return the datapath that the options of :func:`add_datapath` say.
+    """Return the datapath that the options of :func:`add_datapath` describe.
 
     Raises
     ------
     Error
-        They say none, or none that there can be.
+        No option is given, or the configuration is invalid.
     """
     changes = _changes(options)
     preset = options.preset or (None if "formats" in changes else options.default_preset)
@@ -106,12 +117,12 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
 
 
 def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
-    """Return the datapaths that the options of :func:`add_datapath` say, where they may be several; None if none.
+    """Return the datapaths that the options of :func:`add_datapath` describe, None if no option is given.
 
     Raises
     ------
     Error
-        As :func:`datapath`; or they change several at once.
+        The configuration is invalid, or options change several presets at once.
     """
     names, changed = options.preset or [], bool(_changes(options) or options.products)
     if len(names) > 1 and changed:
@@ -122,24 +133,24 @@ def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields that options change, but for the number of products, which the others decide."""
+    """Return the fields that options change, except `step_bytes` of ``--products``, which depends on the others."""
     changes = {name: getattr(options, name) for name in _CHANGES if getattr(options, name) is not None}
     return changes | ({"sparse": False} if options.dense else {})
 
 
 def read_configuration(path: Path) -> CoreConfig:
-    """Read a configuration, as ``sptc presets --json`` prints one.
+    """Read a configuration in the form that ``sptc presets --json`` prints.
 
     Parameters
     ----------
     path : Path
-        A JSON object with the fields of :class:`~sptc.rtl.config.CoreConfig`; what has a default may be left out, and
-        the name of the file is that of the datapath if it has none.
+        JSON file with an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default
+        may be missing. If `name` is missing, the datapath is named after the file.
 
     Raises
     ------
     FileError
-        It cannot be read, or is no such object.
+        The file cannot be read, or does not hold such an object.
     """
     read = read_json(path)
     if not isinstance(read, dict):

@@ -1,4 +1,4 @@
-"""The part of ``sptc vectors`` about conformance packs: to write them, and to judge the results of one."""
+"""Part of ``sptc vectors`` that writes conformance packs and checks the results of one."""
 
 import argparse
 import json
@@ -32,21 +32,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pack",
         nargs="+",
         metavar="INSTRUCTION",
-        help="write a pack of each: as PTX spells it, of tcgen05 with shape and types in brackets behind it, or 'all'",
+        help="write one pack per instruction: in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'",
     )
     writing.add_argument(
-        "--arch", nargs="+", type=_architecture, metavar="ARCH", help="architectures (default: all that have it)"
+        "--arch",
+        nargs="+",
+        type=_architecture,
+        metavar="ARCH",
+        help="architectures (default: all that have the instruction)",
     )
-    writing.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where to: a folder, or FILE.npz for one")
-    writing.add_argument("--seed", type=integer(0), default=0, help="decides the packs (default %(default)s)")
-    writing.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
-    judging = parser.add_argument_group("judging results")
-    judging.add_argument("--check", type=Path, metavar="PACK.npz", help="the pack that was computed")
+    writing.add_argument(
+        "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to, or FILE.npz for one pack"
+    )
+    writing.add_argument("--seed", type=integer(0), default=0, help="seed of the packs (default %(default)s)")
+    writing.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one per core)")
+    judging = parser.add_argument_group("checking results")
+    judging.add_argument("--check", type=Path, metavar="PACK.npz", help="pack that another model computed")
     judging.add_argument(
         "--results",
         type=Path,
         metavar="FILE",
-        help="D as computed: an .npz with the key D, a JSON list, or a hexadecimal word of 32 bits a line, in C order",
+        help="computed D in C order: .npz with the key D, JSON list, or text with one 32-bit hexadecimal word per line",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_reports(parser)
@@ -57,7 +63,7 @@ def _architecture(word: str) -> str:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Do what the options ask for; return the exit status."""
+    """Write packs or check results, as the options say; return the exit status."""
     if bool(options.pack) == bool(options.check):
         raise OperandError(
             "name an instruction, or say what to write with --pack or to judge with --check and --results"
@@ -80,7 +86,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Job:
-    """A pack to write."""
+    """One pack to write."""
 
     name: str
     arch: str
@@ -92,7 +98,7 @@ class _Job:
 
 
 def _jobs(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield name and architecture of each pack, once."""
+    """Yield instruction and architecture of each pack, without duplicates."""
     wanted = None if options.arch is None or _ALL in options.arch else options.arch
     if _ALL in options.pack:
         if len(options.pack) > 1:
@@ -145,7 +151,7 @@ def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
 
 
 def _write_one(job: _Job) -> dict[str, Any]:
-    """Write a pack; return what is said of it."""
+    """Write a pack; return its row of the report."""
     pack = choose_pack(subject_named(job.name), job.arch, job.seed)
     write_pack(job.path, pack)
     return {
@@ -221,7 +227,7 @@ def _said(pack: Pack, judgement: Judgement) -> dict[str, object]:
 
 
 def _verdict(pack: Pack, judgement: Judgement) -> str:
-    """Say in words what results are."""
+    """Return the verdict on the results as text."""
     what, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {what} are right; {len(pack.told_apart)} neighbours would have shown"

@@ -1,4 +1,4 @@
-"""``sptc coverage``: merge coverage files and say what was reached, what is missing and what cannot be reached."""
+"""``sptc coverage``: merge coverage files and report bins that were hit, are missing or are unreachable."""
 
 import argparse
 import json
@@ -18,15 +18,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "coverage",
-        help="merge coverage files and list what is missing",
-        description="Merge coverage files and print a line for each group of bins, the bins that cannot be reached "
-        "with the reason, and the first bins that are missing; of files that Verilator wrote (coverage.dat) the lines "
-        "and toggles. Functional bins alone decide the status. Status 0: everything reachable was reached; 1: "
-        "something is missing, or a bin was reached that is declared unreachable.",
+        help="merge coverage files and list missing bins",
+        description="Merge coverage files. Print one line per group of bins, each unreachable bin with its reason, and "
+        "the first missing bins. For files that Verilator wrote (coverage.dat), print line and toggle coverage. Only "
+        "functional bins decide the exit status. Exit status 0: all reachable bins were hit. 1: a bin is missing, or a "
+        "bin was hit that is declared unreachable.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="coverage files")
     parser.add_argument(
-        "--missing", type=integer(0), default=10, metavar="N", help="name N missing bins a group (default %(default)s)"
+        "--missing",
+        type=integer(0),
+        default=10,
+        metavar="N",
+        help="list N missing bins per group (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)

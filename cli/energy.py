@@ -1,4 +1,4 @@
-"""``sptc energy``: what a kept product costs in switching energy, by stage and by what is multiplied."""
+"""``sptc energy``: switching energy of a kept product, by stage, instruction and operand distribution."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Sparse and dense, so that one is beside the other.
+#: Default instructions: the sparse one, and the dense one to compare it with.
 _INSTRUCTIONS = (
     "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -41,9 +41,9 @@ _DISTRIBUTIONS = ("zeros", "half", "positive", "normal")
 _CYCLES = 100_000
 _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
-#: Options that are of a unit alone.
+#: Options that need ``--top unit``.
 _OF_UNIT = ("flat", "glitches", "what_if")
-#: Returns operands of an instruction, as many tiles of a chain as are asked for that has so many instructions.
+#: ``draw(instruction, tiles, rng)`` returns operands. ``tiles(n)`` is the number of tiles for chains of n instructions.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
@@ -52,71 +52,84 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "energy",
         help="estimate the switching energy of a kept product from toggles of the mapped netlist",
-        description="Map a decoder and a unit, or a warp, to the cells of a liberty file, run chains of an instruction "
-        "through the mapped netlist in the order of an array, hold every result against the golden model, and report "
-        "what the toggles of its nets take: fJ of a kept product, by stage, by instruction and by the operands, of "
-        "some distribution or of two matrices. Gates have no delay, unless told otherwise, and wires no capacitance.",
+        description="Map a metadata decoder and a unit, or a warp, to the cells of a liberty file. Run chains of "
+        "instructions through the mapped netlist in the order in which an array executes them. Compare every result "
+        "with the golden model. Count the toggles of the nets and report energy in fJ per kept product, by stage, by "
+        "instruction and by operands. Operands follow a distribution or are two matrices. Wires have no capacitance. "
+        "Gates have no delay, unless --glitches is given.",
     )
     parser.add_argument(
         "instructions",
         nargs="*",
         metavar="INSTRUCTION",
-        help="of mma or wgmma, without block scales (default: f16 with f32, sparse and dense)",
+        help="mma or wgmma instructions without block scales (default: sparse and dense f16 with f32 accumulator)",
     )
     add_datapath(parser, default="hopper")
     parser.add_argument(
-        "--arch", choices=PRESET_OF_ARCHITECTURE, default="sm_90", help="whose results the unit has (default: sm_90)"
+        "--arch",
+        choices=PRESET_OF_ARCHITECTURE,
+        default="sm_90",
+        help="architecture of the expected results (default: sm_90)",
     )
     parser.add_argument(
         "--liberty",
         type=Path,
         metavar="FILE",
-        help="cells with tables of power; without them, gate equivalents that switch are counted",
+        help="cell library with power tables (default: none; switched gate equivalents are counted)",
     )
     parser.add_argument(
         "--operands",
         type=_distributions,
         metavar="LIST",
-        help=f"distributions of A and B, of {', '.join(DISTRIBUTIONS)}, or shares of zeros among normal ones, as 25%% "
-        f"(default: {','.join(_DISTRIBUTIONS)})",
+        help=f"comma-separated distributions of A and B: {', '.join(DISTRIBUTIONS)}, or a share of zeros among "
+        f"normally distributed numbers, e.g. 25%% (default: {','.join(_DISTRIBUTIONS)})",
     )
     add_matrices(parser)
     parser.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A for sparse instructions")
     parser.add_argument(
-        "--cycles", type=integer(1), default=_CYCLES, metavar="N", help=f"at least (default: {_CYCLES})"
+        "--cycles",
+        type=integer(1),
+        default=_CYCLES,
+        metavar="N",
+        help=f"minimum of simulated cycles (default: {_CYCLES})",
     )
-    parser.add_argument("--seed", type=integer(0), default=0, help="of the operands (default: 0)")
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the operands (default: 0)")
     _add_mapping(parser)
     parser.add_argument(
         "--what-if",
         action="store_true",
-        help="also what operand isolation, gated clocks, another order of K and a datapath of these formats alone save",
+        help="also report the savings of operand isolation, clock gating, another order of K, and a datapath with only "
+        "the formats in use",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw stages, and energy against share of zeros")
-    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write energies of actions, for estimators")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="draw energy by stage, and energy against the share of zeros"
+    )
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE.csv", help="also write the energy of each action, for energy estimators"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
 
 def _add_mapping(parser: argparse.ArgumentParser) -> None:
-    """Add what is mapped, and how it is simulated."""
+    """Add the options of technology mapping and simulation."""
     parser.add_argument(
         "--top",
         choices=_TOPS,
         default="unit",
-        help="what is mapped: a unit with its decoder, or a warp: an array of units, what gathers their operands from "
-        "registers and what collects their results (default: unit)",
+        help="module to map: a unit with its metadata decoder, or a warp: the array, the gather of operands from "
+        "registers and the scatter of results (default: unit)",
     )
     parser.add_argument(
         "--flat",
         action="store_true",
-        help="map all at once, as `sptc area` does, which has no stages; otherwise each module by itself",
+        help="map the flattened netlist, as `sptc area` does, without energy by stage (default: map each module alone)",
     )
     parser.add_argument(
         "--glitches",
         action="store_true",
-        help="let every gate take a unit of time, count what its output does until all is settled, and say how much "
-        "that adds",
+        help="give every gate a delay of one unit, count all toggles until the nets settle, and report the additional "
+        "energy",
     )
 
 
@@ -155,12 +168,12 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
-    """Refuse options that do not go together, and files that cannot be written.
+    """Refuse options that contradict each other and files that cannot be written.
 
     Raises
     ------
     Error
-        As it says.
+        Options contradict each other, or a file cannot be written.
     """
     if config.step_bytes % _WHOLE_STEP:
         raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
@@ -184,7 +197,7 @@ def _measured(
     drawn: dict[str, _Draw],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map what is asked for and measure all cases."""
+    """Map the top that the options choose and measure all cases."""
     from ..energy.measure import MappedUnit
     from ..energy.warp import MappedWarp
     from ..energy.what_if import what_ifs
@@ -209,12 +222,12 @@ def _measured(
 
 
 def _multiplied(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
-    """Return an instruction that can be measured.
+    """Parse an instruction and check that its energy can be measured.
 
     Raises
     ------
     Error
-        It is none of ``mma`` or ``wgmma``, has block scales, or the datapath lacks what it needs.
+        It is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
     """
     instruction = parse(text)
     require_architecture(instruction, arch)
@@ -232,12 +245,12 @@ def _multiplied(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
 
 
 def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
-    """Return where operands come from, by the names that they have in a report.
+    """Return the sources of operands, by their names in the report.
 
     Raises
     ------
     Error
-        One matrix is given without the other, or both beside distributions.
+        Only one matrix is given, or matrices and distributions are given together.
     """
     if (options.a is None) != (options.b is None):
         raise Error("--a and --b are given together, or neither of them")

@@ -1,4 +1,4 @@
-"""Commands to try, one or two of each: below every ``--help``, on the site, and run by a test, in this order."""
+"""Example commands, shown below every ``--help`` and on the site. A test runs them in this order."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 __all__ = ["EXAMPLES", "add_examples", "commands"]
 
 _SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: By command; that of a group of commands shows what its members do. A file that one reads another has written before.
+#: Examples by command. Files that an example reads are written by an earlier one.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("sptc run --backend golden --limit 1 --junit results.xml",),
     "campaign": ("sptc campaign --preset ampere --shards 12 --tiles 4 --seed 1 --coverage --state campaign",),
@@ -53,14 +53,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Leaves the lines of examples as they are."""
+    """Help formatter that does not wrap the lines of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("example") else super()._fill_text(text, width, indent)
 
 
 def add_examples(parser: argparse.ArgumentParser) -> None:
-    """Put under the help of every command what to try."""
+    """Set the examples of every command as its epilog."""
     for name, command in commands(parser):
         examples = EXAMPLES[name]
         command.epilog = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
@@ -68,7 +68,7 @@ def add_examples(parser: argparse.ArgumentParser) -> None:
 
 
 def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield every command below a parser, with its words."""
+    """Yield the name and parser of every command below a parser."""
     for action in parser._actions:
         for word, command in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
             yield f"{before}{word}", command

@@ -1,4 +1,4 @@
-"""``sptc explain``: where every bit of an instruction lies, how it computes, and what a metadata nibble does."""
+"""``sptc explain``: layout of an instruction's operands, its numerics, and the meaning of a metadata nibble."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from .arguments import architecture, integer
 __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
-#: Names that are listed where several are meant.
+#: Instructions that are listed at most if the words match several.
 _CANDIDATES = 20
 
 
@@ -23,17 +23,18 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "explain",
-        help="where every bit of an instruction lies, and what a metadata nibble does",
+        help="print the operand layout and numerics of an instruction, or the meaning of a metadata nibble",
         description="Print which lane, register and bits hold each element of A, B, C, D and the metadata of an "
-        "instruction, and how an architecture computes it; or, with --nibble, what one metadata nibble does.",
+        "instruction. Print the numerics with which an architecture computes it. With --nibble, print instead which "
+        "elements one metadata nibble selects.",
     )
     parser.add_argument(
         "instruction",
         nargs="*",
         default=[],
         metavar="INSTRUCTION",
-        help="mma, wgmma or tcgen05 with its qualifiers, as PTX spells it, or some of its words, as in `m16n8k32 f16`; "
-        "behind tcgen05, what the instruction descriptor adds may stand in brackets, as in "
+        help="mma, wgmma or tcgen05 in PTX syntax, or some of its words, e.g. `m16n8k32 f16`. After tcgen05, the shape "
+        "and types of the instruction descriptor may follow in brackets, e.g. "
         "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     parser.add_argument("--selector", type=int, default=0, metavar="N", help="sparsity selector (default 0)")
@@ -41,16 +42,18 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--arch",
         type=architecture,
         metavar="ARCH",
-        help="whose numerics to print (default: sm_90, or the first that has the instruction)",
+        help="architecture whose numerics to print (default: sm_90, or the first that has the instruction)",
     )
-    parser.add_argument("--operand", choices=_OPERANDS, help="of this operand alone")
-    parser.add_argument("--row", type=integer(0), metavar="N", help="elements of this row alone, of what has rows of D")
+    parser.add_argument("--operand", choices=_OPERANDS, help="print only this operand")
     parser.add_argument(
-        "--lane", type=integer(0), metavar="N", help="elements of this thread, or this lane of tensor memory, alone"
+        "--row", type=integer(0), metavar="N", help="print only this row of D, and of operands with the same rows"
     )
-    parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain a nibble instead, such as 0b0110 or 6")
-    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the maps (extra: area)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with every element")
+    parser.add_argument(
+        "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
+    )
+    parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain this nibble instead, e.g. 0b0110 or 6")
+    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the layouts (extra: area)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with every element")
     parser.set_defaults(execute=_execute)
 
 

@@ -1,4 +1,4 @@
-"""Options that every command takes which multiplies matrices: what becomes of the sums, and which tensors are meant."""
+"""Options that all commands with matrix products share: the matrices A and B, and the epilogue."""
 
 import argparse
 from pathlib import Path
@@ -9,29 +9,29 @@ from .arguments import number
 
 __all__ = ["EPILOGUE_FILES", "READABLE", "add_epilogue_options", "add_matrices", "epilogue_words", "sources"]
 
-#: What a matrix is read from.
-READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or what `sptc compress` wrote"
-#: Options of the epilogue that name files.
+#: Files that a matrix can be read from.
+READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
+#: Epilogue options whose value is a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
 _MEANINGS = {
     "c": "C, M x N",
-    "bias": "bias: N, or M x 1",
-    "scale_a": "scales of rows, M x 1",
-    "scale_b": "scales of columns, N",
+    "bias": "bias, N (one per column) or M x 1 (one per row)",
+    "scale_a": "scales of the rows, M x 1",
+    "scale_b": "scales of the columns, N",
 }
 
 
 def add_matrices(parser: argparse.ArgumentParser) -> None:
-    """Add where both matrices are."""
+    """Add the options that name the files and tensors of A and B."""
     parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K: {READABLE}")
-    parser.add_argument("--a-tensor", metavar="NAME", help="which tensor of that file, if there are several")
-    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
-    parser.add_argument("--b-tensor", metavar="NAME", help="which tensor of that file, if there are several")
+    parser.add_argument("--a-tensor", metavar="NAME", help="tensor to read, if the file holds several")
+    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector of K elements")
+    parser.add_argument("--b-tensor", metavar="NAME", help="tensor to read, if the file holds several")
     parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:
-    """Return where both matrices are."""
+    """Return the sources of A and B."""
     return (
         Source(str(options.a.resolve()), options.a_tensor, option="--a-tensor"),
         Source(str(options.b.resolve()), options.b_tensor, options.transpose_b, "--b-tensor"),
@@ -39,17 +39,19 @@ def sources(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add what is done to the sums, in a group of its own."""
+    """Add the options of the epilogue as a group with this title."""
     group = parser.add_argument_group(title)
-    group.add_argument("--alpha", type=number, default=1.0, metavar="X", help="factor of the product")
-    group.add_argument("--beta", type=number, metavar="X", help="factor of C, which is added to the product")
+    group.add_argument(
+        "--alpha", type=number, default=1.0, metavar="X", help="factor of the product (default %(default)g)"
+    )
+    group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
     for name, what in _MEANINGS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=what)
-    group.add_argument("--relu", action="store_true", help="what is below zero becomes zero")
+    group.add_argument("--relu", action="store_true", help="apply ReLU: negative results become zero")
 
 
 def epilogue_words(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the words of the epilogue, for a function that has them: arrays for files."""
+    """Return the keyword arguments of an epilogue; files are read into arrays."""
     paths = {name: getattr(options, name) for name in EPILOGUE_FILES}
     words = {name: getattr(options, name) for name in ("alpha", "beta", "relu")}
     return {**words, **{name: path and read_factor(path) for name, path in paths.items()}}

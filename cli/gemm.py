@@ -1,4 +1,4 @@
-"""``sptc gemm``: a whole matrix product by a way to sum, with its bits and its errors."""
+"""``sptc gemm``: compute a matrix product in a chosen way of summation; report bits, errors and cycles."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ from .progress import progress_bar
 __all__ = ["add_parser"]
 
 _ROUNDED = ("f32", "f16", "bf16")
-#: Words of a way by the names of their options, and what they are without one.
+#: Fields of a way that have an option of the same name, and their defaults.
 _WAY_WORDS = {field.name: field.default for field in fields(Way) if field.name not in ("instruction", "arch", "result")}
 _ARCH = "sm_90"
 
@@ -45,35 +45,38 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "gemm",
-        help="multiply a sparse matrix with a dense one, by any way to sum, on any back end",
-        description="Multiply A, structured-sparse, with B, by blocks and on all cores, as a kernel that sums in a "
-        "known way along K; without any word of the way, through one instruction after the other. Bits are those of "
-        "sptc.gemm in Python, which takes the same words. Report whether the back ends agree in every bit, the errors "
-        "against float64, and what the hardware takes. With --output, an interrupted product is resumed by the same "
-        "command.",
-        epilog="Matrices hold numbers, which are rounded to the format, or codes: integers as wide as the format's "
-        "container, and of tf32 float32, whose low bits are dropped. Numbers that are no integers of an integer "
-        "format, and all under block scales, are divided by scales first; the epilogue is done to sums in their units. "
-        "--c without --beta is what the first accumulator begins from. Errors are those of the whole expression, "
-        "epilogue and last rounding included; where nothing is done to the sums they are in the units of A and B.",
+        help="multiply a sparse matrix by a dense one, in any way of summation, on any back end",
+        description="Multiply a structured-sparse A by B, block by block and on all cores, as a kernel would that sums "
+        "along K in the chosen way. By default, instructions are chained along K. The bits equal those of sptc.gemm in "
+        "Python, which takes the same options. Report whether the back ends agree in every bit, the errors against "
+        "float64, and the cycles of the hardware. With --output, the same command resumes an interrupted product.",
+        epilog="Matrices hold numbers or codes. Numbers are rounded to the format. Codes are integers as wide as the "
+        "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by scales "
+        "first if the format has block scales, or if it is an integer format and they are not integers. The epilogue "
+        "then applies to sums in scaled units. --c without --beta sets the first accumulator. Errors include the "
+        "epilogue and the last rounding. Without an epilogue they are in the units of A and B.",
     )
     _add_matrices(parser)
     _add_way(parser)
-    add_epilogue_options(
-        parser, "what is done to the sums, in f32, in this order: scales, alpha and beta C, bias, relu"
+    add_epilogue_options(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
+    parser.add_argument(
+        "--backend",
+        nargs="+",
+        choices=BACKENDS,
+        default=["golden", "rtl"],
+        help="back ends, which must agree (default: golden rtl)",
     )
     parser.add_argument(
-        "--backend", nargs="+", choices=BACKENDS, default=["golden", "rtl"], help="what computes; all must agree"
+        "--dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
     )
-    parser.add_argument("--dense", action="store_true", help="also the error with A unpruned, on the dense instruction")
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FILE.npy",
-        help="write the product: f32, f16, s32 and s8 in numpy's type, bf16, e4m3 and e5m2 as codes (uint16, uint8)",
+        help="write the product; f32, f16, s32 and s8 as numpy types; bf16, e4m3 and e5m2 as codes (uint16, uint8)",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a histogram of the relative errors")
-    parser.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 
@@ -81,47 +84,65 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_matrices(parser: argparse.ArgumentParser) -> None:
     add_matrices(parser)
     parser.add_argument(
-        "--random", nargs=3, type=integer(1), metavar=("M", "N", "K"), help="generate A (pruned) and B instead"
+        "--random", nargs=3, type=integer(1), metavar=("M", "N", "K"), help="generate a pruned A and B instead"
     )
-    parser.add_argument("--seed", type=integer(0), default=0, metavar="N", help="of --random (default %(default)s)")
+    parser.add_argument(
+        "--seed", type=integer(0), default=0, metavar="N", help="seed of --random (default %(default)s)"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A, drop the others")
     how.add_argument("--check", action="store_true", help="refuse an A that is not sparse (the default)")
-    parser.add_argument("--producer", choices=PRODUCERS, default="pytorch", help="metadata of chunks with zeros")
-    parser.add_argument("--nan", choices=NAN_POLICIES, default="error", help="what a NaN becomes (default %(default)s)")
-    parser.add_argument("--rows", type=integer(1), metavar="N", help="only the first N rows of A")
+    parser.add_argument(
+        "--producer",
+        choices=PRODUCERS,
+        default="pytorch",
+        help="software whose metadata to write for chunks with few non-zeros (default %(default)s)",
+    )
+    parser.add_argument(
+        "--nan", choices=NAN_POLICIES, default="error", help="conversion of a NaN (default %(default)s)"
+    )
+    parser.add_argument("--rows", type=integer(1), metavar="N", help="use only the first N rows of A")
 
 
 def _add_way(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how it is summed")
+    group = parser.add_argument_group("way of summation")
     what = group.add_mutually_exclusive_group()
     what.add_argument("--format", choices=FORMATS, help="format of A and B (default: that of their types, or f16)")
-    what.add_argument("--instruction", metavar="TEXT", help="instruction (default: what a library would use)")
+    what.add_argument("--instruction", metavar="TEXT", help="instruction (default: the one that a library would use)")
     group.add_argument(
-        "--scales", choices=("ue8m0", "ue4m3"), help="block scales, by the MX or the NVFP4 recipe (sm_120)"
+        "--scales",
+        choices=("ue8m0", "ue4m3"),
+        help="format of block scales: ue8m0 (MX recipe) or ue4m3 (NVFP4 recipe), sm_120 only",
     )
-    group.add_argument("--arch", type=architecture, metavar="ARCH", help=f"numerics (default {_ARCH})")
+    group.add_argument(
+        "--arch", type=architecture, metavar="ARCH", help=f"architecture whose numerics apply (default {_ARCH})"
+    )
     group.add_argument("--accumulate", choices=("f32", "f16", "s32"), help="accumulator type of the instruction")
     group.add_argument(
-        "--split-k", type=split, metavar="N", help="slices of K, or how many tiles each takes, as 3,2,2 (default 1)"
+        "--split-k",
+        type=split,
+        metavar="N",
+        help="number of slices of K, or the tiles of each slice, e.g. 3,2,2 (default 1)",
     )
     group.add_argument(
-        "--order", choices=[order for order in ORDERS if order != "any"], help="in which slices are added"
+        "--order", choices=[order for order in ORDERS if order != "any"], help="order in which slices are added"
     )
-    group.add_argument("--k-order", choices=K_ORDERS, help="in which a slice takes its instructions")
+    group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
     group.add_argument(
         "--promote", type=integer(0), metavar="N", help="instructions between additions to f32 registers"
     )
     group.add_argument(
-        "--tile", type=integer(1), metavar="N", help="instructions of a K tile; slices are cut between them"
+        "--tile", type=integer(1), metavar="N", help="instructions per K tile; slices begin and end at tile boundaries"
     )
-    group.add_argument("--cut", choices=CUTS, help="how tiles are dealt to slices")
-    group.add_argument("--workspace", choices=_ROUNDED, help="type of the result of a slice before it is added")
-    group.add_argument("--running", choices=_ROUNDED, help="type of each sum of slices")
-    group.add_argument("--swapped", action="store_true", help="B is the sparse factor: B^T A^T is computed")
-    group.add_argument("--result", choices=RESULTS, help="type of the result (default f32, of integers s32)")
-    group.add_argument("--rounding", choices=("RNE", "RZ"), help="to that type")
-    group.add_argument("--way", type=Path, metavar="FILE.json", help="all of this, as `sptc identify --json` prints it")
+    group.add_argument("--cut", choices=CUTS, help="assignment of tiles to slices")
+    group.add_argument("--workspace", choices=_ROUNDED, help="type to which the result of a slice is rounded")
+    group.add_argument("--running", choices=_ROUNDED, help="type to which each running sum of slices is rounded")
+    group.add_argument("--swapped", action="store_true", help="make B the sparse factor: compute B^T A^T")
+    group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
+    group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
+    group.add_argument(
+        "--way", type=Path, metavar="FILE.json", help="read the whole way from the output of `sptc identify --json`"
+    )
     parser.set_defaults(**_WAY_WORDS)
 
 
@@ -154,7 +175,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _way(options: argparse.Namespace) -> Way:
-    """Return how it is summed."""
+    """Return the way that the options describe."""
     way = read_way(options.way) if options.way else None
     if way and options.arch not in (None, way.arch):
         raise OperandError(f"the way is of {way.arch}, not {options.arch}")
@@ -176,7 +197,7 @@ def _way(options: argparse.Namespace) -> Way:
 
 
 def _format(options: argparse.Namespace) -> str | None:
-    """Return the format that the types of the matrices say."""
+    """Return the format that the element types of the matrices imply."""
     if options.random:
         return None
     held = (source.read() for source in sources(options))
@@ -195,16 +216,16 @@ def _folder(options: argparse.Namespace, wanted: Mapping[str, Any]) -> Iterator[
 
 
 def _wanted(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return what decides the result, by the names of the options."""
+    """Return all options that affect the result, by name; a resumed product must have the same."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     wanted = {name: getattr(options, name) for name in (*names, "dense", "alpha", "beta", "relu")}
-    # As JSON has it, in which a folder keeps it.
+    # A folder stores the way as JSON.
     summed: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **summed, **dict.fromkeys(EPILOGUE_FILES), **files, **wanted}
 
 
 def _identity(path: Path) -> str:
-    """Name a file so that another one in its place is noticed."""
+    """Return an identity of a file that changes when the file is replaced."""
     try:
         state = path.stat()
     except OSError as error:
@@ -238,7 +259,7 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
     count, waiting = block_count(problem), folder.blocks(block_count(problem))
     for name in problem.backends:  # once, before the workers need it
         backend(name).make_ready(problem.way.arch)
-    tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
+    tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
     with (
         local_pool(options.jobs or cores()) as pool,
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,

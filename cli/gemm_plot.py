@@ -1,4 +1,4 @@
-"""A histogram of the errors of a matrix product."""
+"""Histogram of the errors of a matrix product."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,21 +18,21 @@ _NAMES = {
 
 
 def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
-    """Draw how many outputs have which relative error.
+    """Draw a histogram of relative errors: the share of outputs per decade.
 
     Parameters
     ----------
     errors : mapping of str to Errors
-        As a :class:`~sptc.gemm.product.Block` names them.
+        Errors by reference, with the names of :class:`~sptc.gemm.product.Block`.
     path : Path
-        An SVG file.
+        SVG file to write.
 
     Raises
     ------
     BackendError
         matplotlib is not installed.
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     places = np.arange(len(DECADES) + 2)
     labels = ["exact", "less", *map(str, DECADES)]

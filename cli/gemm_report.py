@@ -1,4 +1,4 @@
-"""What ``sptc gemm`` says of a product that is computed: back ends, cycles of the hardware, and errors."""
+"""Report of ``sptc gemm``: agreement of the back ends, cycles of the hardware, and errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -17,14 +17,14 @@ __all__ = ["as_text", "product_report"]
 
 
 def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
-    """Return all that is said, as JSON values.
+    """Return the report as JSON values.
 
     Parameters
     ----------
     problem : Problem
         The product.
     blocks : iterable of Block
-        All of its blocks.
+        All blocks of the product, in any order.
     """
     done: list[Block] = sorted(blocks, key=lambda block: block.index)
     way, i, (m, n, k) = problem.way, problem.way.parsed, problem.shape
@@ -50,7 +50,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
 
 
 def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
-    """Return what a full pipeline of the datapath takes, and the share of its multipliers that useful products fill."""
+    """Return the cycles of the array with a full pipeline, and the share of multiplier slots with useful products."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
     if not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}
@@ -62,14 +62,14 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
 
 
 def as_text(report: Mapping[str, Any], way: Way) -> str:
-    """Return the lines that say it.
+    """Return the report as text.
 
     Parameters
     ----------
     report : mapping
-        As of :func:`product_report`.
+        Result of :func:`product_report`.
     way : Way
-        How it was summed.
+        Way in which the product was summed.
     """
     rows, columns, k = report["shape"]
     first, *others = report["backends"]

@@ -1,4 +1,4 @@
-"""``sptc gpu``: the GPU of this machine against golden model and hardware, and recordings of it."""
+"""``sptc gpu``: compare a GPU with golden model and RTL, record it, and measure its cycles and energy."""
 
 import argparse
 import json
@@ -33,41 +33,49 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "gpu",
         help="compare an NVIDIA GPU with the golden model, or record it",
-        description="Run mma and wgmma, sparse and dense, on the NVIDIA GPU of this machine (extra: cuda).",
+        description="Run sparse and dense mma and wgmma on the NVIDIA GPU of this machine (extra: cuda).",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    info = actions.add_parser("info", help="say which GPU it is and how many instructions it has")
+    info = actions.add_parser("info", help="print the name of the GPU and the number of its instructions")
     info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     info.set_defaults(execute=_info)
 
     verify = actions.add_parser(
         "verify",
         help="compare GPU and golden model on random operands until a limit or a mismatch",
-        description="Compare the GPU with the golden model on seeded random shards, which visit every "
-        "instruction that the GPU has, sparse and dense, wgmma with every n, under every distribution of operands "
-        "and, in part, all sixteen nibbles. At the first mismatch, stop and write a register file of one tile that "
-        "shows it.",
+        description="Compare the GPU with the golden model on seeded random shards. The shards cover every sparse and "
+        "dense instruction of the GPU, wgmma with every N, and every operand distribution. Some of them use all "
+        "sixteen metadata nibbles. At the first mismatch, stop and write a register file with one tile that shows it.",
     )
-    verify.add_argument("--rtl", action="store_true", help="compare the compiled hardware too")
+    verify.add_argument("--rtl", action="store_true", help="also compare the compiled RTL")
     add_limits(verify)
     verify.add_argument(
-        "--record", type=Path, metavar="FILE.json.gz", help="write there what was compared, form by form, and with what"
+        "--record",
+        type=Path,
+        metavar="FILE.json.gz",
+        help="write a record of all comparisons by instruction, with GPU, driver and versions",
     )
     verify.set_defaults(execute=_verify, scheduler=None, coverage=False)
 
     record = actions.add_parser(
         "record",
         help="write register files with the GPU's results",
-        description="Run random tiles of instructions on the GPU and write one register file for each, with its name, "
-        "the version of CUDA of its driver, and the date; `sptc run` replays them anywhere.",
+        description="Run random tiles on the GPU and write one register file per instruction. Each file names the GPU, "
+        "the CUDA version of its driver, and the date. `sptc run` replays the files on any machine.",
     )
-    record.add_argument("folder", type=Path, metavar="FOLDER", help="where to; made if it does not exist")
+    record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
     record.add_argument(
-        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every one that the GPU has)"
+        "--instruction",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="instructions to record (default: all that the GPU has)",
     )
-    record.add_argument("--tiles", type=integer(1), default=64, metavar="N", help="tiles of each (default %(default)s)")
     record.add_argument(
-        "--least", action="store_true", help="tiles around the least exponent of floats, instead of random bits"
+        "--tiles", type=integer(1), default=64, metavar="N", help="tiles per instruction (default %(default)s)"
+    )
+    record.add_argument(
+        "--least", action="store_true", help="draw floats near the least exponent instead of random bits"
     )
     record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
     record.set_defaults(execute=_record)
@@ -76,36 +84,43 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
-    """Add what measures cycles and energy."""
+    """Add the actions that measure cycles and energy."""
     cycles = actions.add_parser(
         "cycles",
         help="count the cycles that instructions take",
-        description="Repeat instructions on one SM and count the cycles from one to the next: alone and on more warps, "
-        "in groups that overlap and that do not, A in registers and in shared memory, with every swizzle, and wgmma "
-        "beside mma. Operands are zero, and of emulated instructions made anew each time.",
+        description="Repeat instructions on one SM and count the cycles from one instruction to the next. Loops differ "
+        "in the number of warps, in whether groups overlap, in the place of A (registers or shared memory) and in the "
+        "swizzle. Further loops run wgmma and mma together. Operands are zero. For emulated instructions they are "
+        "created anew each time.",
     )
     cycles.add_argument(
-        "--instruction", nargs="+", default=[], metavar="TEXT", help="which (default: every kind that the GPU has)"
+        "--instruction",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="instructions to measure (default: one of every kind that the GPU has)",
     )
-    cycles.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where to")
+    cycles.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="CSV file to write")
     cycles.set_defaults(execute=_cycles)
 
     energy = actions.add_parser(
         "energy",
         help="measure the energy of instructions",
-        description="Repeat instructions on some SMs, on operands of several distributions, while the GPU's counter of "
-        "energy is read, and take off what the same SMs take while their warps sleep: pJ of a kept product. The GPU "
-        "must do nothing else.",
+        description="Repeat instructions on several SMs, with operands of several distributions, and read the GPU's "
+        "energy counter. Subtract the energy of the same SMs with sleeping warps. The result is in pJ per kept "
+        "product. Nothing else may run on the GPU.",
     )
     energy.add_argument(
-        "--instruction", nargs="+", default=[], metavar="TEXT", help="of those that are measured, which (default: all)"
+        "--instruction", nargs="+", default=[], metavar="TEXT", help="instructions to measure (default: all supported)"
     )
-    energy.add_argument("--sms", type=integer(1), default=44, metavar="N", help="SMs that run (default %(default)s)")
+    energy.add_argument("--sms", type=integer(1), default=44, metavar="N", help="SMs in use (default %(default)s)")
     energy.add_argument(
-        "--seconds", type=integer(1), default=1, metavar="N", help="how long each is measured (default %(default)s)"
+        "--seconds", type=integer(1), default=1, metavar="N", help="seconds per measurement (default %(default)s)"
     )
-    energy.add_argument("--seed", type=integer(0), default=0, metavar="N", help="of the operands (default %(default)s)")
-    energy.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where to")
+    energy.add_argument(
+        "--seed", type=integer(0), default=0, metavar="N", help="seed of the operands (default %(default)s)"
+    )
+    energy.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="CSV file to write")
     energy.set_defaults(execute=_energy)
 
 
@@ -125,7 +140,7 @@ def _info(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     if options.record:
         require_writable(options.record)
-    # The process that forks the workers must not have touched the GPU, so one of its own asks.
+    # The process that forks the workers must not open the GPU. A separate process queries it.
     with local_pool(1) as pool:
         pool.submit(device)
         found: list[Device] = []
@@ -148,7 +163,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path | None, record: Record, held: Device) -> None:
-    """Write the record of a campaign, if it is asked for."""
+    """Write the record of a campaign if `path` is given."""
     if path:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         about = {"sptc": __version__, "gpu": held.name, "cuda": held.cuda, "driver": held.driver, "date": date}
@@ -221,7 +236,7 @@ def _energy(options: argparse.Namespace) -> int:
 
 
 def _about(held: Device) -> str:
-    """Return what a table says of the GPU, and when that was."""
+    """Return the header of a table: GPU, CUDA and driver version, and date."""
     return f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 
 

@@ -1,4 +1,4 @@
-"""``sptc presets``, ``config``, ``ports`` and ``verilog``: datapaths, what follows from them, and their Verilog."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog``: datapath presets, derived figures, ports and Verilog."""
 
 import argparse
 import json
@@ -18,36 +18,39 @@ _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommands."""
-    presets = commands.add_parser("presets", help="list the datapaths by name", description="List the datapaths.")
+    presets = commands.add_parser("presets", help="list the presets", description="List the presets: named datapaths.")
     presets.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     presets.set_defaults(execute=_presets)
     config = commands.add_parser(
         "config",
-        help="print what follows from a datapath's configuration",
-        description="Print what follows from the configuration of a datapath: widths, latencies, products, cycles.",
+        help="print a datapath's configuration and derived figures",
+        description="Print the configuration of a datapath and its derived figures: widths in bits, latencies in "
+        "cycles, products per cycle.",
     )
     add_datapath(config)
-    config.add_argument("--json", action="store_true", help="print one JSON object, which --config reads, and no more")
+    config.add_argument(
+        "--json", action="store_true", help="print one JSON object, which --config reads, and nothing else"
+    )
     config.set_defaults(execute=_config)
     ports = commands.add_parser(
         "ports",
         help="print the ports of a datapath's Verilog",
-        description="Print the ports of a datapath's Verilog, and the fields in them with their bits.",
+        description="Print the ports of a datapath's Verilog, with the bit positions of their fields.",
     )
     verilog = commands.add_parser(
         "verilog", help="write a datapath as Verilog", description="Write a datapath as one file of Verilog."
     )
     for parser in (ports, verilog):
         add_datapath(parser)
-        parser.add_argument("--top", choices=_TOPS, default="core", help="which module (default %(default)s)")
+        parser.add_argument("--top", choices=_TOPS, default="core", help="top module (default %(default)s)")
     ports.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     ports.set_defaults(execute=_ports)
-    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="where to; - prints it")
+    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="Verilog file; - prints it")
     verilog.add_argument(
         "--sv-package",
         type=Path,
         metavar="FILE.sv",
-        help="also write a SystemVerilog package with structures of the ports, and a module whose ports they are",
+        help="also write a SystemVerilog package with a struct per port, and a wrapper module with these ports",
     )
     verilog.set_defaults(execute=_verilog)
 
@@ -125,7 +128,7 @@ def _header(config: CoreConfig, top: str) -> str:
     lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *(line.rstrip() for line in lines_of_ports(ports(config, top)))]
-    # Amaranth leaves widths and cases implicit where they are exact; Verilator would warn of each.
+    # Amaranth leaves exact widths and cases implicit. Verilator would warn of each of them.
     lints = [f"verilator lint_off {rule}" for rule in ("ASCRANGE", "CASEINCOMPLETE", "WIDTHEXPAND", "WIDTHTRUNC")]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "".join(f"/* {lint} */\n" for lint in lints)
 

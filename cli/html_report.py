@@ -1,4 +1,4 @@
-"""``sptc report``: a regression as one page of HTML."""
+"""``sptc report``: write the results of a regression as one HTML page."""
 
 import argparse
 from pathlib import Path
@@ -15,14 +15,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "report",
-        help="a page of HTML of what a regression left in a folder",
-        description="Write one page of HTML, which needs nothing else: results, coverage, faults, proofs and area, of "
-        "the files in a folder, whatever they are called: JUnit XML, coverage, what `prove`, `area` and `campaign` "
-        "print with --json, what benchmarks print with --json, and faults. Other files are passed over and listed. "
-        "Status 0: the page is written, whatever it says.",
+        help="write an HTML page with the results of a regression",
+        description="Write one self-contained HTML page with the results, coverage, faults, proofs and area of a "
+        "regression. Files in the folder are recognised by content, not by name: JUnit XML, coverage, faults, and the "
+        "--json output of `prove`, `area`, `campaign` and of benchmarks. Other files are skipped and listed. Exit "
+        "status 0: the page was written, even if it reports failures.",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="as build/regression/latest of `make regression`")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html", help="where to; - prints it")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of results, e.g. build/regression/latest")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html", help="HTML file; - prints it")
     parser.set_defaults(execute=_execute)
 
 

@@ -1,4 +1,4 @@
-"""``sptc identify``: which way to sum gives every bit of a product that somebody else computed."""
+"""``sptc identify``: find the way of summation that reproduces every bit of a kernel's product."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from .factors import READABLE, add_epilogue_options, epilogue_words
 
 __all__ = ["add_parser"]
 
-#: Rows, columns and K of a probe.
+#: Default M, N and K of a probe.
 _SHAPE = (128, 128, 4096)
 
 
@@ -25,49 +25,60 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "identify",
-        help="which way to sum gives every bit of a product that somebody else computed",
-        description="Search the ways to sum along K (instructions, slices of K and the order in which they are added, "
-        "stream-K, promotion of partial sums, rounding of the result) until one gives every bit of Y = A B, and say "
-        "how many outputs tell it from the next best; or how near the nearest comes, with the last instructions of the "
-        "first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write matrices to "
-        "feed to a kernel, on which the ways differ most. Exit status 0 if a way gives every bit, 1 if none does.",
+        help="find the way of summation that reproduces every bit of a product",
+        description="Search for the way of summation along K that gives every bit of Y = A B. Ways differ in the "
+        "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, and "
+        "the rounding of the result. If a way is found, print how many outputs distinguish it from the next best. If "
+        "not, print the nearest way and the last instructions of the first output that differs. Matrices hold numbers "
+        "or codes (uint8, uint16). With --probe, write input matrices for a kernel on which the ways differ most. Exit "
+        "status 0: a way gives every bit. 1: none does.",
     )
     parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K, structured-sparse: {READABLE}")
-    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector")
-    parser.add_argument("--y", type=Path, metavar="FILE", help="what was computed of them, M x N, or a vector")
+    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector of K elements")
+    parser.add_argument("--y", type=Path, metavar="FILE", help="product of A and B, M x N, or a vector of M elements")
     for name in "aby":
-        parser.add_argument(f"--{name}-tensor", metavar="NAME", help="which tensor of that file, if there are several")
+        parser.add_argument(f"--{name}-tensor", metavar="NAME", help="tensor to read, if the file holds several")
     parser.add_argument("--format", choices=FORMATS, help="format of A and B")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     parser.add_argument(
-        "--arch", type=architecture, metavar="ARCH", default="sm_90", help="where it was computed (default %(default)s)"
+        "--arch",
+        type=architecture,
+        metavar="ARCH",
+        default="sm_90",
+        help="architecture that computed Y (default %(default)s)",
     )
+    parser.add_argument("--instruction", metavar="TEXT", help="try only this instruction (default: all of the format)")
+    parser.add_argument("--dense", action="store_true", help="A is dense: try dense instructions")
+    parser.add_argument("--prune", action="store_true", help="first prune A to its largest magnitudes")
     parser.add_argument(
-        "--instruction", metavar="TEXT", help="the only instruction to try (default: all of the format)"
+        "--nan", choices=NAN_POLICIES, default="error", help="conversion of a NaN (default %(default)s)"
     )
-    parser.add_argument("--dense", action="store_true", help="A is dense, and so are the instructions")
-    parser.add_argument("--prune", action="store_true", help="A is pruned to its largest magnitudes first")
-    parser.add_argument("--nan", choices=NAN_POLICIES, default="error", help="what a NaN becomes (default %(default)s)")
     parser.add_argument(
         "--workers",
         type=integer(1),
         metavar="N",
-        help="thread blocks of a kernel with stream-K, where known (default: multiprocessors of GPUs of --arch)",
+        help="thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
     for name, shape in (("a", "M"), ("b", "N")):
         parser.add_argument(
             f"--block-scale-{name}",
             type=Path,
             metavar="FILE",
-            help=f"block scales of {name.upper()}, {shape} x blocks along K: ue8m0 or ue4m3, or codes (uint8)",
+            help=f"block scales of {name.upper()}, {shape} x blocks along K: ue8m0, ue4m3, or codes (uint8)",
         )
-    add_epilogue_options(parser, "what the kernel did to the sums")
-    ask = parser.add_argument_group("asking a kernel")
-    ask.add_argument("--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy there, and stop")
+    add_epilogue_options(parser, "epilogue of the kernel")
+    ask = parser.add_argument_group("probe of a kernel")
     ask.add_argument(
-        "--shape", nargs=3, type=integer(1, 1 << 20), metavar=("M", "N", "K"), help="of --probe (default 128 128 4096)"
+        "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
     )
-    ask.add_argument("--seed", type=integer(0), metavar="N", help="of --probe (default 0)")
+    ask.add_argument(
+        "--shape",
+        nargs=3,
+        type=integer(1, 1 << 20),
+        metavar=("M", "N", "K"),
+        help="shape of --probe (default 128 128 4096)",
+    )
+    ask.add_argument("--seed", type=integer(0), metavar="N", help="seed of --probe (default 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
 

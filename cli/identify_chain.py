@@ -1,4 +1,4 @@
-"""The chain of an output that differs: what each of its last instructions made of the sum so far."""
+"""The chain of an output that differs: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
 
-#: Instructions that are shown.
+#: Instructions that are printed.
 _SHOWN = 8
 
 
@@ -34,13 +34,13 @@ class Link:
     slice, chain : int
         Slice of K, and chain in it.
     instruction : int
-        Its number along K.
+        Index of the instruction along K.
     c, d : int
         Codes of the accumulator and of the result.
     products : float or int
-        Exact sum of its products, rounded once to a float.
+        Exact sum of the products, rounded once to a float.
     wanted : bool
-        Whether the wanted code would be stored of its result.
+        Whether this result would be stored as the expected code of Y.
     """
 
     slice: int
@@ -54,16 +54,16 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """How the first output that differs came to be by the nearest way.
+    """All instructions of the first output that differs, as the nearest way computes it.
 
     Attributes
     ----------
     miss : Miss
-        Which output, and by which way.
+        The output and the way.
     links : tuple of Link
         All instructions in the order of the slices.
     slices : tuple of (float or int)
-        What each slice gives.
+        Result of each slice.
     exact : float or int
         Exact sum of all products.
     """
@@ -75,12 +75,12 @@ class OutputChain:
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """The last instructions up to where the wanted value could have come from, or up to the end."""
+        """The last instructions up to one whose result matches the expected code, or up to the end."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it, with the instructions that are shown: codes as hexadecimal words, NaN as a word."""
+        """Return the chain as JSON values: codes as hexadecimal words, Inf and NaN as words."""
         bits = self.miss.output.factors.instruction.d.bits
 
         def of(link: Link) -> dict[str, Any]:
@@ -117,12 +117,12 @@ class OutputChain:
 
 
 def chain_of(miss: Miss) -> OutputChain:
-    """Return how the first output of a miss came to be, by the golden model.
+    """Recompute the first output that differs with the golden model, instruction by instruction.
 
     Parameters
     ----------
     miss : Miss
-        As of :func:`sptc.identify`.
+        The nearest way, from :func:`sptc.identify`.
     """
     output = miss.output
     chains = Chains(output.factors, output.way.arch, backend("golden"))
@@ -135,7 +135,7 @@ def chain_of(miss: Miss) -> OutputChain:
 
 
 def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
-    """Yield every instruction, and its products."""
+    """Yield every instruction and the values of its products."""
     factors, i = output.factors, output.factors.instruction
     for number, of_slice in enumerate(output.way.slices(factors.count)):
         for place, chain in enumerate(of_slice):
@@ -165,7 +165,7 @@ def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int
 
 
 def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperands) -> list[float | int]:
-    """Return the values of products of one row and one column, with their block scales."""
+    """Return the values of the products of one row and one column, multiplied by their block scales."""
     if not (i.scale_size and i.scale_format):
         return [product.value for product in products]
     factors = [1.0] * i.scale_size

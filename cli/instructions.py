@@ -1,4 +1,4 @@
-"""``sptc instructions``: what is covered, on which architecture, and what each entry rests on."""
+"""``sptc instructions``: list the modelled instructions by architecture, with the evidence for each."""
 
 import argparse
 import json
@@ -27,11 +27,11 @@ class _Row:
     Attributes
     ----------
     name, shapes, types : str
-        As printed.
+        Cells of the row, as printed.
     instructions : tuple of Instruction
-        Those of the row; they share architectures and sparsity.
+        Instructions of the row, which share architectures and sparsity.
     spelled : tuple of str
-        Their names.
+        Names of the instructions.
     """
 
     name: str
@@ -42,12 +42,12 @@ class _Row:
 
     @property
     def sparsity(self) -> str:
-        """Structure of A."""
+        """Sparsity structure of A, or ``dense``."""
         granularity = self.instructions[0].granularity
         return granularity.name if granularity else "dense"
 
 
-#: Letters of a line.
+#: Characters per line.
 _WIDTH = 100
 _SENTENCES = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
@@ -56,19 +56,22 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "instructions",
-        help="list the instructions covered, by architecture, and what each entry rests on",
-        description=f"List the instructions covered. {' '.join(_SENTENCES)}",
+        help="list the modelled instructions by architecture, with the evidence for each",
+        description=f"List the modelled instructions with the evidence for each. {' '.join(_SENTENCES)}",
     )
     parser.add_argument(
-        "words", nargs="*", metavar="WORD", help="only what has such an instruction, as m16n8k32 or e4m3 (default: all)"
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="list only instructions with all of these words, e.g. m16n8k32 or e4m3 (default: all)",
     )
-    parser.add_argument("--arch", type=architecture, metavar="ARCH", help="only what this architecture has")
+    parser.add_argument("--arch", type=architecture, metavar="ARCH", help="list only instructions of this architecture")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sparse", action="store_true", help="only with sparse A")
-    which.add_argument("--dense", action="store_true", help="only with dense A")
+    which.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
+    which.add_argument("--dense", action="store_true", help="list only instructions with dense A")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-    form.add_argument("--json", action="store_true", help="print one JSON object, every instruction spelled out")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    form.add_argument("--json", action="store_true", help="print one JSON object with every instruction in full")
     parser.set_defaults(execute=_execute)
 
 
@@ -90,7 +93,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _is_meant(i: Instruction, names: Iterable[str], wanted: "Counter[str]", options: argparse.Namespace) -> bool:
-    """Tell whether an instruction, or one like it of another name, is what the options ask for."""
+    """Tell whether the options select an instruction or one of its other names."""
     if (options.sparse and not i.sparse) or (options.dense and i.sparse):
         return False
     return (not options.arch or options.arch in i.architectures) and any(has_words(name, wanted) for name in names)
@@ -103,7 +106,7 @@ def _spelled() -> Iterator[tuple[Instruction, dict[str, object]]]:
 
 
 def _spelled_of_tcgen05() -> Iterator[tuple[Instruction, dict[str, object]]]:
-    """Yield what PTX writes and, in brackets, what the instruction descriptor adds; N has a list of its own."""
+    """Yield PTX opcodes followed by shape and types of the instruction descriptor in brackets; `n` lists all N."""
     for opcode in every_opcode():
         for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
@@ -112,7 +115,7 @@ def _spelled_of_tcgen05() -> Iterator[tuple[Instruction, dict[str, object]]]:
 
 
 def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
-    """Return for each architecture what its instructions rest on, and how many where they differ."""
+    """Return the evidence of some instructions per architecture, with the number of each level if levels differ."""
     cells = {}
     for arch in ARCHITECTURES:
         found = Counter(evidence(i, arch) for i in instructions if arch in i.architectures)
@@ -146,7 +149,7 @@ def _row(row: Variant) -> _Row:
 
 
 def _shapes(opcodes: Sequence[Opcode]) -> str:
-    """Spell M, N and K of some opcodes that differ in the number of CTAs alone, or of block scales."""
+    """Format M, N and K of opcodes that differ only in the number of CTAs or of block scales."""
     words = {}
     for opcode in opcodes:
         rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)
@@ -185,7 +188,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def _text_table(rows: Iterable[_Row], arch: str | None) -> str:
-    """Return rows for a terminal: what an instruction is, and what each entry rests on, by that."""
+    """Return the table for a terminal: instruction, shapes, types, and architectures by evidence."""
     lines = []
     for row in rows:
         levels: dict[str, list[str]] = {}
@@ -200,12 +203,12 @@ def _text_table(rows: Iterable[_Row], arch: str | None) -> str:
 
 
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return the table in Markdown: one row for each row of the syntax, one column for each architecture.
+    """Return the table in Markdown: one row per row of the PTX syntax, one column per architecture.
 
     Parameters
     ----------
     rows : iterable of rows, optional
-        Some of them.
+        Rows to print (default: all).
     """
     lines = [
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",

@@ -41,14 +41,14 @@ __all__ = ["command_parser", "main"]
 
 
 class _Parser(argparse.ArgumentParser):
-    """One sentence for bad words, without the usage block."""
+    """Argument parser that prints errors as one line, without the usage block."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_in_one_line(message + _hint(message))}\n")
 
 
 def _hint(message: str) -> str:
-    """Return the choice that was probably meant, of those that argparse lists."""
+    """Return a hint with the closest choice if `message` reports an invalid one, else an empty string."""
     found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
     if not found:
         return ""
@@ -57,7 +57,7 @@ def _hint(message: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-#: Letters of a message beyond which nobody reads.
+#: Characters after which a message is truncated.
 _LONGEST = 2_000
 
 
@@ -69,7 +69,7 @@ def _can_be_passed(word: str) -> bool:
 
 
 def _in_one_line(message: object) -> str:
-    """Return a message as one line of some length: control characters and lone surrogates in names are escaped."""
+    """Return a message as one line of limited length, with control characters and lone surrogates escaped."""
     text = str(message)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
@@ -77,9 +77,9 @@ def _in_one_line(message: object) -> str:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, every command in it."""
+    """Return the parser of the command line with all commands."""
     parser = _Parser(
-        prog="sptc", description="Bit-exact models of sparse tensor cores, held against recordings of real ones."
+        prog="sptc", description="Bit-exact models of sparse tensor cores, checked against recordings of real GPUs."
     )
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -115,15 +115,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Words after the program's name; the process's own by default.
+        Words after the program's name (default: ``sys.argv[1:]``).
 
     Returns
     -------
     int
-        Exit status: 0 all agree, 1 a mismatch, 2 bad input, 130 interrupted.
+        Exit status: 0 all results agree, 1 a mismatch, 2 bad input, 130 interrupted.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold bytes that are not text
     parser = command_parser()
     if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
         parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")

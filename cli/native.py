@@ -1,4 +1,4 @@
-"""``sptc native``: the sources of the C++ library."""
+"""``sptc native``: write the sources of the C++ library."""
 
 import argparse
 from pathlib import Path
@@ -14,10 +14,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "native",
         help="write the sources of the C++ library libsptc, with examples",
-        description="Write libsptc, the same instructions in C++17 behind a C interface: sources, header, the tables "
-        "that are written from this package, a makefile, files for CMake and pkg-config, and examples.",
+        description="Write the sources of libsptc, a C++17 model of the same instructions with a C interface: sources, "
+        "header, tables generated from this package, a makefile, files for CMake and pkg-config, and examples.",
     )
-    parser.add_argument("--prefix", type=Path, required=True, metavar="FOLDER", help="where to; made if there is none")
+    parser.add_argument(
+        "--prefix", type=Path, required=True, metavar="FOLDER", help="folder to write to, created if missing"
+    )
     parser.set_defaults(execute=_execute)
 
 

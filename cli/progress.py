@@ -1,4 +1,4 @@
-"""A bar on a terminal for work that tells how far it is."""
+"""A progress bar on a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that is told how much is done of how much.
+    """Show a progress bar while the context is open; yield its callback ``progress(done, total)``.
 
     Parameters
     ----------
     unit : str
-        What there are so many of.
+        Name of one unit of work.
     """
-    tqdm.monitor_interval = 0  # its thread would be alive when workers are forked
+    tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
     with tqdm(unit=unit, disable=None, leave=False) as bar:
 
         def progress(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""``sptc prove``: formal proofs of the hardware."""
+"""``sptc prove``: prove properties of the RTL formally."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ from .reports import Check, add_reports, check_reports, report
 
 __all__ = ["add_parser"]
 
-#: Datapaths of the quick set.
+#: Presets of ``--quick``.
 _QUICK = ("tiny", "hopper")
-#: Seconds that a proof of the quick set took at most when it was recorded.
+#: Longest recorded processor time, in seconds, of a proof in the quick set.
 _QUICK_SECONDS = 10.0
-#: Seconds for each question to a solver.
+#: Default time limit per solver query, in seconds.
 _LIMIT = 400.0
 
 
@@ -32,34 +32,36 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "prove",
         help="prove properties of the hardware",
-        description="Prove properties of the hardware, each for every datapath, and check that none holds for want of "
-        "cases. Status 0: all proved; 1: a property is broken, undecided or vacuous; of a broken one the values that "
-        "break it are printed and, with --trace, written as waves.",
+        description="Prove each property for every datapath, and check that no proof is vacuous. If a property fails, "
+        "print its counterexample. With --trace, also write the counterexample as waves. Exit status 0: all properties "
+        "are proved. 1: a property failed, is undecided or is vacuous.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="properties or topics (default: all; see --list)")
-    parser.add_argument("--list", action="store_true", help="print what there is to prove, and what it takes")
+    parser.add_argument("--list", action="store_true", help="list the properties and the time that each takes")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"only proofs that took at most {_QUICK_SECONDS:g} s of processor time when they were recorded, and only "
-        f"of {' and '.join(_QUICK)} unless datapaths are named",
+        help=f"run only proofs whose recorded processor time is at most {_QUICK_SECONDS:g} s; unless datapaths are "
+        f"named, only for {' and '.join(_QUICK)}",
     )
-    parser.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
+    parser.add_argument(
+        "--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one per core)"
+    )
     parser.add_argument(
         "--seconds",
         type=seconds,
         default=_LIMIT,
         metavar="S",
-        help="for each question to a solver (default %(default)g)",
+        help="time limit per solver query in seconds (default %(default)g)",
     )
     parser.add_argument(
         "--record",
         type=Path,
         metavar="FILE",
-        help="skip each problem (netlist and claims) that FILE says is proved, and enter what is proved now",
+        help="skip problems (netlist and claims) that FILE lists as proved, and add new proofs to FILE",
     )
-    parser.add_argument("--first", action="store_true", help="stop at the first that is not proved")
-    parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples there as VCD files")
+    parser.add_argument("--first", action="store_true", help="stop at the first property that is not proved")
+    parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples as VCD to this folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_datapath(parser, several=True)
     add_reports(parser)
@@ -119,24 +121,24 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _line(text: str) -> None:
-    """Print at once, above the bar."""
+    """Print a line above the progress bar and flush it."""
     tqdm.write(text)
     sys.stdout.flush()
 
 
 def _nothing(text: str) -> None:
-    """Print nothing of what JSON says at the end."""
+    """Print nothing; JSON is printed at the end."""
 
 
 class _Recorder:
-    """Enters proofs into a record while they come, so that an interrupted run goes on where it stopped.
+    """Writes each proof to the record file at once, so that an interrupted run can be continued.
 
     Parameters
     ----------
     path : Path
-        The record.
+        File of the record.
     cases : list of Case
-        All that is to be proved.
+        All cases to prove.
     """
 
     def __init__(self, path: Path, cases: list[Any]) -> None:
@@ -148,7 +150,7 @@ class _Recorder:
         self.record = read_record(path)
 
     def enter(self, outcome: Any, proof: Any) -> None:
-        """Enter a case, if it is proved."""
+        """Add a case to the record if it is proved."""
         if outcome.result != "proved":
             return
         self._missing -= 1
@@ -158,7 +160,7 @@ class _Recorder:
             self.record.write(self._path)
 
     def finish(self) -> None:
-        """Leave out what no property asks for any more, if all that one asks for was proved."""
+        """Remove proofs that no property needs any more, if all cases were proved."""
         from ..formal.record import Record, source_digest
 
         if not self._missing:
@@ -166,7 +168,7 @@ class _Recorder:
 
 
 def _settled(wanted: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
-    """Yield the outcomes as they come, what takes longest begun first."""
+    """Yield outcomes in order of completion; the longest cases are started first."""
     from ..formal.record import expected_seconds, settle_unless_recorded
 
     known = recorder.record.by_digest if recorder else {}

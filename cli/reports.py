@@ -1,4 +1,4 @@
-"""What a continuous integration reads: JUnit XML, and annotations of GitHub's workflows."""
+"""Reports for continuous integration: JUnit XML and annotations of GitHub workflows."""
 
 import argparse
 import re
@@ -15,16 +15,16 @@ __all__ = ["Check", "add_reports", "check_reports", "report"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked.
+    """Result of one check.
 
     Attributes
     ----------
     group, name : str
-        What it belongs to, and what it is.
+        Group of the check, and its name in the group.
     problem : str
-        What is wrong; nothing if it is right.
+        Description of the failure; empty if the check passed.
     seconds : float
-        How long it took, if that is known.
+        Duration; 0 if unknown.
     """
 
     group: str
@@ -35,35 +35,35 @@ class Check:
 
 def add_reports(parser: argparse.ArgumentParser) -> None:
     """Add the options that :func:`report` reads."""
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the result as JUnit XML")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")
     parser.add_argument(
-        "--github", action="store_true", help="also print annotations of GitHub's workflows, on standard error"
+        "--github", action="store_true", help="also print annotations of GitHub workflows on standard error"
     )
 
 
 def check_reports(options: argparse.Namespace) -> None:
-    """Refuse a report that could not be written, before the work.
+    """Check before the work that the report file can be written.
 
     Raises
     ------
     FileError
-        Its file cannot be written.
+        It cannot be written.
     """
     if options.junit:
         require_writable(options.junit)
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
-    """Write what was asked for.
+    """Write the reports that the options request.
 
     Parameters
     ----------
     options : Namespace
-        Of :func:`add_reports`.
+        Options of :func:`add_reports`.
     checks : iterable of Check
-        What was checked.
+        Results to report.
     seed : int, optional
-        Of the run, if it is random.
+        Seed of a random run.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
 
 
 def _text(value: str) -> str:
-    """Return text as XML can hold it."""
+    """Replace characters that XML cannot hold by question marks."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", value)
 
 

@@ -1,4 +1,4 @@
-"""``sptc run``: replay register files and report, one line an instruction."""
+"""``sptc run``: replay register files and print one line per instruction."""
 
 import argparse
 import json
@@ -33,23 +33,28 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "run",
         help="replay register files and compare with the recorded results",
-        description="Replay register files on the hardware and on the golden model, and compare them with each other "
-        "and with the D that the files record. Without a file, replay what ships with the package: recordings of an "
-        "NVIDIA H200 and, unless on a GPU or with --arch, dot products of seven GPUs that others recorded. Cycles are "
-        "interval/latency of one instruction, of wgmma with A in registers and then in shared memory. On back ends "
-        "warp, warpgroup and tcgen05, --json also counts the cycles of all tiles in the simulated hardware, from the "
-        "first instruction accepted to the last result (simulated_cycles).",
+        description="Replay register files on the hardware and on the golden model. Compare the results with each "
+        "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200. "
+        "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs that others recorded. "
+        " Cycles are interval/latency of one instruction. For wgmma they are given for A in registers, then "
+        "for A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the "
+        "cycles of all tiles in the simulated hardware, from the first instruction accepted to the last result.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
-    parser.add_argument("--backend", choices=BACKENDS, default="rtl", help="what computes (default %(default)s)")
     parser.add_argument(
-        "--arch", type=architecture, metavar="ARCH", help="numerics to apply instead of what the files say"
+        "--backend", choices=BACKENDS, default="rtl", help="back end that computes D (default %(default)s)"
+    )
+    parser.add_argument(
+        "--arch",
+        type=architecture,
+        metavar="ARCH",
+        help="architecture whose numerics apply (default: that of each file)",
     )
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
-    parser.add_argument("--limit", type=integer(1), metavar="N", help="at most N tiles of each file")
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the draw of --limit (default %(default)s)")
+    parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of --limit (default %(default)s)")
     parser.add_argument(
-        "--waves", type=Path, metavar="FILE.vcd", help="write the waves of one tile of one register file (uses pysim)"
+        "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_reports(parser)
@@ -68,12 +73,12 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
-    """Replay one tile in Amaranth's simulator while it writes waves."""
+    """Replay one tile in Amaranth's simulator and write its waves."""
     from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
-    # An error in a file is reported before there is a simulator, which complains if it never ran.
+    # Report errors in the file first: Amaranth warns of a simulator that is created and never run.
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
@@ -83,7 +88,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield what each file showed: several sets of dot products, or one register file."""
+    """Yield the outcomes of each file: one for a register file, several for a file of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the recordings are a package of their own: install it with `pip install sptc-recordings`")
@@ -127,13 +132,13 @@ def _by_instruction(outcomes: list[Outcome]) -> list[dict[str, object]]:
 
 
 def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
-    """Return the cycles of all tiles on a simulated top, nothing from another back end."""
+    """Return the cycles of all tiles on a simulated top; an empty dict for other back ends."""
     counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
     return {"simulated_cycles": sum(counts)} if counts else {}
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return the cycles of an instruction; of one whose files have A in either place, by that."""
+    """Return the cycles of an instruction; a dict by place of A if its files have both places."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     found = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(found.items())) if len(found) > 1 else next(iter(found.values()))
@@ -144,7 +149,7 @@ def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None
 
 
 def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return what an instruction takes, None where nobody measured."""
+    """Return the cycles of an instruction on silicon, None if they were not measured."""
     found = timing(instruction, arch, a_from)
     return Cycles(found.interval, found.latency) if found else None
 

@@ -1,4 +1,4 @@
-"""The part of ``sptc vectors`` that writes seeded operands with expected results, for testbenches of others."""
+"""Part of ``sptc vectors`` that writes seeded operands with expected results, for other testbenches."""
 
 import argparse
 import json
@@ -18,45 +18,50 @@ from .configuration import add_datapath, datapath
 
 __all__ = ["add_options", "execute", "used"]
 
-#: Options of this part alone, which have no default so that it shows whether they are there.
+#: Options of this part only. They have no default, so that a given option can be recognised.
 _OWN = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
 #: Options that :func:`~.configuration.datapath` reads.
 _OF_DATAPATH = (
     "preset", "config", "formats", "scales", "step_bytes", "products", "alignment_bits", "mux", "rows", "columns",
     "cuts", "dense",
 )  # fmt: skip
-#: Of architectures that have an instruction, the one that is taken unless another is named.
+#: Default architecture, if it has the instruction.
 _DEFAULT_ARCH = "sm_90"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; those of :mod:`.conformance` stand beside them."""
+    """Add the options of seeded vectors, to the parser that also has those of :mod:`.conformance`."""
     parser.add_argument(
         "instruction",
         nargs="*",
         metavar="INSTRUCTION",
-        help="write seeded vectors of it: as PTX spells it, of tcgen05 with shape and types in brackets behind it; "
-        "several take a folder each inside that of --output",
+        help="write seeded vectors of this instruction: in PTX syntax, for tcgen05 with shape and types in brackets; "
+        "several instructions are written to subfolders of --output",
     )
     group = parser.add_argument_group("writing vectors")
-    group.add_argument("--tiles", type=integer(1), metavar="N", help="instructions to draw operands of (default 1)")
+    group.add_argument("--tiles", type=integer(1), metavar="N", help="number of random tiles (default 1)")
     group.add_argument(
-        "--format", choices=FORMATS, help="register file or arrays (the default), $readmemh files, JSON, SystemVerilog"
+        "--format",
+        choices=FORMATS,
+        help="register file or arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
     )
     group.add_argument(
         "--level",
         choices=LEVELS,
-        help="registers and memory (the default), the streams of the emitted warp, steps of the emitted row or unit",
+        help="interface of the vectors: registers and memory (the default), the streams of the emitted warp, or steps "
+        "of the emitted row or unit",
     )
-    group.add_argument("--distribution", metavar="NAME", help="of operands (default: each that fits, in turn)")
     group.add_argument(
-        "--nibbles", choices=tuple(NIBBLES), help="legal (the default), also 0x0 above zeros, or all sixteen"
+        "--distribution", metavar="NAME", help="distribution of operands (default: all that apply, in turn)"
+    )
+    group.add_argument(
+        "--nibbles", choices=tuple(NIBBLES), help="metadata: legal (the default), also 0x0 for zeros, or all sixteen"
     )
     group.add_argument(
         "--backend",
         choices=BACKENDS,
-        help="what computes the results of level registers: the golden model (the default), or libsptc, whose bits are "
-        "the same, several times as fast",
+        help="back end for the results of level registers: the golden model (the default), or libsptc, which gives the "
+        "same bits several times as fast",
     )
     group.add_argument(
         "--bench", action="store_true", default=None, help="also write the Verilog of the top and a testbench, tb.sv"
@@ -65,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def used(options: argparse.Namespace) -> str:
-    """Return the first option of this part that is there, or nothing."""
+    """Return the first option of this part that is given, or an empty string."""
     names = [name for name in (*_OWN, *_OF_DATAPATH) if getattr(options, name) not in (None, False)]
     return f"--{names[0].replace('_', '-')}" if names else ""
 
@@ -108,7 +113,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
 
 
 def _word(request: VectorRequest) -> str:
-    """Return the instruction as the name of a folder."""
+    """Return the folder name of an instruction."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", request.subject.name).strip("-")
 
 

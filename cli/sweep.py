@@ -1,4 +1,4 @@
-"""``sptc sweep``: a grid of configurations, with the area and the throughput of each."""
+"""``sptc sweep``: area and throughput of a grid of configurations."""
 
 import argparse
 import json
@@ -18,10 +18,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "sweep",
-        help="area against throughput for a grid of configurations",
-        description="Synthesise the unit of every configuration of a grid, as `sptc area` does, and list what it takes "
-        "and how many products it keeps a cycle and, with a liberty file, a nanosecond. The axes of the grid are the "
-        "options with several values.",
+        help="list area and throughput of a grid of configurations",
+        description="Synthesise the unit of every configuration of a grid, as `sptc area` does. List its area and its "
+        "kept products per cycle. With a liberty file, also list kept products per nanosecond. The axes of the grid "
+        "are the options with several values.",
     )
     parser.add_argument(
         "--formats",
@@ -29,7 +29,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=words,
         default=[PRESETS["hopper"].formats],
         metavar="LIST",
-        help="sets of formats, each with commas, as f16,bf16 (default: those of hopper)",
+        help="sets of formats, each comma-separated, e.g. f16,bf16 (default: those of hopper)",
     )
     parser.add_argument(
         "--alignment",
@@ -37,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=integer(0),
         default=[CoreConfig.alignment_bits],
         metavar="F",
-        help=f"bits kept below the largest exponent (default {CoreConfig.alignment_bits})",
+        help=f"alignment bits: bits kept below 2**E (default {CoreConfig.alignment_bits})",
     )
     parser.add_argument(
         "--step-bytes",
@@ -45,7 +45,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=integer(1),
         default=[CoreConfig.step_bytes],
         metavar="N",
-        help=f"bytes of A a cycle, which the number of products follows from (default {CoreConfig.step_bytes})",
+        help=f"bytes of stored A per unit and cycle; they set the products (default {CoreConfig.step_bytes})",
     )
     parser.add_argument(
         "--mux",
@@ -60,13 +60,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=cuts,
         default=[CoreConfig.cuts],
         metavar="LIST",
-        help=f"sets of pipeline registers, each with commas, or none (default {','.join(CoreConfig.cuts)})",
+        help="sets of cuts with a pipeline register, each comma-separated, or none "
+        f"(default {','.join(CoreConfig.cuts)})",
     )
-    parser.add_argument("--dense", action="store_true", help="units without sparsity")
-    parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cells to map to")
-    parser.add_argument("--combinational", action="store_true", help="pipeline registers taken for wires")
+    parser.add_argument("--dense", action="store_true", help="synthesise units without sparsity")
+    parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cell library to map to")
+    parser.add_argument("--combinational", action="store_true", help="replace pipeline registers by wires")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one a core)")
+    where.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one per core)")
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="synthesise on the Dask cluster of this scheduler (extra: dask)"
     )

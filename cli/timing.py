@@ -1,4 +1,4 @@
-"""``sptc timing``: what instructions take on silicon, and which resource decides it."""
+"""``sptc timing``: cycles of instructions on silicon, and the resource that limits them."""
 
 import argparse
 import json
@@ -20,9 +20,9 @@ from .timing_plot import draw
 __all__ = ["add_parser"]
 
 _ARCH = "sm_90"
-#: Columns of ``wgmma`` that are listed where no instruction is named.
+#: Values of N of ``wgmma`` in the list of all kinds.
 _LISTED = (8, 32, 64, 128, 256)
-#: Of ``tcgen05``, whose other kinds differ from these in what they multiply a cycle alone.
+#: Values of N of ``tcgen05`` in that list, and its kinds. Other kinds differ only in products per cycle.
 _LISTED_TCGEN05 = (64, 128, 256)
 _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
@@ -54,35 +54,44 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "timing",
-        help="say what instructions take on silicon, and which resource decides it",
-        description="Cycles of mma and wgmma, sparse and dense, on the tensor cores of an H200, by a law that gives "
-        "what was measured: the interval from one instruction to the next, of mma on one of the SM's four tensor "
-        "cores, of wgmma on all four; the latency; kept multiplications a cycle of one tensor core; and what decides "
-        "the interval. Of tcgen05, dense, the law gives what others measured on a B200; sparse, it is a model.",
+        help="print the cycles of instructions on silicon, and the resource that limits them",
+        description="Print the cycles of sparse and dense mma and wgmma on the tensor cores of an H200, by a formula "
+        "that reproduces the measurements. The columns are: the interval from one instruction to the next in cycles, "
+        "for mma on one of the four tensor cores of an SM, for wgmma on all four; the latency in cycles; the kept MACs "
+        "per cycle of one tensor core; the resource that limits the interval. For dense tcgen05 the formula reproduces "
+        "measurements that others made on a B200. For sparse tcgen05 it is a model.",
     )
     parser.add_argument(
         "instruction",
         nargs="?",
         metavar="INSTRUCTION",
-        help="which; behind tcgen05 shape and types may stand in brackets (default: a list of all kinds)",
+        help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list all kinds)",
     )
-    parser.add_argument("--arch", choices=("sm_90", "sm_100"), help="whose instructions are listed (default sm_90)")
+    parser.add_argument(
+        "--arch",
+        choices=("sm_90", "sm_100"),
+        help="architecture whose instructions are listed (default sm_90); --arch cannot be combined with INSTRUCTION",
+    )
     parser.add_argument(
         "--product",
         nargs=3,
         type=integer(1),
         metavar=("M", "N", "K"),
-        help="what a kernel takes for a whole product by wgmma on all SMs of an H200, dense and sparse",
+        help="estimate the cycles of a kernel that computes this product with wgmma INSTRUCTION on all SMs of an H200, "
+        "sparse and dense",
     )
     parser.add_argument(
-        "--tile", type=_tile, metavar="ROWSxCOLUMNS", help="what a CTA of it computes (default 128x256)"
+        "--tile", type=_tile, metavar="ROWSxCOLUMNS", help="with --product: output tile of a CTA (default 128x256)"
     )
     parser.add_argument(
-        "--result-bytes", type=integer(1), metavar="N", help="of a result in memory (default: as the accumulator has)"
+        "--result-bytes",
+        type=integer(1),
+        metavar="N",
+        help="with --product: bytes per element of the result in memory (default: those of the accumulator)",
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON list, of every instruction, and nothing else")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of all instructions and nothing else")
     parser.add_argument(
-        "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and what bounds it (extra: area)"
+        "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and its limits (extra: area)"
     )
     parser.set_defaults(execute=_execute)
 
@@ -91,7 +100,7 @@ def _execute(options: argparse.Namespace) -> int:
     if (options.tile or options.result_bytes) and not options.product:
         raise InstructionError("--tile and --result-bytes are of a --product")
     if options.arch and options.instruction:
-        raise InstructionError("--arch is of the list of all kinds; an INSTRUCTION says itself whose it is")
+        raise InstructionError("--arch cannot be combined with INSTRUCTION")
     if options.product:
         return _product(options)
     if options.svg and options.arch not in (None, _ARCH):
@@ -121,7 +130,7 @@ def _tile(text: str) -> Tile:
 
 
 def _product(options: argparse.Namespace) -> int:
-    """Print what a product takes by an instruction, and if that is sparse by its dense twin, and what is gained."""
+    """Print the cycles of a product by an instruction; if it is sparse, also by its dense twin, and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs an INSTRUCTION, and has no picture")
     instruction = parse(options.instruction)

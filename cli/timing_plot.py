@@ -1,4 +1,4 @@
-"""A roofline of ``wgmma`` over N: what the tensor cores do, and which resource keeps them from more."""
+"""Roofline of ``wgmma`` over N: rate of the tensor cores, and the resource that limits it."""
 
 from pathlib import Path
 
@@ -14,19 +14,19 @@ _COLUMNS = range(8, 257, 8)
 
 
 def draw(path: Path) -> None:
-    """Draw kept multiplications a cycle of a tensor core, f16, sparse and dense, A in either place.
+    """Draw kept MACs per cycle of a tensor core over N: f16, sparse and dense, A in registers and in shared memory.
 
     Parameters
     ----------
     path : Path
-        An SVG file.
+        SVG file to write.
 
     Raises
     ------
     BackendError
         matplotlib is not installed.
     FileError
-        It cannot be written.
+        The file cannot be written.
     """
     with picture(path, 9, 5) as axes:
         for colour, (sparse, k) in enumerate((("", 16), (".sp", 32))):

@@ -1,4 +1,4 @@
-"""``sptc trace``: why an output has the bits it has."""
+"""``sptc trace``: print the computation of one output step by step."""
 
 import argparse
 import json
@@ -26,31 +26,41 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "trace",
-        help="how one output came to be, in the golden model and in the hardware's own signals",
-        description="Print how one output of one instruction came to be: what metadata selects, products, exponents, "
-        "shifts, what is cut off, the sum, its rounding; from the golden model, and from the signals of the hardware.",
+        help="print the computation of one output, from the golden model and from the signals of the hardware",
+        description="Print the computation of one output of one instruction: elements selected by metadata, products, "
+        "exponents, shift amounts, truncated bits, the sum, and its rounding. Print it from the golden model and from "
+        "the signals of the hardware.",
     )
     parser.add_argument(
-        "what", metavar="FILE.npz|INSTRUCTION", help="a register file; or an instruction, of which a tile is drawn"
+        "what", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
     )
-    parser.add_argument("--case", type=integer(0), default=0, metavar="N", help="tile (default %(default)s)")
+    parser.add_argument(
+        "--case", type=integer(0), default=0, metavar="N", help="index of the tile (default %(default)s)"
+    )
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
-    drawing = parser.add_argument_group("drawing a tile")
+    drawing = parser.add_argument_group("random tile of an instruction")
     drawing.add_argument(
-        "--arch", type=architecture, metavar="ARCH", help="architecture (default: sm_90, or the first that has it)"
+        "--arch",
+        type=architecture,
+        metavar="ARCH",
+        help="architecture (default: sm_90, or the first that has the instruction)",
     )
     drawing.add_argument(
-        "--distribution", metavar="NAME", help="of the operands (default: each that fits, one a case, in turn)"
+        "--distribution",
+        metavar="NAME",
+        help="distribution of the operands (default: consecutive cases use all that apply, in turn)",
     )
     drawing.add_argument(
-        "--nibbles", choices=tuple(NIBBLES), help="legal (the default), also 0x0 above zeros, or all sixteen"
+        "--nibbles", choices=tuple(NIBBLES), help="metadata: legal (the default), also 0x0 for zeros, or all sixteen"
     )
-    drawing.add_argument("--seed", type=integer(0), metavar="N", help="decides the tile (default 0)")
-    parser.add_argument("--golden-only", action="store_true", help="leave the hardware out: no simulation is built")
+    drawing.add_argument("--seed", type=integer(0), metavar="N", help="seed of the tile (default 0)")
+    parser.add_argument("--golden-only", action="store_true", help="use the golden model only; build no simulation")
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the bits of every term (extra: area)")
-    parser.add_argument("--datapath", type=Path, metavar="FILE.svg", help="draw the values of a step in the datapath")
-    parser.add_argument("--step", type=integer(1), metavar="N", help="which one to draw, from 1 (default 1)")
+    parser.add_argument(
+        "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with the values of one step"
+    )
+    parser.add_argument("--step", type=integer(1), metavar="N", help="step of --datapath, from 1 (default 1)")
     add_theme(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(execute=_execute)
@@ -85,7 +95,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _drawn(options: argparse.Namespace) -> Recorded:
-    """Draw one tile of an instruction."""
+    """Draw one random tile of an instruction."""
     subject = subject_named(options.what)
     i = subject.instruction
     arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])

@@ -1,4 +1,4 @@
-"""``sptc vectors``: operands and results for other models of the same instructions."""
+"""``sptc vectors``: write operands and expected results for other models of the same instructions."""
 
 import argparse
 from typing import Any
@@ -13,11 +13,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "vectors",
-        help="write operands with results: seeded vectors, or conformance packs; judge what another model makes of one",
-        description="Seeded vectors: operands of an instruction and the expected results, as registers, as the emitted "
-        "hardware takes and gives them, or with a bench around it. Conformance packs: for one instruction on one "
-        "architecture, few register files that tell the right model from its neighbours, those that are wrong in one "
-        "thing.",
+        help="write seeded vectors or conformance packs with expected results, or check another model's results",
+        description="Write seeded vectors or conformance packs, or check the results that another model computed for a "
+        "pack. Seeded vectors are random operands of an instruction with the expected results: as registers, or as "
+        "inputs and outputs of the emitted hardware, with a testbench on request. A conformance pack is a register "
+        "file of few cases for one instruction on one architecture. Its cases distinguish the right model from its "
+        "neighbours, which are wrong in one point.",
     )
     stimulus.add_options(parser)
     conformance.add_options(parser)

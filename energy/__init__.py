@@ -1,1 +1,1 @@
-"""Switching energy of mapped netlists, from the toggles that real operands cause."""
+"""Switching energy of mapped netlists, from the toggles of simulated operands."""

@@ -1,4 +1,4 @@
-"""What a toggle of every net of a mapped netlist takes: inside cells, by their tables, and in charging pins."""
+"""Energy per toggle of every net of a mapped netlist: internal energy of cells, and charging of pins."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from .stages import INPUTS
 
 __all__ = ["Activity", "Costs", "costs_of", "net_loads", "transition_times"]
 
-#: Of an edge of the clock: it rises and falls in every cycle.
+#: Toggles of a clock net per cycle: a rise and a fall.
 _CLOCK_TOGGLES = 2
 _EDGES = ("rise", "fall")
 Slews = dict[Bit, dict[str, float]]
@@ -18,14 +18,14 @@ Slews = dict[Bit, dict[str, float]]
 
 @dataclass(frozen=True)
 class Activity:
-    """What the nets of a netlist did.
+    """Toggles of the nets of a netlist.
 
     Attributes
     ----------
     cycles : int
-        In how many.
+        Number of simulated cycles.
     toggles : dict of int to int
-        Of each net.
+        Number of toggles, by net.
     """
 
     cycles: int
@@ -34,18 +34,18 @@ class Activity:
 
 @dataclass(frozen=True)
 class Costs:
-    """What toggles take.
+    """Energies of toggles.
 
     Attributes
     ----------
     of_net : dict of int to dict of str to float
-        Of every net what a toggle takes in each stage, in pJ.
+        Energy of a toggle in pJ, by net and stage.
     clock : frozenset of int
-        Nets that rise and fall in every cycle.
+        Clock nets, which rise and fall in every cycle.
     clocked : tuple of (tuple of int, float)
-        Of every register the nets that it drives, and what its clock takes in a cycle, in pJ.
+        For every register: the nets that it drives, and the energy of its clock per cycle in pJ.
     leakage : float
-        Of all cells, in nW.
+        Leakage power of all cells in nW.
     """
 
     of_net: Mapping[Bit, Mapping[str, float]]
@@ -54,7 +54,7 @@ class Costs:
     leakage: float
 
     def of(self, activity: Activity) -> dict[str, float]:
-        """Return what each stage takes in a cycle, in pJ."""
+        """Return the energy per cycle in pJ, by stage."""
         found: dict[str, float] = defaultdict(float)
         for net, stages in self.of_net.items():
             rate = _CLOCK_TOGGLES if net in self.clock else activity.toggles.get(net, 0) / activity.cycles
@@ -63,7 +63,7 @@ class Costs:
         return dict(found)
 
     def clock_of_idle(self, activity: Activity) -> float:
-        """Return what the clock takes, in pJ of a cycle, of registers that held the same in all cycles."""
+        """Return the clock energy per cycle in pJ of registers that never changed."""
         return sum(taken for nets, taken in self.clocked if not any(activity.toggles.get(net, 0) for net in nets))
 
 
@@ -76,27 +76,29 @@ def costs_of(
     outside: Mapping[Bit, float] | None = None,
     clock: str = "clk",
 ) -> Costs:
-    """Return what toggles take.
+    """Return the energies of the toggles of a netlist.
 
-    A toggle of a net takes half of C V^2, of the pins that it reaches, in the stage of what drives it; wires have no
-    capacitance. A toggle of an output takes inside its cell the mean of a rise and a fall, and of all inputs to which
-    the library relates it, at its load and at their transition times, which are the longest that any way gives them,
-    from ports zero.
+    * Charging: a toggle of a net takes C V^2 / 2, where C is the capacitance of the pins of the net. It is counted in
+      the stage of the net's driver. Wires have no capacitance.
+    * Internal energy: a toggle of an output takes the mean over rise and fall, and over all inputs to which the library
+      relates it. The tables are evaluated at the load of the output and at the transition times of the inputs. These
+      are the longest over all paths; at ports they are zero.
 
     Parameters
     ----------
     netlist : MappedNetlist
-        Which.
+        The netlist.
     cells : CellLibrary
-        Of what.
+        Library of its cells.
     stages : dict of str to str
         Stage of each cell.
     inside : dict of str to MappedNetlist
-        What is in its boxes, by module: their inputs are among the pins that nets reach.
+        Netlists of its boxes, by module. Their input pins load the nets outside.
     outside : dict of int to float
-        Of a box, what its outputs charge around it, in pF; the pins of its inputs are counted where these are driven.
+        For the netlist of a box: capacitance in pF that each output charges outside. The pins of its inputs are counted
+        where these are driven.
     clock : str
-        The port of the clock, whose nets are of the stage of what they reach.
+        Clock port. The energy of its nets is counted in the stages of the cells that they reach.
     """
     electrical = cells.electrical
     loads = net_loads(netlist, electrical, inside)
@@ -131,7 +133,7 @@ def costs_of(
 def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
-    """Return what a toggle of a pin takes inside its cell, in pJ."""
+    """Return the internal energy of a toggle of a pin in pJ."""
     found = []
     for related, tables in cell.pins[pin].energies:
         source = pins.get(related or pin, "0")
@@ -147,7 +149,7 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
 def net_loads(
     netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the capacitance of the pins that each net reaches, in pF, with those in boxes whose insides are given."""
+    """Return the pin capacitance of each net in pF, including pins inside boxes whose netlists are given."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
@@ -163,7 +165,7 @@ def net_loads(
 
 
 def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[Bit, float]) -> Slews:
-    """Return the longest transition times of each net; those of ports are zero."""
+    """Return the longest transition times of each net; zero for ports."""
     registers = [name for name, (kind, _) in netlist.cells.items() if cells.is_register(kind)]
     slews: Slews = {}
     for name in [*registers, *levels_of(netlist, cells)]:

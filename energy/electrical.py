@@ -1,4 +1,4 @@
-"""Electrical data of a liberty file: capacitances, energies and transition times of its cells."""
+"""Electrical data of a liberty file: pin capacitances, energies and transition times of cells."""
 
 import re
 from bisect import bisect_left
@@ -32,20 +32,20 @@ class _Group:
     groups: list["_Group"] = field(default_factory=list)
 
     def of(self, kind: str) -> Iterator["_Group"]:
-        """Yield the groups of a kind."""
+        """Yield the subgroups of a kind."""
         return (group for group in self.groups if group.kind == kind)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A quantity by the load of an output and the transition time of an input.
+    """Lookup table of a quantity by output load and input transition time.
 
     Attributes
     ----------
     loads, slews : tuple of float
-        In pF and in the library's unit of time; of one that depends on one of them, the other is a single zero.
+        Axes, in pF and in the library's unit of time. An axis on which the quantity does not depend is a single zero.
     values : tuple of tuple of float
-        The quantity, by loads and then by slews.
+        The quantity, indexed by load, then by slew.
     """
 
     loads: tuple[float, ...]
@@ -53,7 +53,7 @@ class Table:
     values: tuple[tuple[float, ...], ...]
 
     def at(self, load: float, slew: float) -> float:
-        """Return the quantity, along straight lines between and beyond what is tabulated."""
+        """Return the quantity by bilinear interpolation, and by extrapolation outside the table."""
         row, load_share = _place(self.loads, load)
         column, slew_share = _place(self.slews, slew)
         low = _between(self.values[row], column, slew_share)
@@ -80,11 +80,11 @@ class ElectricalPin:
     Attributes
     ----------
     capacitance : float
-        In pF.
+        Capacitance in pF.
     energies : tuple of (str, dict of str to Table)
-        Of each input to which one is related, or an empty word for a pin's own: energy in pJ of a rise and of a fall.
+        Energy in pJ of a rise and of a fall, by related input; an empty name for the pin's own energy.
     transitions : tuple of (str, dict of str to Table)
-        Of each input that an output depends on: transition times.
+        Transition times of an output, by related input.
     """
 
     capacitance: float
@@ -99,13 +99,13 @@ class ElectricalCell:
     Attributes
     ----------
     pins : dict of str to ElectricalPin
-        By name.
+        Pins by name.
     leakage : float
-        In the library's unit of leakage.
+        Leakage in the library's unit.
     data, clock : str
-        Of a register: the pin that it takes and the one that tells it to; empty without one.
+        For a register: its data and clock pins; empty for other cells.
     states : tuple of str
-        Of a register: what functions call what it holds, and the opposite.
+        For a register: names of the stored bit and of its inverse in functions.
     """
 
     pins: Mapping[str, ElectricalPin]
@@ -117,24 +117,24 @@ class ElectricalCell:
 
 @dataclass(frozen=True)
 class ElectricalLibrary:
-    """What a library says of energy.
+    """Electrical data of a library.
 
     Attributes
     ----------
     name : str
-        Of the file.
+        Name of the file.
     voltage : float
-        In V.
+        Supply voltage in V.
     leakage_nanowatts : float
-        Of the unit of leakage.
+        The library's unit of leakage in nW.
     cells : dict of str to ElectricalCell
-        By name.
+        Cells by name.
     unit : str
-        In which energies are reported.
+        Unit of reported energies.
     scale : float
-        From energies of the tables to these.
+        Factor from energies of the tables to reported energies.
     digits : int
-        Of them behind the point.
+        Decimals of reported energies.
     """
 
     name: str
@@ -147,12 +147,12 @@ class ElectricalLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":
-        """Read a liberty file's.
+        """Read the electrical data of a liberty file.
 
         Raises
         ------
         Error
-            It has no energies, its units are unknown here, or something in it cannot be read.
+            The file has no energies, has unknown units, or cannot be parsed.
         """
         try:
             return cls._of(library)
@@ -227,7 +227,7 @@ def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Tabl
 
 
 def _parsed(text: str) -> _Group:
-    """Return the group of the library itself."""
+    """Parse a liberty file; return the ``library`` group."""
     tokens = [token.strip('"') if token[0] == '"' else token for token in _TOKEN.findall(_prepared(text))]
     root = _Group("", [])
     open_groups, place = [root], 0

@@ -1,4 +1,4 @@
-"""Gates of static CMOS for who has no library: energy is counted in gate equivalents that switch."""
+"""Static CMOS gates as a default library: energy is counted in switched gate equivalents."""
 
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from .netlist import CellLibrary
 __all__ = ["GATES"]
 
 _REGISTER, _CLOCK, _DATA, _OUTPUT = "$_DFF_P_", "C", "D", "Q"
-#: Yosys' gates: what each computes of which inputs, and its transistors, as `sptc area` counts them.
+#: Gates of Yosys: function, inputs and number of transistors, as `sptc area` counts them.
 _COMPUTED = {
     "$_BUF_": ("A", "A", 4),
     "$_NOT_": ("A", "!A", 2),
@@ -26,17 +26,17 @@ _COMPUTED = {
     "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
     "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
 }
-#: Of a register's 16 transistors four are the inverters of its clock, which switch at both of its edges.
+#: Transistors of a register: 16, of which four are clock inverters, which switch at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
 _OF_GATE = 4
 
 
 class _Gates(Library):
-    """Yosys' gates as cells of a library."""
+    """Gates of Yosys as cells of a library."""
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The gates, with an area in gate equivalents."""
+        """The gates, with areas in gate equivalents."""
         gates = [
             Cell(name, transistors / _OF_GATE, tuple(inputs), (("Y", function),))
             for name, (inputs, function, transistors) in _COMPUTED.items()
@@ -63,5 +63,5 @@ def _electrical() -> ElectricalLibrary:
     return ElectricalLibrary("static CMOS", 0.0, 0.0, cells, "gate equivalents", 1.0, 1)
 
 
-#: The gates and what they count.
+#: Library of the gates, with energies in switched gate equivalents.
 GATES = CellLibrary(_Gates("static CMOS", ""), _electrical())

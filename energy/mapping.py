@@ -1,4 +1,4 @@
-"""Netlists mapped to library cells, whole or module by module, kept by content."""
+"""Map netlists to library cells, flat or module by module, and cache them by content."""
 
 import hashlib
 import json
@@ -29,16 +29,16 @@ _MAPPED = "mapped.json"
 
 
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
-    """Return a row, a decoder and a unit, as library cells.
+    """Return a row (a metadata decoder and a unit) mapped to library cells.
 
     Parameters
     ----------
     config : CoreConfig
-        Which; the registers at its cuts are in it, those in front of it are not.
+        The datapath. The row includes the registers at its cuts, but not those in front of it.
     library : Library
-        Whose cells; without a text those of static CMOS.
+        Cell library; one with empty text stands for static CMOS gates.
     by_module : bool
-        Each module by itself, so that every cell has a stage; otherwise flat, as ``sptc area`` measures.
+        Map each module separately, so that every cell has a stage; otherwise map the flat netlist, as ``sptc area``.
 
     Raises
     ------
@@ -51,17 +51,17 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
 
 
 def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return a unit, mapped module by module, as an array repeats it; raise as :func:`mapped_row`."""
+    """Return one unit of an array, mapped module by module; raise errors as :func:`mapped_row`."""
     return _mapped(unit(config), library, by_module=True)
 
 
 def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return a warp whose units are boxes, mapped module by module.
+    """Return a warp with its units as boxes, mapped module by module.
 
     Raises
     ------
     BackendError, Error
-        As for :func:`mapped_row`, or the configuration does not serve a warp.
+        See :func:`mapped_row`; or the configuration does not serve a warp.
     """
     return _mapped(around_units(config, "warp"), library, by_module=True, boxes=[unit_of(TOP)])
 
@@ -85,7 +85,7 @@ def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Seque
 
 
 def _netlist(config: CoreConfig) -> Netlist:
-    """Return a row that is always enabled, so that its registers are in no loop."""
+    """Return the netlist of an always enabled row, whose registers are in no loop."""
     m = Module()
     m.submodules.row = row = Row(replace(config, rows=1, columns=1))
     step = Signal(row_step_layout(config), name="step")

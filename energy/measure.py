@@ -1,4 +1,4 @@
-"""Energy of a unit on operands: its mapped netlist, the toggles that they cause, and what these take."""
+"""Energy of a unit: simulate its mapped netlist on operands, and count toggles and their energies."""
 
 from dataclasses import dataclass, field, replace
 
@@ -19,36 +19,35 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-#: Streams that are run at once, at most, and the cycles that each of fewer has at least.
+#: Maximum number of parallel streams, and minimum cycles per stream if there are fewer streams.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
-#: Cycles of a stream at least, behind those in which the pipeline fills.
+#: Minimum cycles per stream after the pipeline is full.
 _LEAST_COUNTED = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a unit took.
+    """Measured energy of a unit or warp.
 
     Attributes
     ----------
     instruction : Instruction
-        What it multiplied.
+        Instruction that was executed.
     operands : str
-        Their name.
+        Name of the operands.
     cycles : int
-        Between which toggles were counted.
+        Cycles in which toggles were counted.
     products : int
-        Kept products of a cycle.
+        Kept products per cycle.
     stages : dict of str to float
-        Of a kept product, by stage, in the unit of the library: fJ, or gate equivalents that switch.
+        Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
     toggles : float
-        Of all nets, in a cycle, without the clock.
+        Toggles of all nets per cycle, without the clock.
     glitches : float or None
-        What of the total, in the same unit, is taken by what is gone when the netlist is settled; None where gates have
-        no delay.
+        Part of the total energy per kept product that is due to glitches; None if gates have no delay.
     what_if : dict of str to float
-        Of a kept product, without glitches, if something was done otherwise; None where that cannot be. See
-        :mod:`sptc.energy.what_if`; empty if nobody asked.
+        Energy per kept product, without glitches, after a change of the design; None if the change is impossible. See
+        :mod:`sptc.energy.what_if`; empty if it was not requested.
     """
 
     instruction: Instruction
@@ -62,34 +61,34 @@ class Measured:
 
     @property
     def total(self) -> float:
-        """Of all stages, of a kept product."""
+        """Energy per kept product of all stages."""
         return sum(self.stages.values())
 
 
 class MappedUnit:
-    """A decoder and a unit in library cells, with what their toggles take.
+    """A metadata decoder and a unit mapped to library cells, with the energies of their toggles.
 
     Parameters
     ----------
     config : CoreConfig
-        The array that the unit is one of.
+        Array to which the unit belongs.
     cells : CellLibrary
-        Of what it is made.
+        Cell library.
     by_module : bool
         As for :func:`~sptc.energy.mapping.mapped_row`.
     glitches : bool
-        Measure glitches, too, with a unit of time for every gate.
+        Also measure glitches, with a delay of one time unit per gate.
 
     Attributes
     ----------
     config : CoreConfig
-        As given.
+        The array.
     scale : float
-        From energies of the library's tables to those that are reported.
+        Factor from energies of the library's tables to reported energies.
     netlist : MappedNetlist
-        The cells.
+        Mapped netlist of decoder and unit.
     costs : Costs
-        What toggles take.
+        Energies of toggles.
     """
 
     def __init__(self, config: CoreConfig, cells: CellLibrary, *, by_module: bool, glitches: bool = False) -> None:
@@ -103,28 +102,28 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return the same unit with some of its formats alone, and no block scales; mapped once."""
+        """Return the unit with only some of its formats and no block scales; cached."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
         return self._others[formats]
 
     def run(self, steps: NDArray[np.uint32], *, glitches: bool = False) -> tuple[Activity, NDArray[np.uint8]]:
-        """Run streams of steps, and count what they toggle once the pipeline is full of them.
+        """Simulate streams of steps, and count toggles after the pipeline is full.
 
         Parameters
         ----------
         steps : ndarray of uint32, shape (streams, cycles, words)
-            One a cycle; the streams fill whole words of 64.
+            One step per stream and cycle. The number of streams is a multiple of 64.
         glitches : bool
-            Count glitches too, which must be what the unit was made for.
+            Also count glitches; the unit must have been created with `glitches`.
 
         Returns
         -------
         activity : Activity
-            Of all streams together.
+            Toggles of all streams together.
         results : ndarray of uint8, shape (streams, cycles, bits)
-            What came out.
+            Outputs of the unit.
         """
         plan = self._plan_in_time if glitches else self._plan
         assert plan is not None
@@ -142,7 +141,7 @@ class MappedUnit:
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return the results of steps, shape (steps, words), and whether a sum left 32 bits."""
+        """Return the results of steps, shape (steps, words), and the flags of overflow of a 32-bit sum."""
         latency, given = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(given), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([given, behind], axis=1))
@@ -156,18 +155,18 @@ class MappedUnit:
         Parameters
         ----------
         instruction : Instruction
-            What is multiplied, chained; one of ``mma`` or ``wgmma`` whose formats the unit has.
+            Instruction to chain: ``mma`` or ``wgmma`` with formats that the unit supports.
         arch : str
-            Whose numerics the configuration has.
+            Architecture whose numerics the configuration has.
         operands : MatrixOperands
-            Tiles with a chain along K, as :mod:`sptc.energy.operands` has them.
+            Tiles with a chain along K, see :mod:`sptc.energy.operands`.
         name : str
-            Of the operands.
+            Name of the operands.
 
         Raises
         ------
         Error
-            As :func:`~sptc.energy.operands.streamed`.
+            See :func:`~sptc.energy.operands.streamed`.
         """
         steps = streamed(self.config, instruction, arch, operands, self.compute)
         activity, stages = self.taken(instruction, steps)
@@ -182,17 +181,17 @@ class MappedUnit:
     def taken(
         self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
     ) -> tuple[Activity, dict[str, float]]:
-        """Return the activity that steps of an instruction cause, and what a kept product takes, by stage."""
+        """Return the activity of the steps of an instruction, and the energy per kept product, by stage."""
         activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
         products = self.products(instruction)
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
-        """Return the kept products of a cycle."""
+        """Return the kept products per cycle."""
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many tiles with a chain of so many instructions are measured in so many cycles."""
+        """Return the number of tiles, each a chain of `chain` instructions, that take about `cycles` cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)
@@ -200,14 +199,14 @@ class MappedUnit:
 
 
 def _streams_of(steps: int) -> int:
-    """Return as how many streams steps are run."""
+    """Return the number of parallel streams for a number of steps."""
     return min(_MOST_STREAMS, max(1, steps // (_CYCLES_OF_STREAM * STREAMS_OF_A_WORD)) * STREAMS_OF_A_WORD)
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Return a stream of steps, shape (steps, words), cut into streams; where steps are missing, the first ones follow.
+    """Cut a stream of steps, shape (steps, words), into parallel streams; repeat the first steps as padding.
 
-    Every stream goes on for some cycles behind those in which the pipeline fills.
+    Every stream has some cycles more than the pipeline needs to fill.
     """
     streams = _streams_of(len(steps))
     cycles = max(-(-len(steps) // streams), latency + _LEAST_COUNTED)

@@ -1,4 +1,4 @@
-"""Netlists of library cells, as Yosys leaves them, and the order in which their gates settle."""
+"""Netlists of library cells from Yosys, and the levels of their gates."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from .electrical import ElectricalLibrary
 
 __all__ = ["Bit", "Box", "CellLibrary", "MappedNetlist", "levels_of"]
 
-#: A net by its number, or a constant: ``"0"``, ``"1"`` or ``"x"``.
+#: A net number, or a constant: ``"0"``, ``"1"`` or ``"x"``.
 Bit = int | str
 
 
 @dataclass(frozen=True)
 class CellLibrary:
-    """A library as it is needed here: what its cells compute, and what they take.
+    """A cell library: functions and electrical data.
 
     Attributes
     ----------
     library : Library
-        Functions.
+        Functions of the cells.
     electrical : ElectricalLibrary
         Registers, capacitances and energies.
     """
@@ -33,29 +33,29 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read a library; raise as :meth:`ElectricalLibrary.of`."""
+        """Read the electrical data of a library; raise errors as :meth:`ElectricalLibrary.of`."""
         return cls(library, ElectricalLibrary.of(library))
 
     @cached_property
     def functions(self) -> Mapping[tuple[str, str], str]:
-        """What is at each output of each cell, by the names of both, as the library writes it."""
+        """Liberty functions by (cell, output)."""
         return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
 
     def is_register(self, kind: str) -> bool:
-        """Whether cells of a type take what they hold at an edge of the clock."""
+        """Whether a cell type is an edge-triggered register."""
         return bool(self.electrical.cells[kind].clock)
 
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a netlist that is a netlist of its own.
+    """An instance of a module that has a netlist of its own.
 
     Attributes
     ----------
     module : str
-        What it is one of.
+        Module of the instance.
     ports : dict of str to list
-        Nets at each of its ports, bit by bit.
+        Nets at each port, bit by bit.
     """
 
     module: str
@@ -69,11 +69,11 @@ class MappedNetlist:
     Attributes
     ----------
     cells : dict of str to (str, dict of str to int or str)
-        Of each cell its type and the net, or the constant, at every pin.
+        Type of each cell, and the net or constant at each pin.
     inputs, outputs : dict of str to list
         Nets of each port, bit by bit.
     boxes : dict of str to Box
-        Parts that are netlists of their own.
+        Instances of modules with netlists of their own.
     """
 
     cells: Mapping[str, tuple[str, Mapping[str, Bit]]]
@@ -88,16 +88,16 @@ class MappedNetlist:
         Parameters
         ----------
         module : dict
-            Of Yosys' JSON.
+            Module in the JSON format of Yosys.
         library : Library
-            Its cells.
+            Cell library.
         boxes : collection of str
-            Modules that are netlists of their own.
+            Modules with netlists of their own.
 
         Raises
         ------
         Error
-            Some cell is neither of the library nor such a part.
+            A cell is neither in the library nor a box.
         """
         known = {cell.name for cell in library.cells}
         found = {name: cell for name, cell in module["cells"].items() if cell["type"] != "$scopeinfo"}
@@ -120,14 +120,14 @@ def _pins(connections: Mapping[str, list[Bit]]) -> dict[str, Bit]:
 
 
 def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
-    """Return the most gates on any way up to each gate, itself among them, each behind all that it reads.
+    """Return the logic level of each gate, in topological order: the most gates on a path up to and including it.
 
-    Ways begin at registers, ports and boxes.
+    Paths begin at registers, ports and boxes.
 
     Raises
     ------
     Error
-        There is a loop without a register, or the library does not say what some cell computes.
+        There is a combinational loop, or the library has no function for a cell.
     """
     drivers: dict[Bit, str] = {}
     for name, (kind, pins) in netlist.cells.items():

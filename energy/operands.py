@@ -1,4 +1,4 @@
-"""What streams through a unit: operands of a distribution or of matrices, in the order in which an array has them."""
+"""Operands for energy measurements, from distributions or matrices, as steps in the order of an array."""
 
 import re
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from ..sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "step_count", "streamed"]
 
-#: Steps, shape (cycles, words), to their results of 32 bits and whether a sum left these.
+#: Function from steps, shape (cycles, words), to their 32-bit results and flags of overflow.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
-#: Shares of zeros of distributions of :mod:`sptc.gpu.distributions` that are normal otherwise.
+#: Shares of zeros of those distributions of :mod:`sptc.gpu.distributions` whose other numbers are normal.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
 _SHARE = re.compile(r"(\d{1,2})%")
-#: Instructions that add to the same accumulators before these begin again at zero.
+#: Instructions of a chain; accumulators begin at zero in each chain.
 CHAIN = 8
 
 
 def share_of_zeros(distribution: str) -> float | None:
-    """Return the share of zeros among numbers that are normal otherwise; None of any other distribution.
+    """Return the share of zeros of a distribution whose other numbers are normal; None for other distributions.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.rando
     Parameters
     ----------
     instruction : Instruction
-        Without block scales.
+        Instruction without block scales.
     distribution : str
-        As :func:`sptc.gpu.distributions.numbers` has it, of A's stored elements and of B, or a share of zeros as for
-        :func:`share_of_zeros`.
+        Distribution of A's stored elements and of B: of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as
+        for :func:`share_of_zeros`.
     tiles : int
-        Chains.
+        Number of chains.
     rng : Generator
         Source of randomness.
 
@@ -87,18 +87,18 @@ def cut(
     tiles: int,
     rng: np.random.Generator,
 ) -> MatrixOperands:
-    """Cut tiles with all of K out of two matrices, at random and none twice; all where there are not so many.
+    """Cut random, distinct tiles with the whole K out of two matrices; all tiles if there are too few.
 
     Parameters
     ----------
     instruction : Instruction
-        Without block scales.
+        Instruction without block scales.
     a, b : ndarray, shape (M, stored K) and (K, N)
-        Codes in containers, K of whole instructions. Where M or N are not of whole tiles, zeros are behind them.
+        Codes in containers; K is a multiple of that of the instruction. Partial tiles in M and N are padded with zeros.
     nibbles : ndarray of uint8, shape (M, chunks), or None
-        Metadata; those of the first row are behind the last.
+        Metadata; padding rows get that of the first row.
     tiles : int
-        How many at most.
+        Maximum number of tiles.
     rng : Generator
         Source of randomness.
     """
@@ -120,12 +120,12 @@ def cut(
 
 
 def step_count(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the steps of K that an instruction takes for each of its outputs."""
+    """Return the steps along K of an instruction for each output."""
     return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
-    """Return the rows of A and columns of B that the first unit of an array takes: every so many."""
+    """Return the rows of A and columns of B of the first unit: every `config.rows`-th and `config.columns`-th."""
     nibbles = operands.nibbles
     return replace(
         operands,
@@ -139,33 +139,33 @@ def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
 def streamed(
     config: CoreConfig, instruction: Instruction, arch: str, operands: MatrixOperands, compute: Compute
 ) -> NDArray[np.uint32]:
-    """Return the steps of the first unit of an array, in the order in which it takes them.
+    """Return the steps of the first unit of an array, in the order of their execution.
 
-    Of every chain, for every step of K, all outputs that are its own, row by row: the accumulator of an output comes
-    back before its next step. Results are held against the golden model.
+    For every chain and every step along K, the unit computes all of its outputs, row by row. The accumulator of an
+    output is therefore ready before its next step. Results are compared with the golden model.
 
     Parameters
     ----------
     config : CoreConfig
         The array.
     instruction : Instruction
-        What is multiplied.
+        Instruction to execute.
     arch : str
-        Whose numerics the array has.
+        Architecture whose numerics the array has.
     operands : MatrixOperands
-        As :func:`drawn`.
+        Operands as from :func:`drawn`.
     compute : callable
-        The unit.
+        Function of the unit.
 
     Returns
     -------
     ndarray of uint32, shape (cycles, words)
-        As :func:`~sptc.sim.engine.steps.step_words` says.
+        Steps in the layout of :func:`~sptc.sim.engine.steps.step_words`.
 
     Raises
     ------
     Error
-        The unit does not compute what the golden model does.
+        The results of unit and golden model differ.
     """
     words, own = step_words(config), of_one_unit(operands, config)
     c = own.c.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""In which order a netlist is stepped: its nets in rows, and what is one operation on many of them."""
+"""Simulation plan of a netlist: rows of nets, and groups of gates that are one vector operation."""
 
 import re
 from collections import defaultdict
@@ -20,18 +20,18 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers whose outputs are neighbours.
+    """Registers with consecutive output rows.
 
     Attributes
     ----------
     compute : callable
-        Of what they hold, by the names that the library gives it, as :func:`~sptc.synth.liberty.computing`.
+        Function of the stored bit, see :func:`~sptc.synth.liberty.computing`.
     states : tuple of str
-        Names of what they hold, and of the opposite.
+        Names of the stored bit and of its inverse in the function.
     data : ndarray of int
-        Rows of what they take.
+        Rows of the data inputs.
     outputs : slice
-        Rows of their outputs.
+        Rows of the outputs.
     """
 
     compute: Computing
@@ -42,18 +42,18 @@ class Registers:
 
 @dataclass(frozen=True)
 class Gates:
-    """Gates of one function whose outputs are neighbours.
+    """Gates of one function with consecutive output rows.
 
     Attributes
     ----------
     compute : callable
-        As :func:`~sptc.synth.liberty.computing`.
+        Function of the inputs, see :func:`~sptc.synth.liberty.computing`.
     pins : dict of str to ndarray of int
-        Rows of what is at each input.
+        Rows of the nets at each input.
     latest : ndarray of int
-        The most gates on any way up to each of them, in ascending order.
+        Logic level of each gate, in ascending order.
     outputs : slice
-        Rows of their outputs.
+        Rows of the outputs.
     """
 
     compute: Computing
@@ -64,22 +64,22 @@ class Gates:
 
 @dataclass(frozen=True)
 class Plan:
-    """In which order a netlist is stepped.
+    """Simulation plan of a netlist.
 
     Attributes
     ----------
     rows : dict of int or str to int
-        Row of each net; 0 and 1 are the constants.
+        Row of each net; rows 0 and 1 are the constants.
     sources : int
-        As many rows, the first, are of constants, of registers and of what comes from outside; gates have the others.
+        Number of leading rows that hold constants, register outputs and inputs. The others hold gate outputs.
     registers : tuple of Registers
-        All of them.
+        All registers.
     gates : tuple of Gates
-        All of them, each behind all that it reads; where they take time, all of a function together.
+        All gates, in topological order; with `glitches`, one group per function.
     depth : int
-        The most gates on any way.
+        Most gates on any path.
     glitches : bool
-        Gates take time.
+        Gates have a delay of one time unit.
     """
 
     rows: Mapping[Bit, int]
@@ -96,16 +96,16 @@ class Plan:
         Parameters
         ----------
         netlist : MappedNetlist
-            Which.
+            The netlist.
         cells : CellLibrary
-            Of what.
+            Cell library.
         glitches : bool
-            Every gate takes a unit of time; otherwise none.
+            Give every gate a delay of one time unit; otherwise gates have no delay.
 
         Raises
         ------
         Error
-            As :func:`~sptc.energy.netlist.levels_of`; or registers take something else than an input.
+            See :func:`~sptc.energy.netlist.levels_of`; or the data of a register is not an input pin.
         """
         levels = levels_of(netlist, cells)
         held: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
@@ -144,12 +144,12 @@ class Plan:
         )
 
 
-#: What registers have in common: the function of an output, and the names of what they hold.
+#: Key of a group of registers: the function of an output, and the names of the stored bit.
 _OfRegisters = tuple[str, tuple[str, ...]]
 
 
 class _Gate(NamedTuple):
-    """A gate's output: the most gates on any way up to it, what is at the pins of its cell, and its net."""
+    """Output of a gate: its logic level, the nets at the pins of its cell, and its net."""
 
     latest: int
     pins: Mapping[str, Bit]
@@ -157,18 +157,18 @@ class _Gate(NamedTuple):
 
 
 class _Rows:
-    """Rows of nets, as they are given to them: constants have the first."""
+    """Assigns rows to nets; constants have the first rows."""
 
     def __init__(self) -> None:
         self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}
 
     @property
     def count(self) -> int:
-        """Rows that are given."""
+        """Number of assigned rows."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
-        """Give the next rows to nets that have none, and return which."""
+        """Assign the next rows to nets without a row; return these rows."""
         first = self.count
         for net in nets:
             self.of.setdefault(net, self.count)
@@ -180,7 +180,7 @@ class _Rows:
 
 
 def _together(gates: list[_Gate], function: str, rows: _Rows, outputs: slice) -> Gates:
-    """Return gates of one function."""
+    """Group gates of one function."""
     read = [pin for pin in gates[0].pins if re.search(rf"\b{pin}\b", function)]
     pins = {pin: rows.places(gate.pins[pin] for gate in gates) for pin in read}
     return Gates(computing(function), pins, np.array([gate.latest for gate in gates], np.intp), outputs)

@@ -1,4 +1,4 @@
-"""A picture of what was measured: stages of every measurement, and energy against the share of zeros."""
+"""Plot of energy measurements: energy by stage, and energy against the share of zeros."""
 
 import importlib
 from collections import defaultdict
@@ -18,14 +18,14 @@ __all__ = ["plot"]
 
 
 def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Draw bars of stages, and beside them, where operands differ in their share of zeros, a line for each instruction.
+    """Draw energy by stage as bars and, if operands have different shares of zeros, a line for each instruction.
 
     Parameters
     ----------
     found : sequence of Measured
-        What to draw.
+        Measurements to draw.
     cells : CellLibrary
-        Of which it is.
+        Library of the measurements.
     path : Path
         SVG file to write.
 
@@ -76,6 +76,6 @@ def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
 
 
 def _name(i: Instruction) -> str:
-    """Return what tells an instruction from others in a picture."""
+    """Return a short name of an instruction for the legend."""
     formats = i.a.name if i.a is i.b else f"{i.a.name} {i.b.name}"
     return f"{i.family} {formats} to {i.d.name}, {'sparse' if i.sparse else 'dense'}"

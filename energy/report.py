@@ -1,4 +1,4 @@
-"""What was measured of energy, as a table, as JSON and as rows of CSV."""
+"""Reports of energy measurements as a table, as JSON and as CSV."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: What every report says of its figures, and what it says of glitches.
+#: Notes of every report: on the figures, and on glitches.
 _NOTES = (
     "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
     "tables; clock and registers included, leakage not; without wires, {}"
@@ -31,14 +31,14 @@ _IN_TIME = (
 
 
 def notes(found: Sequence[Measured], cells: CellLibrary) -> str:
-    """Return what a report says of its figures."""
+    """Return the notes of a report on its figures."""
     return (_NOTES if cells.library.text else _NOTES_OF_GATES).format(
         _SETTLED if any(of.glitches is None for of in found) else _IN_TIME
     )
 
 
 def table(found: Sequence[Measured], cells: CellLibrary) -> str:
-    """Return all that was measured, as text."""
+    """Return the measurements as text."""
     stages = [stage for stage in STAGES if any(stage in of.stages for of in found)]
     rows = [["instruction", "operands", "total", *stages]]
     for of in found:
@@ -55,7 +55,7 @@ def table(found: Sequence[Measured], cells: CellLibrary) -> str:
 
 
 def _of_glitches(found: Sequence[Measured]) -> list[str]:
-    """Return how much glitches add to what there is without them."""
+    """Return lines with the additional energy of glitches."""
     lines = [
         f"{of.instruction}, {of.operands}: glitches add {100 * of.glitches / settled:.0f} %"
         for of in found
@@ -65,7 +65,7 @@ def _of_glitches(found: Sequence[Measured]) -> list[str]:
 
 
 def _against_dense(found: Sequence[Measured]) -> list[str]:
-    """Return what a kept product of a sparse instruction takes beside one of the dense one, on the same operands."""
+    """Return lines that compare the energy per kept product of sparse and dense instructions on equal operands."""
     dense = {_key(of): of for of in found if not of.instruction.sparse}
     lines = []
     for of in found:
@@ -79,7 +79,7 @@ def _against_dense(found: Sequence[Measured]) -> list[str]:
 
 
 def _what_if(found: Sequence[Measured]) -> list[str]:
-    """Return what would be saved if something was done otherwise."""
+    """Return lines with the savings of changes of the design."""
     lines = []
     for of in found:
         settled = of.total - (of.glitches or 0.0)
@@ -100,7 +100,7 @@ def _key(of: Measured) -> tuple[str, ...]:
 
 
 def as_dict(found: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
-    """Return the same as plain values."""
+    """Return the measurements as plain values."""
     library = cells.library
     return {
         "versions": versions(),
@@ -125,9 +125,9 @@ def as_dict(found: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
 
 
 def write_csv(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Write a row for each stage of each measurement: a component, an action with its arguments, and its energy.
+    """Write one CSV row per stage of each measurement: component, action with arguments, and energy.
 
-    An action is a kept product of one instruction on one distribution: what estimators such as Accelergy look up.
+    An action is a kept product of one instruction on one distribution. Energy estimators such as Accelergy look it up.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

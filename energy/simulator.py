@@ -1,6 +1,6 @@
-"""Toggles of the nets of a mapped netlist: library cells on many streams at once, cycle by cycle.
+"""Cycle-by-cycle simulation of a mapped netlist on many streams in parallel, with toggle counts.
 
-Every net has a bit for each stream, and gates of one function that settle together are one operation on all of theirs.
+Every net has one bit per stream. Gates of one function that settle at the same time are evaluated in one operation.
 """
 
 from collections.abc import Sequence
@@ -14,39 +14,38 @@ from .plan import Plan
 __all__ = ["STREAMS_OF_A_WORD", "Lanes", "Simulator", "packed", "unpacked"]
 
 STREAMS_OF_A_WORD = 64
-#: A bit for each stream, of some nets, shape (nets, words).
+#: Bits of some nets, one per stream, shape (nets, words).
 Lanes = NDArray[np.uint64]
 _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Return zeros and ones, shape (streams, nets), by nets; the streams fill whole words."""
+    """Pack zeros and ones, shape (streams, nets), into words by net; the number of streams is a multiple of 64."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Return zeros and ones, shape (streams, nets)."""
+    """Unpack words to zeros and ones, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
 class Simulator:
-    """A netlist that is stepped, with a count of what its nets do.
+    """Simulates a netlist and counts the toggles of its nets.
 
     A cycle is :meth:`begin`, a :meth:`put` for each input that changes, and :meth:`settle`.
 
     Parameters
     ----------
     plan : Plan
-        Of the netlist; registers hold zero at first, and every one takes what it sees in every cycle. Where gates take
-        time, all that their outputs do until the netlist is settled is counted, however short; otherwise a net toggles
-        once in a cycle or not at all.
+        Plan of the netlist. Registers begin at zero and load their data in every cycle. If gates have delays, all
+        toggles of their outputs until the netlist settles are counted. Otherwise a net toggles at most once per cycle.
     words : int
-        As many times 64 streams.
+        64-bit words per net; there are 64 streams per word.
 
     Attributes
     ----------
     cycles : int
-        That were counted, of all streams together.
+        Counted cycles of all streams together.
     """
 
     def __init__(self, plan: Plan, words: int) -> None:
@@ -59,15 +58,15 @@ class Simulator:
 
     @property
     def toggles(self) -> dict[Bit, int]:
-        """Of each net, in the cycles that were counted."""
+        """Toggles of each net in the counted cycles."""
         return {net: int(self._toggles[row]) for net, row in self._plan.rows.items() if not isinstance(net, str)}
 
     def rows_of(self, nets: Sequence[Bit]) -> NDArray[np.intp]:
-        """Return where nets are, for :meth:`put` and :meth:`get`."""
+        """Return the rows of nets, for :meth:`put` and :meth:`get`."""
         return np.array([self._plan.rows[net] for net in nets], np.intp)
 
     def begin(self) -> None:
-        """Let all registers take what they see."""
+        """Apply a clock edge: all registers load their data."""
         values = self._values
         np.copyto(self._before, values)
         for held in self._plan.registers:
@@ -75,15 +74,15 @@ class Simulator:
             values[held.outputs] = held.compute(dict(zip(held.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Change nets that come from outside."""
+        """Set input nets."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
-        """Return what nets have."""
+        """Return the values of nets."""
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:
-        """Let the gates follow, and count what happened since the cycle before if told so."""
+        """Evaluate the gates; with `counted`, count the toggles since the preceding cycle."""
         values, toggles = self._values, self._toggles
         if self._plan.glitches:
             self._settle_in_time(counted=counted)
@@ -96,12 +95,12 @@ class Simulator:
             self.cycles += values.shape[1] * STREAMS_OF_A_WORD
 
     def _settle_in_time(self, *, counted: bool) -> None:
-        """Let the gates follow, a unit of time after the other, and count what they do."""
+        """Evaluate the gates, one time unit after another, and count their toggles."""
         values = self._values
         for time in range(1, self._plan.depth + 1):
             following = []
             for gates in self._plan.gates:
-                # A gate is settled when so much time has passed as the longest way to it takes.
+                # A gate is settled once the time equals its logic level.
                 first = int(np.searchsorted(gates.latest, time))
                 if first < len(gates.latest):
                     new = gates.compute({pin: values[rows[first:]] for pin, rows in gates.pins.items()}, _ONES)
@@ -113,5 +112,5 @@ class Simulator:
 
 
 def _ones(lanes: Lanes) -> NDArray[np.int64]:
-    """Return the number of ones of each net."""
+    """Count the ones of each net."""
     return np.bitwise_count(lanes).sum(axis=1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which stage of a datapath a cell of its mapped netlist belongs to, by the modules that its name begins with."""
+"""Assign cells of a mapped netlist to stages of the datapath, by the module names in the cell name."""
 
 import re
 
@@ -6,15 +6,15 @@ from .netlist import CellLibrary, MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Pins that the inputs charge; what is stored at the cuts, with its clock; and all else of a flat netlist.
+#: Pseudo-stages: charging of input pins; registers at the cuts, with their clock; all other cells of a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
-#: Of a warp: what gathers operands and collects results, and the registers that hold both, with their clock.
+#: Pseudo-stages of a warp: gather of operands and scatter of results; and the registers of both, with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
-#: Stages in the order of the data.
+#: Stages in the order of the data flow.
 STAGES = (INPUTS, _WARP, WARP_REGISTERS, "order", *_UNIT_STAGES)
 _PLACES = re.compile(r"\$flatten((?:\\\w+\.)*)")
-#: Parts of the multiply stage that do something else: bring codes to fields, and find what terms are aligned to.
+#: Parts of the multiply stage that count as other stages: unpacking of codes, and the maximum exponent.
 _INSIDE_MULTIPLY = {
     "unpack_a": "unpack",
     "unpack_b": "unpack",
@@ -32,14 +32,14 @@ def stage_of(cell: str, *, of_warp: bool = False) -> str:
     Parameters
     ----------
     cell : str
-        Its name: of a netlist that was mapped module by module, ``flatten`` of Yosys puts the modules before it.
+        Name of the cell. If the netlist was mapped module by module, Yosys ``flatten`` has put the module names first.
     of_warp : bool
-        It is around the units of a warp.
+        The cell is in the logic around the units of a warp.
 
     Returns
     -------
     str
-        Of :data:`STAGES`; :data:`LOGIC` for what stands between the stages, and for all of a flat netlist.
+        One of :data:`STAGES`; :data:`LOGIC` for cells between the stages and for all cells of a flat netlist.
     """
     found = _PLACES.match(cell)
     places = re.sub(r"[\\]", "", found[1]).rstrip(".").split(".") if found else []
@@ -53,7 +53,7 @@ def stage_of(cell: str, *, of_warp: bool = False) -> str:
 
 
 def stages_of(netlist: MappedNetlist, cells: CellLibrary, *, of_warp: bool = False) -> dict[str, str]:
-    """Return the stage of each cell, of a row or unit, or of what is around the units of a warp."""
+    """Return the stage of each cell of a row or unit, or of the logic around the units of a warp."""
     registers = WARP_REGISTERS if of_warp else REGISTERS
     return {
         name: registers if cells.is_register(kind) else stage_of(name, of_warp=of_warp)

@@ -1,4 +1,4 @@
-"""Energy of a warp: operands gathered from registers, an array of units, and results collected."""
+"""Energy of a warp: gather of operands from registers, an array of units, and scatter of results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -32,34 +32,34 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """An instruction of all streams: the bits of its registers, and the registers of its result."""
+    """One instruction on all streams: the bits of its operand registers, and the expected result registers."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]
 
 
 class MappedWarp:
-    """A warp in library cells: its units, which are one netlist, and what is around them, another.
+    """A warp mapped to library cells: one netlist for its units, another for the logic around them.
 
-    Instructions follow each other without a pause, with operands in registers; the accumulators of a chain are in them,
-    too, as if there was another warp's work between its instructions.
+    Instructions follow each other without a pause, with operands in registers. The accumulators of a chain are also
+    read from registers, as if instructions of other warps were executed between those of the chain.
 
     Parameters
     ----------
     config : CoreConfig
-        Its array, with a register behind the rounding.
+        Array of the warp, with a register after the rounding.
     cells : CellLibrary
-        Of what it is made.
+        Cell library.
 
     Attributes
     ----------
     config : CoreConfig
-        As given.
+        The array.
 
     Raises
     ------
     Error
-        The configuration does not serve a warp, or has no register behind the rounding.
+        The configuration does not serve a warp, or has no register after the rounding.
     """
 
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
@@ -85,7 +85,7 @@ class MappedWarp:
         )
 
     def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
-        """Return what each bit of a unit's result charges around it, in pF: the mean of all units."""
+        """Return the capacitance in pF that each result bit of a unit charges outside: the mean of all units."""
         loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
         return {
             net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
@@ -97,11 +97,11 @@ class MappedWarp:
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the instructions in which the pipeline fills: their results are not collected before."""
+        """Return the number of instructions until the pipeline is full; their toggles are not counted."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return how many tiles with a chain of so many instructions are measured in so many cycles of a unit."""
+        """Return the number of tiles, each a chain of `chain` instructions, that take about `cycles` unit cycles."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
@@ -112,19 +112,19 @@ class MappedWarp:
         Parameters
         ----------
         instruction : Instruction
-            Of ``mma``, with 16 rows, whose formats the units have.
+            An ``mma`` with 16 rows whose formats the units support.
         arch : str
-            Whose numerics the configuration has.
+            Architecture whose numerics the configuration has.
         operands : MatrixOperands
-            Tiles with a chain along K, as :mod:`sptc.energy.operands` has them; those that do not fill all streams are
-            left out.
+            Tiles with a chain along K, see :mod:`sptc.energy.operands`. Tiles that do not fill all streams are left
+            out.
         name : str
-            Of the operands.
+            Name of the operands.
 
         Raises
         ------
         Error
-            The warp does not compute what the golden model does, or there are too few tiles.
+            The results of warp and golden model differ, or there are too few tiles.
         """
         items = [*_items(self.config, instruction, arch, operands)]
         uncounted = self._uncounted(instruction)
@@ -143,14 +143,14 @@ class MappedWarp:
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        # Those of a unit's ports are among the nets around it.
+        # Nets of a unit's ports are counted outside the unit.
         ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
         inside = sum(count for net, count in units.toggles.items() if net not in ports)
         toggles = (sum(around.toggles.values()) + inside) / units.cycles
         return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
     def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
-        """Return what is around the units did, and all units together, and the results."""
+        """Return the activity around the units, the activity of all units together, and the results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
         of_boxes = {
@@ -190,17 +190,17 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Return the nets of all boxes, box by box, from those of one with the streams of all."""
+    """Convert nets of one box with the streams of all boxes to nets of all boxes, box by box."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Return the nets of one box with the streams of all, from those of all, box by box."""
+    """Convert nets of all boxes, box by box, to nets of one box with the streams of all boxes."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield the instructions of all streams, chain after chain."""
+    """Yield the instructions on all streams, chain after chain."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))
@@ -217,7 +217,7 @@ def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperan
 
 
 def _held(i: Instruction, matrices: MatrixOperands) -> HeldOperands:
-    """Return matrices in the registers of a warp."""
+    """Put matrices into the registers of a warp."""
     fragments = {"a": a_fragment(i), "b": b_fragment(i), "c": accumulator_fragment(i)}
     arrays = {name: pack(getattr(matrices, name), fragment) for name, fragment in fragments.items()}
     if matrices.nibbles is not None:

@@ -1,4 +1,4 @@
-"""What a change of the design would save, of the same products: measured on streams that are changed accordingly."""
+"""Savings of changes of the design for the same products, measured on accordingly modified streams."""
 
 from collections.abc import Iterator
 
@@ -22,14 +22,14 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield what could be done otherwise, and what a kept product takes then, without glitches; None if it cannot be.
+    """Yield changes of the design, each with the energy per kept product without glitches; None if it is impossible.
 
     Parameters
     ----------
     unit : MappedUnit
-        As it is.
+        The unchanged unit.
     i, arch, operands : Instruction, str, MatrixOperands
-        What it was measured with.
+        Arguments of the measurement of the unchanged unit.
     """
     config = unit.config
     steps = streamed(config, i, arch, operands, unit.compute)
@@ -49,7 +49,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # such a datapath has other fields, too
+        except ConfigError:  # fields of the configuration contradict these formats
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -57,9 +57,9 @@ def what_ifs(
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """Return steps in which an operand that is multiplied by zero is that of the step before.
+    """Return steps in which an operand that is multiplied by zero keeps its value of the preceding step.
 
-    None where results would change, since an operand that is held is infinite or NaN.
+    None if results would change because a kept operand is infinite or NaN.
     """
     words, config = step_words(unit.config), unit.config
     size = i.container_bits // 8
@@ -84,6 +84,6 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
 
 
 def _is_zero(codes: NDArray, fmt: Format, container_bits: int) -> NDArray[np.bool_]:
-    """Return which codes are zero, of either sign."""
+    """Mark codes of +0 and -0."""
     sign = 0 if fmt.is_integer else 1 << low_bit(fmt, container_bits) + fmt.bits - 1
     return (codes & ~codes.dtype.type(sign)) == 0

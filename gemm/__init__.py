@@ -1,7 +1,7 @@
-"""Whole matrix products through one instruction after the other, by blocks, on one back end or several.
+"""Matrix products computed instruction by instruction and block by block, on one back end or several.
 
-``sptc.gemm`` is also the function :func:`sptc.gemm.multiply.gemm`: a package of that name is here anyway, and importing
-one of its modules would take the function's place in ``sptc``. So the package can be called.
+``sptc.gemm`` is also the function :func:`sptc.gemm.multiply.gemm`. An import of a module of this package would replace
+a function of the same name in ``sptc``. Therefore the package itself is callable.
 """
 
 import sys
@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 
 class _Callable(ModuleType):
-    """A package that is called as the function of its name."""
+    """Package that can be called as the function ``gemm``."""
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
         from .multiply import gemm

@@ -1,7 +1,7 @@
-"""Block scales of Python to operands: whose instructions take them, and their codes.
+"""Block scales given in Python: their codes, and the instructions that take them.
 
-Block scales are codes: of the type of ``ml_dtypes`` that is their format, or bytes, whose format is that of the
-instruction. Elements are given beside them, as stored: a value is the product of both.
+Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the format of the instruction. The
+elements are given separately, as stored. A value is the product of element and scale.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from .matrices import as_array
 
 __all__ = ["BlockScales", "block_scales_of", "scaled_instructions"]
 
-#: Format of scales of each type of ``ml_dtypes``.
+#: Format of scales by type of ``ml_dtypes``.
 _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 
@@ -29,9 +29,9 @@ class BlockScales:
     Attributes
     ----------
     a, b : ndarray of uint8, shape (..., M, blocks) and (..., N, blocks)
-        Codes; a block is so many elements along K as share a scale.
+        Codes. A block is the elements along K that share a scale.
     format : str or None
-        Their format, where their types say it.
+        Format of the codes; None for plain bytes.
     """
 
     a: NDArray[np.uint8]
@@ -39,13 +39,13 @@ class BlockScales:
     format: str | None
 
     def of_vector(self) -> "BlockScales":
-        """Return those of a vector B, which have no axis of columns, as of a matrix with one."""
+        """Add an axis of one column to the scales of a vector B."""
         return replace(self, b=self.b[..., None, :])
 
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the scales of one product as an instruction takes them: of its left factor, and of its right one.
+        """Return the scales of one product as an instruction takes them: of its left factor, then of its right one.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class BlockScales:
         Raises
         ------
         OperandError
-            It has none, or those of another format or of blocks of another length.
+            The instruction has no block scales, or has them in another format or block length.
         """
         if i.span is None or i.scale_format is None:
             raise OperandError(f"{i} has no block scales")
@@ -78,12 +78,12 @@ class BlockScales:
 
 
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
-    """Return the block scales that a caller gives, None if there are none.
+    """Return the block scales that a caller gives; None if there are none.
 
     Raises
     ------
     OperandError
-        One factor has none, they are no matrices of codes, or of two formats.
+        Only one factor has scales, they are not matrices of codes, or their formats differ.
     """
     if block_scale_a is None and block_scale_b is None:
         return None
@@ -109,12 +109,12 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
 def scaled_instructions(
     scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions with such block scales, the one that a library would use first.
+    """Return the instructions with these block scales, the likely choice of a library first.
 
     Parameters
     ----------
     scales : BlockScales
-        The scales, whose number says how long blocks are.
+        The scales; their number and K give the block length.
     k : int
         K.
     fmt, arch, dense, accumulate
@@ -123,12 +123,12 @@ def scaled_instructions(
     Returns
     -------
     tuple of Instruction
-        All of the structure of the sparsity of the first.
+        All have the sparsity structure of the first.
 
     Raises
     ------
     InstructionError, OperandError
-        There is none, no such format or architecture, or two formats of scales are possible.
+        There is no such instruction, format or architecture, or two formats of scales are possible.
     """
     if scales.format is None and fmt == "e2m1":
         raise OperandError(

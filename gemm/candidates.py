@@ -1,4 +1,4 @@
-"""The ways to sum that are searched, the likely ones first, each once however many words spell it."""
+"""Candidate ways of summation for a search, likely ones first, without ways of equal bits."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -13,15 +13,15 @@ from .ways import Way, combine
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
-#: Words of a way.
+#: Attributes of a way.
 _Words = dict[str, Any]
-#: Numbers of slices of K: few, and so many that promotion is the likelier reason.
+#: Numbers of slices of K: few, and large ones, which are less likely than promotion.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-#: Instructions after which partial sums are promoted.
+#: Instructions per promoted chain.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
-#: Instructions of a K tile.
+#: Instructions per K tile.
 _TILES = (1, 2, 4, 8)
-#: Workers of stream-K: multiprocessors of the GPUs of an architecture.
+#: Workers of stream-K: SM counts of the GPUs of an architecture.
 _WORKERS = {
     "sm_80": (108, 56),
     "sm_86": (84, 82, 72, 10),
@@ -32,23 +32,23 @@ _WORKERS = {
 }
 #: Rows and columns of output tiles of stream-K.
 _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 64), (64, 256), (256, 64), (256, 256))
-#: Orders in which slices of stream-K are added, and K tiles that one has at least.
+#: Orders in which slices of stream-K are added, and minimum K tiles of a slice.
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
-#: Ways of stream-K that are spelled at most, and those with bits of their own that are tried at most.
+#: Maximum number of stream-K ways that are generated, and of those with distinct bits that are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Slices that are added in any order: more have too many orders to try.
+#: Maximum number of slices for which all orders are tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Numbers for the sums that ways form, equal where the bits must be: addition commutes, and nothing more.
+    """Numbers the sums that ways form: equal numbers mean equal bits. Addition is commutative but not associative.
 
     Parameters
     ----------
     instructions : callable
-        Gives how many of an instruction K takes, by its text.
+        Returns the number of instructions along K, given the text of the instruction.
     shape : (int, int)
-        Of the product as it is computed.
+        Shape of the product as it is computed.
     """
 
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
@@ -57,7 +57,7 @@ class Expressions:
         self._seen: set[int] = set()
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way, and none with the same bits was asked about before."""
+        """Return whether K is long enough for a way and no way with the same bits was passed before."""
         try:
             number = self.of(way)
         except OperandError:
@@ -70,7 +70,7 @@ class Expressions:
         return self._numbers.setdefault(part, len(self._numbers))
 
     def of(self, way: Way) -> int:
-        """Return the number of what a way computes.
+        """Return the number of the sum that a way computes.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Expressions:
         return self._number((rows, columns, str(of_tiles)))
 
     def _of_one(self, way: Way) -> int:
-        """Return the number of what a way computes that is no stream-K."""
+        """Return the number of the sum that a way without stream-K computes."""
 
         def plus(one: int, other: int) -> int:
             return self._number(("plus", *sorted((one, other))))
@@ -108,16 +108,16 @@ class Expressions:
 
 
 def candidates(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
-    """Yield the ways that are worth trying, the likely ones first; of those with the same bits one.
+    """Yield ways to try, likely ones first, one for each set of ways with equal bits.
 
     Parameters
     ----------
     instructions : sequence of Instruction
-        Which may have formed the chains.
+        Possible instructions of the chains.
     plain : Way
-        Says what is known: architecture, result, and whether the factors are exchanged.
+        Way with the known attributes: architecture, result, and whether the factors are exchanged.
     expressions : Expressions
-        Knows which were yielded.
+        Sums of the ways yielded so far.
     """
     integer = instructions[0].d.is_integer
     half = plain.result in ("f16", "bf16")
@@ -148,7 +148,7 @@ def candidates(instructions: Sequence[Instruction], plain: Way, expressions: Exp
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield the words of slices of K; tiles and cuts matter where a number of slices does not divide K."""
+    """Yield attributes of splits of K. Tiles and cuts matter if the number of slices does not divide K."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 
@@ -156,14 +156,14 @@ def _slices() -> Iterator[_Words]:
 def streams(
     instructions: Sequence[Instruction], plain: Way, expressions: Expressions, workers: int | None = None
 ) -> Iterator[Way]:
-    """Yield ways of stream-K, each with bits of its own, no more than are worth the time.
+    """Yield ways of stream-K with distinct bits, limited in number.
 
     Parameters
     ----------
     instructions, plain, expressions
         As for :func:`candidates`.
     workers : int, optional
-        How many there are; by default as many as some GPU of the architecture has multiprocessors, or half of them.
+        Number of workers (default: all SM counts of GPUs of the architecture, and half of each).
     """
     known = _WORKERS.get(plain.arch, ())
     counts = (workers,) if workers else (*known, *(number // 2 for number in known))
@@ -189,7 +189,7 @@ def streams(
 
 
 def any_order(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
-    """Yield ways whose slices are added in any order, in f32 or in the type of the result; parameters as above."""
+    """Yield ways whose slices are added in any order, in f32 or in the result type; see :func:`candidates`."""
     for split, i in product(range(3, _MOST_IN_ANY_ORDER + 1), instructions):
         for name in ("", plain.result) if plain.result in ("f16", "bf16") else ("",):
             way = replace(plain, instruction=str(i), split_k=split, order="any", workspace=name, running=name)

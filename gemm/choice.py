@@ -1,4 +1,4 @@
-"""Which instruction a library would use, and which back end computes fastest here."""
+"""Default choices: the instruction that a library would use, and the fastest available back end."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ from ..isa.text import is_word_of
 
 __all__ = ["fastest", "instructions_for"]
 
-#: Accumulator types of floats and of integers, the usual one first.
+#: Accumulator types of float and integer instructions, the usual one first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 
@@ -22,9 +22,9 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 def instructions_for(
     fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions of a format that give different bits, the one that a library would use first.
+    """Return the instructions of a format that give different bits, the likely choice of a library first.
 
-    Rather computed by tensor cores than emulated, of the latest family, with the usual accumulator, and long in K.
+    Instructions of tensor cores come before emulated ones, then the latest family, the usual accumulator, and large K.
 
     Parameters
     ----------
@@ -33,16 +33,16 @@ def instructions_for(
     arch : str
         Architecture.
     dense : bool
-        Dense instructions instead of sparse ones.
+        Return dense instructions instead of sparse ones.
     accumulate : str, optional
-        Accumulator type; all by default.
+        Accumulator type (default: all).
     scales : str, optional
-        Format of block scales, of ``mma``; by default there are none.
+        Format of block scales, for ``mma`` (default: no block scales).
 
     Raises
     ------
     InstructionError, OperandError
-        There is none, or no such format or architecture.
+        There is no such instruction, format or architecture.
     """
     if not is_word_of(fmt, FORMATS):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
@@ -82,12 +82,12 @@ def instructions_for(
 
 
 def fastest(name: str | None, arch: str) -> Backend:
-    """Return a back end by its name; by default libsptc, or the golden model where that cannot be compiled.
+    """Return a back end by name (default: libsptc, or the golden model if libsptc cannot be compiled).
 
     Raises
     ------
     BackendError
-        There is none of that name, or it lacks something on this machine.
+        There is no such back end, or it cannot run on this machine.
     """
     if name is not None:
         return backend(name)

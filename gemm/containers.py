@@ -1,4 +1,4 @@
-"""Codes, the containers in which an instruction holds them, and the types of numpy and ``ml_dtypes`` that they are."""
+"""Codes, their containers in an instruction, and their types in numpy and ``ml_dtypes``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from ..tensors.element_types import named_dtype
 
 __all__ = ["FORMAT_OF", "accumulator_codes", "in_containers", "out_of_containers", "typed"]
 
-#: Format of each type of numpy and ``ml_dtypes`` that is one.
+#: Format by type of numpy or ``ml_dtypes``.
 FORMAT_OF = {
     "float16": "f16",
     "bfloat16": "bf16",
@@ -25,38 +25,38 @@ FORMAT_OF = {
     "int4": "s4",
     "uint4": "u4",
 }
-#: Type of numpy or ``ml_dtypes`` that is each format, of accumulators too.
+#: Type of numpy or ``ml_dtypes`` by format, including formats of accumulators.
 _TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 
 
 def in_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Return codes of A or B of a format where the containers of an instruction hold them, zeros around."""
+    """Place codes of A or B in the containers of an instruction; the other bits of a container are zero."""
     return codes.astype(CONTAINERS[max(8, i.container_bits)]) << (i.low_bit(fmt) - fmt.ignored_low_bits)
 
 
 def out_of_containers(codes: NDArray, i: Instruction, fmt: Format) -> NDArray:
-    """Return the codes of A or B in containers of an instruction, the inverse of :func:`in_containers`."""
+    """Extract codes of A or B from the containers of an instruction, the inverse of :func:`in_containers`."""
     return codes >> (i.low_bit(fmt) - fmt.ignored_low_bits) & codes.dtype.type((1 << fmt.container_bits) - 1)
 
 
 def typed(codes: NDArray, fmt: Format) -> NDArray:
-    """Return codes as an array of the type of numpy or ``ml_dtypes`` that is their format.
+    """Return codes as an array in the type of numpy or ``ml_dtypes`` of their format.
 
     Raises
     ------
     FileError
-        It is one of ``ml_dtypes``, which is missing.
+        The type is one of ``ml_dtypes``, which is not installed.
     """
     return np.ascontiguousarray(codes).view(named_dtype(_TYPE_OF[fmt.name]))
 
 
 def accumulator_codes(c: NDArray, i: Instruction) -> NDArray:
-    """Return the codes of an accumulator, which must be numbers or codes of the instruction's type.
+    """Return the codes of an accumulator, given as numbers or codes of the instruction's accumulator type.
 
     Raises
     ------
     OperandError
-        It holds something else.
+        The array has another type.
     """
     own, container = np.dtype(_TYPE_OF[i.c.name]), CONTAINERS[i.c.bits]
     if c.dtype not in (own, container):

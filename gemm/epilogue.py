@@ -1,15 +1,16 @@
-"""What a library does to a sum before it stores it, bit by bit.
+"""Epilogue of a matrix product: bit-exact operations on a sum before it is stored.
 
-Everything is f32 under IEEE rules, round to nearest even (RNE), in this order; what is not given is left out:
+All operations are f32 under IEEE rules, round to nearest even (RNE), in this order. Steps without a parameter are left
+out:
 
-1. an s32 sum becomes f32, if anything follows that is no s32;
-2. times the scale of the row of A, times the scale of the column of B;
-3. ``alpha`` times that, plus ``beta`` times C: C's product is rounded, the rest is one fused multiply-add;
-4. plus the bias;
-5. ReLU: what is below zero becomes +0, a NaN stays;
-6. rounded to the type of the result. f16 and bf16 overflow to infinity, or toward zero to the largest number; e4m3 and
-   e5m2 become their largest number (``.satfinite``), as does s8. Every NaN becomes the canonical one, all bits but the
-   sign set.
+1. convert an s32 sum to f32, if one of steps 2 to 5 follows or the result is a float;
+2. multiply by the scale of the row of A, then by the scale of the column of B;
+3. multiply by ``alpha`` and add ``beta`` C: ``beta`` C is rounded, the rest is one fused multiply-add;
+4. add the bias;
+5. ReLU: a negative number becomes +0, a NaN is kept;
+6. round to the type of the result. f16 and bf16 overflow to infinity; with rounding toward zero, to the largest number.
+   e4m3, e5m2 and s8 saturate to their largest number (``.satfinite``). In a float result every NaN becomes the
+   canonical NaN: all bits set except the sign.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from ..tensors.encode import decode_codes, encode
 
 __all__ = ["RESULTS", "Epilogue", "check_shape", "result_dtype", "rounded_values", "to_codes"]
 
-#: numpy's or ml_dtypes' type of each result.
+#: Type of numpy or ``ml_dtypes`` of each result.
 RESULTS = {
     "f32": "float32",
     "f16": "float16",
@@ -41,7 +42,7 @@ _SATURATING = ("e4m3", "e5m2", "s8")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Epilogue:
-    """What is done to sums; arrays are of float32 and of the shape of the product, or broadcast to it.
+    """Parameters of an epilogue. Arrays are float32 and broadcast to the shape of the product.
 
     Attributes
     ----------
@@ -52,9 +53,9 @@ class Epilogue:
     beta, c : float, and ndarray or None
         Factor of C, and C.
     bias : ndarray or None
-        Addend.
+        Bias, added to the product.
     relu : bool
-        Nothing below zero is left.
+        Apply ReLU.
     """
 
     scale_a: NDArray[np.float32] | None = None
@@ -67,33 +68,33 @@ class Epilogue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether sums stay as they are."""
+        """Whether the epilogue leaves sums unchanged."""
         arrays = (self.scale_a, self.scale_b, self.c, self.bias)
         return all(array is None for array in arrays) and self.alpha == 1 and not self.relu
 
     def check(self, shape: tuple[int, int]) -> None:
-        """Raise unless every array is of the shape of a product, or broadcasts to it."""
+        """Raise an error unless every array broadcasts to the shape of a product."""
         for name in ("scale_a", "scale_b", "c", "bias"):
             if (array := getattr(self, name)) is not None:
                 check_shape(name, array, shape)
 
     def mapped(self, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> "Epilogue":
-        """Return one whose arrays are changed."""
+        """Return an epilogue with a function applied to each array."""
         scale_a, scale_b, c, bias = (
             None if array is None else change(array) for array in (self.scale_a, self.scale_b, self.c, self.bias)
         )
         return replace(self, scale_a=scale_a, scale_b=scale_b, c=c, bias=bias)
 
     def take(self, shape: tuple[int, int], rows: slice | NDArray, columns: slice | NDArray) -> "Epilogue":
-        """Return that of some rows and columns of a product of a shape."""
+        """Return the epilogue of some rows and columns of a product of this shape."""
         return self.mapped(lambda array: np.broadcast_to(array, shape)[rows][:, columns])
 
     def turned(self, shape: tuple[int, int]) -> "Epilogue":
-        """Return that of the transpose of a product of a shape; the scale of A is still the first factor."""
+        """Return the epilogue of the transposed product. The scale of A remains the first factor."""
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
 
     def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what all of it makes of sums in float64, the reference for errors."""
+        """Apply the epilogue in float64, as the reference for errors."""
         with np.errstate(over="ignore", invalid="ignore"):
             for scale in (self.scale_a, self.scale_b):
                 sums = sums if scale is None else sums * scale
@@ -102,7 +103,7 @@ class Epilogue:
             return np.maximum(sums, 0) if self.relu else sums
 
     def apply(self, sums: NDArray) -> NDArray:
-        """Return sums, float32 or int32, with everything done to them but the last rounding."""
+        """Apply all steps but the last rounding to float32 or int32 sums."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -121,12 +122,12 @@ class Epilogue:
 
 
 def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
-    """Raise unless an array is of the shape of a product, or broadcasts to it.
+    """Check that an array broadcasts to the shape of a product.
 
     Raises
     ------
     OperandError
-        It does not.
+        It does not broadcast.
     """
     try:
         fits = np.broadcast_shapes(array.shape, shape) == shape
@@ -137,10 +138,10 @@ def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
 
 
 def _fused(x: NDArray[np.float32], y: np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x y + z rounded once, RNE.
+    """Return x y + z in float32, rounded once (RNE).
 
-    The product is exact in float64. The sum is rounded to odd there, so that the second rounding, to float32, sees on
-    which side of a tie it lies.
+    The product is exact in float64. The sum is rounded to odd in float64. The second rounding, to float32, then knows
+    on which side of a tie the exact sum lies.
     """
     product, addend = x.astype(np.float64) * np.float64(y), z.astype(np.float64)
     total = product + addend
@@ -152,16 +153,16 @@ def _fused(x: NDArray[np.float32], y: np.float32, z: NDArray[np.float32]) -> NDA
 
 
 def to_codes(values: NDArray, result: str, rounding: str = "RNE") -> NDArray:
-    """Round what an epilogue gave to codes of a result.
+    """Round numbers to a result type and return their codes.
 
     Parameters
     ----------
     values : ndarray of float32 or int32, shape (M, N)
         Numbers.
     result : str
-        Key of :data:`RESULTS`.
+        Result type, a key of :data:`RESULTS`.
     rounding : str
-        ``RNE``, or ``RZ``, toward zero.
+        ``RNE``, or ``RZ`` (toward zero).
 
     Returns
     -------
@@ -202,7 +203,7 @@ def _encoded(values: NDArray[np.float32], result: str, rounding: str) -> NDArray
 
 
 def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float32]:
-    """Round float32 numbers to a type, RNE, and return them as float32."""
+    """Round float32 numbers to a type (RNE) and return them as float32."""
     codes = to_codes(values, result)
     if result == "f16":
         found = codes.view(np.float16).astype(np.float32)
@@ -214,14 +215,14 @@ def rounded_values(values: NDArray[np.float32], result: str) -> NDArray[np.float
 
 
 def result_dtype(result: str) -> np.dtype:
-    """Return the type of an array of results.
+    """Return the numpy dtype of a result type.
 
     Raises
     ------
     OperandError
-        There is no such result.
+        There is no such result type.
     FileError
-        It is a type of ``ml_dtypes``, which is missing.
+        It is a type of ``ml_dtypes``, which is not installed.
     """
     if not isinstance(result, str) or result not in RESULTS:
         raise OperandError(f"the result must be one of {', '.join(RESULTS)}, not {result!r}")

@@ -1,4 +1,4 @@
-"""The folder of a matrix product under way: what was asked for, the operands, and which blocks are done."""
+"""Folder of an unfinished matrix product: its options, its operands, and its finished blocks."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,26 +17,26 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
-    """A product's folder, held by one process at a time.
+    """Folder of a product, locked by one process at a time.
 
     Parameters
     ----------
     path : Path
-        The folder; made if it does not exist.
+        The folder, created if missing.
     wanted : mapping
-        What decides the result, as JSON values; a product that is there already must be the same.
+        Options that decide the result, as JSON values. A product in the folder must have the same options.
 
     Attributes
     ----------
     problem : Problem or None
-        The product, once it is prepared.
+        The product; None until it is prepared.
     done : dict of int to Block
         Finished blocks.
 
     Raises
     ------
     FileError
-        The folder cannot be made or read, holds something else, or is in use.
+        The folder cannot be created or read, holds other files, or is in use.
     """
 
     def __init__(self, path: Path, wanted: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class ProductFolder:
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
-        self._journal = Journal(path, "product", _OURS)  # nothing else: all of it is removed with the folder
+        self._journal = Journal(path, "product", _OURS)  # only own files: the whole folder is removed
         try:
             self._read()
         except BaseException:
@@ -52,7 +52,7 @@ class ProductFolder:
             raise
 
     def _read(self) -> None:
-        """Take up what is there; a product that was not prepared to its end is begun again."""
+        """Load the product and its finished blocks. A product whose preparation was interrupted starts again."""
         held = self._journal.task
         if held is None or not (self.path / _RESULT).exists():
             return
@@ -78,31 +78,31 @@ class ProductFolder:
                 raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:
-        """Enter a product whose operands are prepared."""
+        """Record a product whose operands are prepared."""
         self._journal.begin({"wanted": self.wanted, "problem": problem.record()})
         self.problem = problem
 
     def add(self, block: Block) -> None:
-        """Record a finished block, whose outputs are written."""
+        """Record a finished block. Its outputs must already be written."""
         self._journal.write({block.index: block.record()})
         self.done[block.index] = block
 
     def blocks(self, count: int) -> Iterator[int]:
-        """Yield the blocks that are not done."""
+        """Yield the indices of unfinished blocks."""
         return (index for index in range(count) if index not in self.done)
 
     def finish(self, output: Path) -> None:
-        """Move the result to its place and remove the folder.
+        """Move the result to `output` and remove the folder.
 
         Raises
         ------
         FileError
-            It cannot be moved.
+            The result cannot be moved.
         """
         move_whole(self.path / _RESULT, output)
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Leave the folder to others."""
+        """Release the lock of the folder."""
         self._journal.close()

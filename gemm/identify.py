@@ -1,4 +1,4 @@
-"""``sptc.identify``: which way to sum gives every bit of a result that somebody else computed."""
+"""``sptc.identify``: find the way of summation that gives every bit of a kernel's result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,41 +29,41 @@ from .ways import Way
 
 __all__ = ["Identification", "identify"]
 
-#: Multiplications of the sample on which every candidate is tried, and most rows and columns of it.
+#: Multiplications in the sample on which every candidate is tried, and its largest numbers of rows and columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
 #: Rows and columns of the sample on which ways of stream-K are tried first.
 _GLANCE_ROWS, _GLANCE_COLUMNS = 8, 16
-#: Ways that are compared in whole to say which is next to the one that was found, or nearest where none was; and those
-#: that are tried on the sample for that.
+#: Ways that are compared on all outputs to find the next best or the nearest, and further ways that are tried on the
+#: sample for this.
 _RIVALS, _TRIED_BESIDE = 4, 400
-#: What a record says of a miss, beside its way.
+#: Fields of a miss in a record, besides its way.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Multiplications from which on a product is large: one rival must do.
+#: Multiplications above which a product is large: only one rival is then compared on all outputs.
 _LARGE = 1 << 33
 
 
 @dataclass(frozen=True)
 class Identification:
-    """What was found.
+    """Result of a search.
 
     Attributes
     ----------
     exact : bool
         Whether a way gives every bit.
     way : Way or None
-        The first that does.
+        The first way that does.
     compared : int
-        Outputs that were compared with it; of the nearest, if there is none.
+        Outputs that were compared with `way`, or with the nearest way if none is exact.
     nearest : Miss or None
-        The way nearest to the result of those that differ: how many outputs tell it from the way that was found, or
-        without one how close it comes. None if no other way that was tried differs.
+        The nearest way that differs from the result. If a way is exact, it shows how many outputs distinguish the two.
+        None if no other way that was tried differs.
     equal : tuple of Way
-        Ways that would form other sums, but give the same bits of these operands.
+        Ways with other sums that give the same bits for these operands.
     possible : Way or None
-        Where no way is exact: slices that could have been added in some order, another for each output, as atomic
-        additions do. Its results are not determined, so that it is never exact.
+        If no way is exact: a way whose slices explain every output if each output may add them in its own order, as
+        atomic additions do. Its results are not deterministic, so it is never exact.
     tried : int
-        Ways that were tried.
+        Number of ways that were tried.
     """
 
     exact: bool
@@ -75,7 +75,7 @@ class Identification:
     tried: int
 
     def record(self) -> dict[str, Any]:
-        """Return all of it as JSON values, without what the first output that differs is made of."""
+        """Return the result as JSON values, without the operands of the first output that differs."""
         near = self.nearest
         return {
             "exact": self.exact,
@@ -108,7 +108,7 @@ class Identification:
 
 
 class _Search:
-    """Operands by instruction, the result, and how far ways are from it."""
+    """State of a search: operands by instruction, the given result, and the differences of the ways tried."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class _Search:
         return self._factors[way.instruction]
 
     def instructions(self, instruction: str) -> int:
-        """Return how many of an instruction K takes."""
+        """Return the number of instructions along K."""
         return self.of(Way(instruction=instruction, arch=self._arch)).count
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return the chains of some outputs; those of the sample, and of all if they are few, are kept."""
+        """Return the chains of some outputs. Those of the sample are cached, and those of a small product."""
         if isinstance(rows, np.ndarray):
             kept = self._sampled
         elif self.wanted[rows, columns].size == self.wanted.size:
@@ -161,12 +161,12 @@ class _Search:
         return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return some outputs of a way."""
+        """Return the codes of some outputs by a way."""
         of_block = self._epilogue.take(self.wanted.shape, rows, columns)
         return to_codes(of_block.apply(sums(way, self.chains(way, rows, columns))), way.result, way.rounding)
 
     def sample(self, way: Way) -> int:
-        """Count the outputs of the sample in which a way differs; a way of stream-K that is far off is not kept."""
+        """Count the outputs of the sample that differ by a way. A stream-K way that is far off is not recorded."""
         if way not in self.counts:
             self.tried += 1
             if way.stream_k and (far := self._glance(way)):
@@ -176,7 +176,7 @@ class _Search:
         return self.counts[way]
 
     def _glance(self, way: Way) -> int:
-        """Count the outputs in which a way differs of a few that no results are kept of; 0 if it is less than half."""
+        """Count the differing outputs in a small uncached part of the sample; return 0 unless more than half differ."""
         rows = self._rows[:: -(-len(self._rows) // _GLANCE_ROWS)]
         columns = self._columns[:: -(-len(self._columns) // _GLANCE_COLUMNS)]
         of_block = self._epilogue.take(self.wanted.shape, rows, columns)
@@ -185,7 +185,7 @@ class _Search:
         return far if 2 * far > found.size else 0
 
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
-        """Yield the blocks in which all outputs are compared."""
+        """Yield blocks that cover all outputs."""
         return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
 
     def equals(self, way: Way) -> bool:
@@ -206,7 +206,7 @@ class _Search:
         return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
 
     def _output(self, way: Way, row: int, column: int) -> Output:
-        """Return one output of the product as it is computed."""
+        """Return one output with its operands, in the orientation in which it is computed."""
         shape, of_all = self.wanted.shape, self.of(way)
         tiles, ways = way.of_tiles(shape, of_all.count)
         dealing = way.stream_k
@@ -215,7 +215,7 @@ class _Search:
         return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
-        """Return whether each output is one that slices in some order give."""
+        """Return whether some order of adding the slices explains each output."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
             wanted = self.wanted[rows][:, columns]
@@ -249,47 +249,47 @@ def identify(
     block_scale_b: Any = None,
     workers: int | None = None,
 ) -> Identification:
-    """Search for the way to sum that gives every bit of a result.
+    """Search for the way of summation that gives every bit of a result.
 
     Parameters
     ----------
     a : array, tensor or Compressed, shape (M, K)
-        Structured-sparse, as for :func:`sptc.gemm`. If it is not, but B is along K, the factors count as exchanged.
+        Structured-sparse factor, as for :func:`sptc.gemm`. If A is not sparse but B is, along K, the factors are
+        exchanged.
     b : array or tensor, shape (K, N) or (K,)
-        The dense factor.
+        Dense factor.
     y : array or tensor, shape (M, N) or (M,)
-        The result to explain: numbers of its type, or their codes.
+        Result to explain: numbers of its type, or their codes.
     format : str, optional
-        Format of both factors; may be left out where `instruction` is given.
+        Format of both factors; not needed if `instruction` is given.
     result : str
         Type of `y`, a key of :data:`sptc.gemm.epilogue.RESULTS`.
     arch : str
-        Architecture on which it was computed.
+        Architecture that computed `y`.
     instruction : str, optional
-        The only instruction to try; by default every one of the format that gives other bits.
+        The only instruction to try (default: all of the format that give different bits).
     backend : str, optional
-        Who computes; by default libsptc, or the golden model where that cannot be compiled.
+        Back end that computes (default: libsptc, or the golden model if libsptc cannot be compiled).
     dense : bool
-        The factors are dense, and so are the instructions.
+        Both factors are dense: try dense instructions.
     prune, nan
         As for :func:`sptc.gemm`.
     alpha, beta, c, bias, scale_a, scale_b, relu
-        What the kernel did to the sums, as of :class:`~sptc.gemm.epilogue.Epilogue`.
+        Epilogue of the kernel, see :class:`~sptc.gemm.epilogue.Epilogue`.
     block_scale_a, block_scale_b : array or tensor, shape (M, blocks) and (N, blocks), optional
         Block scales of the factors, as for :func:`sptc.gemm`.
     workers : int, optional
-        Thread blocks that a kernel with stream-K was launched with; by default as many as GPUs of the architecture have
-        multiprocessors.
+        Thread blocks of the launch of a stream-K kernel (default: the SM counts of GPUs of the architecture).
 
     Returns
     -------
     Identification
-        The way, and how many outputs tell it from the next best; or the nearest miss.
+        The way and the number of outputs that distinguish it from the next best, or the nearest miss.
 
     Raises
     ------
     Error
-        One sentence on what is wrong with the input.
+        The input is invalid.
     """
     wanted = _result_codes(as_array("y", y), result)
     left, right = as_factor("a", a), as_array("b", b)
@@ -322,7 +322,7 @@ def identify(
 def _operands(
     left: NDArray | Compressed, right: NDArray, i: Instruction, prune: bool, nan: str
 ) -> tuple[Sparse, NDArray, bool]:
-    """Return the sparse factor, the dense one, and whether they are exchanged."""
+    """Return the sparse factor, the dense factor, and whether they are exchanged."""
     for name, array in (("a", left), ("b", right)):
         if isinstance(array, np.ndarray) and array.ndim != 2:
             raise OperandError(f"{name} must be one matrix, not of shape {array.shape}")
@@ -352,7 +352,7 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
 
 
 def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way, workers: int | None) -> Identification:
-    """Try the candidates until one gives every output; then tell it from others, or say which is nearest."""
+    """Try the candidates until one gives every output; then find the next best or the nearest way."""
     expressions, compared = Expressions(search.instructions, search.wanted.shape), search.wanted.size
     every, streamed = candidates(instructions, plain, expressions), streams(instructions, plain, expressions, workers)
     every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
@@ -374,7 +374,7 @@ def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way, 
 
 
 def _nearest(search: _Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the ways with the fewest differences in the sample in whole: the nearest that differs, and the equal."""
+    """Compare the best ways of the sample on all outputs; return the nearest that differs, and the equal ones."""
     near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1
@@ -390,7 +390,7 @@ def _nearest(search: _Search, found: Way | None) -> tuple[Miss | None, tuple[Way
 
 
 def _turned(found: Identification) -> Identification:
-    """Return what was found of the transpose as it is of the result."""
+    """Convert the result of a search on the transpose to the orientation of `y`."""
     near = found.nearest
     if near is None or not near.way.swapped:
         return found

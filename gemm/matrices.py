@@ -1,8 +1,8 @@
-"""Matrices of Python to operands: arrays of numpy, tensors of PyTorch and compressed matrices to codes and metadata.
+"""Convert matrices given in Python to codes and metadata: numpy arrays, PyTorch tensors and compressed matrices.
 
-What an array holds follows from its type. An integer array of the width of the format's container holds codes, as does
-one of raw bytes; so does one of the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32,
-whose low bits the hardware drops). Everything else holds numbers, which are rounded to the format, to nearest even.
+The type of an array decides whether it holds codes or numbers. Codes: integers as wide as the format's container, raw
+bytes, and the format's own type (float16, the types of ``ml_dtypes``, int8; float32 for tf32, whose low bits the
+hardware drops). All other types hold numbers, which are rounded to the format, to nearest even.
 """
 
 from dataclasses import dataclass
@@ -39,22 +39,22 @@ __all__ = [
     "sparse_codes",
 ]
 
-#: Metadata of chunks beyond K: legal under every rule, of every granularity.
+#: Metadata nibble of padding chunks beyond K: legal under every rule and granularity.
 FILLING = 0b0100
 
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The left operand in codes.
+    """The left operand as codes.
 
     Attributes
     ----------
     codes : ndarray of uint8, uint16 or uint32, shape (M, stored K)
-        Stored elements; all of a dense matrix.
+        Stored elements; all elements of a dense matrix.
     nibbles : ndarray of uint8, shape (M, chunks), or None
-        Metadata; None of a dense matrix.
+        Metadata; None for a dense matrix.
     k : int
-        Logical columns.
+        Logical columns, K.
     """
 
     codes: NDArray
@@ -64,12 +64,12 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands as an instruction takes them, filled with zeros to whole instructions.
+    """Both operands as an instruction takes them, padded with zeros to whole instructions along K.
 
     Attributes
     ----------
     instruction : Instruction
-        Which.
+        The instruction.
     a, b : ndarray, shape (M, stored K) and (K, N)
         Codes in containers.
     nibbles : ndarray of uint8, shape (M, chunks), or None
@@ -87,16 +87,16 @@ class Factors:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the product."""
+        """Shape of the product, (M, N)."""
         return len(self.a), self.b.shape[1]
 
     @property
     def count(self) -> int:
-        """Instructions along K."""
+        """Number of instructions along K."""
         return len(self.b) // self.instruction.k
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
-        """Return those of some rows and columns of the product."""
+        """Return the operands of some rows and columns of the product."""
 
         def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
             return None if array is None else array[where]
@@ -108,12 +108,12 @@ class Factors:
 
 
 def as_array(name: str, value: Any) -> NDArray:
-    """Return an array of numpy: itself, or what a tensor of PyTorch holds, which may be on a GPU.
+    """Return a numpy array unchanged, or the content of a PyTorch tensor, which may be on a GPU.
 
     Raises
     ------
     OperandError
-        It is neither.
+        The value is neither.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -123,21 +123,21 @@ def as_array(name: str, value: Any) -> NDArray:
 
 
 def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
-    """Return a factor as :func:`as_array` does, but what is compressed as it is.
+    """Return a factor as an array, see :func:`as_array`; return compressed matrices unchanged.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the factor in messages.
     value : array, tensor or Compressed
         The factor; also a ``torch.sparse.SparseSemiStructuredTensor``.
     transposed : bool
-        It is summed along its rows, and so must a tensor be compressed.
+        K is the first axis of the factor. A tensor must then be compressed along it.
 
     Raises
     ------
     OperandError
-        As there, and of :func:`sptc.tensors.pytorch.compressed_of`.
+        See :func:`as_array` and :func:`sptc.tensors.pytorch.compressed_of`.
     """
     if isinstance(value, Compressed):
         return value
@@ -148,7 +148,7 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
 
 
 def own_format(array: NDArray) -> str | None:
-    """Return the format that is an array's type; None of one that leaves it open."""
+    """Return the format that an array's type implies, None if it implies none."""
     return FORMAT_OF.get(array.dtype.name)
 
 
@@ -157,7 +157,7 @@ def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
     if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         held = True
-    elif fmt.is_integer:  # of which a signed array holds numbers, and an unsigned one codes
+    elif fmt.is_integer:  # a signed array holds numbers, an unsigned one codes
         held = array.dtype == np.uint8
     else:
         held = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
@@ -184,7 +184,7 @@ def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -> NDArray:
-    """Return an array with 0 for every NaN, or refuse them."""
+    """Replace every NaN by 0, or raise an error, as the policy says."""
     if not missing.any():
         return array
     if nan == "error":
@@ -219,7 +219,7 @@ def _rounded(numbers: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def check_matrix(name: str, array: NDArray, nan: str) -> None:
-    """Raise unless an array is a matrix, and there is a policy of that name for NaN."""
+    """Check that an array is a matrix and that the policy for NaN exists."""
     if array.ndim != 2 or not array.size:
         raise OperandError(f"{name} must be a matrix with at least one element, not of shape {array.shape}")
     if nan not in NAN_POLICIES:
@@ -232,18 +232,18 @@ def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> N
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the matrix in messages.
     array : ndarray, shape (rows, columns)
         Codes or numbers.
     fmt : Format
-        Format.
+        Format of the codes.
     nan : str
-        One of :data:`sptc.tensors.quantise.NAN_POLICIES`.
+        Policy for NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
 
     Raises
     ------
     OperandError
-        A wrong shape or type, a NaN that the policy refuses, a number that is no integer of the format.
+        The shape or type is wrong, the policy refuses a NaN, or a number is not an integer of an integer format.
     """
     check_matrix(name, array, nan)
     codes = _codes(array, fmt)
@@ -271,14 +271,15 @@ def sparse_codes(
     value : ndarray or Compressed
         The matrix.
     i : Instruction
-        Whose structure of the sparsity it is to have; of a dense instruction none.
+        Instruction whose sparsity structure the operand gets; a dense instruction has none.
     prune, producer, progress
         As for :func:`sptc.tensors.sparsify.sparsify`.
 
     Raises
     ------
     OperandError, SparsityError, NibbleError
-        As there and for :func:`dense_codes`; it is compressed for another structure.
+        See :func:`sptc.tensors.sparsify.sparsify` and :func:`dense_codes`; or the matrix is compressed for another
+        sparsity structure.
     """
     granularity = i.granularity
     if isinstance(value, Compressed):
@@ -309,7 +310,7 @@ def sparse_codes(
 
 
 def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
-    """Return integers in the order of the magnitudes of codes, zero where those are."""
+    """Return integers with the same order as the magnitudes of the codes; 0 for a zero."""
     if fmt.is_integer:
         numbers = codes.astype(np.int64)
         return np.abs(numbers - ((numbers >> fmt.bits - 1 & fmt.signed) << fmt.bits)).astype(np.int32)
@@ -320,23 +321,23 @@ def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
 def factors(
     a: Sparse, b: NDArray, i: Instruction, scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
 ) -> Factors:
-    """Return the operands of an instruction.
+    """Return the operands of an instruction, padded along K.
 
     Parameters
     ----------
     a : Sparse
-        The left one.
+        Left operand.
     b : ndarray, shape (K, N)
-        Codes of the right one.
+        Codes of the right operand.
     i : Instruction
-        Which; of the formats and the structure of the codes.
+        Instruction with the formats and the sparsity structure of the codes.
     scales : tuple of ndarray of uint8, optional
-        Block scales of the rows of A and of the columns of B, where the instruction has them.
+        Block scales of the rows of A and of the columns of B, if the instruction has them.
 
     Raises
     ------
     OperandError
-        They have no common K.
+        K of the operands differs.
     InstructionError
         The instruction has block scales, and none are given.
     """
@@ -359,16 +360,16 @@ def factors(
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     of_blocks = [
         np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
-    ]  # of zeros, any scale will do
+    ]  # the padding elements are zero: any scale will do
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, *of_blocks)
 
 
 def holds_codes(array: NDArray, fmt: Format) -> bool:
-    """Return whether an array holds codes of a format, where those are no numbers by themselves."""
+    """Return whether an array holds codes that are not numbers of its own type."""
     return array.dtype.kind in "iuV" and not _is_extension(array.dtype) and _codes(array[:0], fmt) is not None
 
 
 def exact_values(array: NDArray, fmt: Format) -> NDArray[np.float64]:
-    """Return the numbers that a matrix was given as: those of its type, or those that its codes stand for."""
+    """Return the numbers of a matrix as given: its elements, or the values of its codes."""
     codes = _codes(array, fmt) if holds_codes(array, fmt) else None
     return in_float64(array) if codes is None else decode_codes(codes, fmt)

@@ -1,4 +1,4 @@
-"""How a way to sum differs from a result, and what the first output that differs is made of."""
+"""Differences between a way of summation and a result, with the operands of the first output that differs."""
 
 from dataclasses import dataclass, field
 
@@ -13,16 +13,16 @@ __all__ = ["Miss", "Output"]
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One output of a product, and all that it is computed from.
+    """One output of a product, with everything needed to compute it.
 
     Attributes
     ----------
     way : Way
-        How it is summed; not of stream-K, but by its own cut.
+        Way of summation. Stream-K is replaced by the slices of this output.
     factors : Factors
-        Of one row and one column, of the product as it is computed.
+        Operands of one row and one column of the product as it is computed.
     epilogue : Epilogue
-        What is done to its sum.
+        Epilogue of this output.
     """
 
     way: Way
@@ -30,26 +30,26 @@ class Output:
     epilogue: Epilogue
 
     def stored(self, total: NDArray) -> int:
-        """Return the code that is stored of a sum, float32 or int32, shape (1, 1)."""
+        """Apply the epilogue to a float32 or int32 sum of shape (1, 1); return the code that is stored."""
         return int(to_codes(self.epilogue.apply(total), self.way.result, self.way.rounding)[0, 0])
 
 
 @dataclass(frozen=True)
 class Miss:
-    """How a way differs.
+    """Differences between a way and a given result.
 
     Attributes
     ----------
     way : Way
-        Which.
+        The way.
     differing : int
-        Outputs that differ.
+        Number of outputs that differ.
     row, column : int
-        The first of them.
+        Row and column of the first output that differs.
     wanted, got : int
-        Its code in the given result, and what the way gives.
+        Code of this output in the given result, and by the way.
     output : Output
-        What it is made of.
+        This output with its operands.
     """
 
     way: Way

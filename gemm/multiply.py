@@ -1,4 +1,4 @@
-"""``sptc.gemm``: matrix products from Python, by a way to sum that the caller names."""
+"""``sptc.gemm``: matrix products from Python, in a given way of summation."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,52 +54,53 @@ def gemm(
     prune: bool = False,
     nan: str = "error",
 ) -> NDArray:
-    """Multiply a structured-sparse matrix with a dense one, bit for bit as a kernel that sums in a known way.
+    """Multiply a structured-sparse matrix by a dense one, bit for bit as a kernel with a known way of summation.
 
     Parameters
     ----------
     a : array, tensor or Compressed, shape (..., M, K)
-        Structured-sparse, given dense, or compressed. Arrays of numpy and tensors of PyTorch hold codes or numbers, see
-        :mod:`sptc.gemm.matrices`. With a dense instruction any matrix.
+        Structured-sparse factor, as a dense array with zeros or compressed. Arrays of numpy and tensors of PyTorch hold
+        codes or numbers, see :mod:`sptc.gemm.matrices`. With a dense instruction, any matrix.
     b : array or tensor, shape (..., K, N) or (K,)
-        The dense factor. Leading axes are a batch, and broadcast.
+        Dense factor. Leading axes are a batch and are broadcast.
     c : array or tensor, optional
-        Accumulator from which the first chain begins, as of an instruction; or with `beta`, what is added at the end.
+        Accumulator of the first instruction of the first chain. With `beta`, addend of the epilogue instead.
     format : str, optional
-        Format of both factors; by default that of the instruction, or of the types of the arrays.
+        Format of both factors (default: that of the instruction, or of the array types).
     instruction : str, optional
-        What multiplies, as PTX spells it; by default what a library would use, see
-        :func:`sptc.gemm.choice.instructions_for`.
+        Instruction in PTX syntax (default: the one that a library would use, see
+        :func:`sptc.gemm.choice.instructions_for`).
     arch, backend : str
-        Architecture whose numerics apply, and who computes; ``native`` is the fastest.
+        Architecture whose numerics apply, and back end that computes; ``native`` is the fastest.
     split_k, order, k_order, promote, tile, cut, workspace, running, result, rounding, swapped
-        As of :class:`~sptc.gemm.ways.Way`. With `swapped`, `b` is the sparse factor. The result is by default f32, of
-        integers s32.
+        Attributes of :class:`~sptc.gemm.ways.Way`. With `swapped`, `b` is the sparse factor. The default result is f32,
+        or s32 for integers.
     accumulate : str, optional
-        Accumulator type of the instruction that is chosen: f32, f16 or s32.
+        Accumulator type of the instruction to choose: f32, f16 or s32.
     way : Way, optional
-        Instead of `instruction`, `arch` and the words of the way, as :func:`sptc.identify` found it.
+        A way that :func:`sptc.identify` found, instead of `instruction`, `arch` and the attributes of the way.
     alpha, beta, bias, scale_a, scale_b, relu
-        As of :class:`~sptc.gemm.epilogue.Epilogue`; arrays broadcast to (M, N), or with a vector are of shape (M,).
+        Attributes of :class:`~sptc.gemm.epilogue.Epilogue`. Arrays broadcast to (M, N); with a vector `b` their shape
+        is (M,).
     block_scale_a, block_scale_b : array or tensor, shape (..., M, blocks) and (..., N, blocks), optional
         Block scales along K, as codes: ``float8_e8m0fnu`` or ``float8_e4m3fn`` of ``ml_dtypes``, or uint8. `a` and `b`
-        are the elements without them. How many there are says which instruction is chosen: a sparse one has a scale
-        for 64 or 32 elements along K, a dense one for 32 or 16. With a vector `b` of shape (blocks,).
+        are the elements without their scales. The number of scales decides the instruction: a sparse one has one scale
+        per 64 or 32 elements along K, a dense one per 32 or 16. For a vector `b`, `block_scale_b` has shape (blocks,).
     prune : bool
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str
-        What a NaN of the factors becomes: ``error``, ``keep`` or ``zero``.
+        Conversion of a NaN in the factors: ``error``, ``keep`` or ``zero``.
 
     Returns
     -------
     ndarray, shape (..., M, N) or (..., M)
-        Of the type of the result: of numpy, or of ``ml_dtypes`` for bf16, e4m3 and e5m2.
+        Product in the numpy type of `result`; in the ``ml_dtypes`` type for bf16, e4m3 and e5m2.
 
     Raises
     ------
     Error
-        One sentence on what is wrong: a factor that is not sparse (where, and how often), shapes that do not meet, a
-        NaN, a type that fits no format.
+        A factor is not sparse (the message says where and how often), shapes do not match, there is a NaN, or a type
+        matches no format.
     """
     sparse_b = way.swapped if way else swapped
     left, right = as_factor("a", a), as_factor("b", b, transposed=sparse_b)
@@ -145,7 +146,7 @@ def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple
 def _each(
     left: Any, right: Any, scales: BlockScales | None, shape: tuple[int, ...]
 ) -> Iterator[tuple[Any, Any, BlockScales | None]]:
-    """Yield the factors of every product of a batch, and their block scales."""
+    """Yield the factors and block scales of every product of a batch."""
     for name, array in (("a", scales.a), ("b", scales.b)) if scales else ():
         batch = array.shape[:-2]
         fits = len(batch) <= len(shape) and all(

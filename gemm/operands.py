@@ -1,7 +1,8 @@
-"""Operands of a matrix product: from matrices in files to the codes, metadata and scales of an instruction.
+"""Operands of a matrix product: convert matrices in files to the codes, metadata and scales of an instruction.
 
-Matrices are taken as :func:`sptc.gemm` takes them, see :mod:`sptc.gemm.matrices`. Beside that, numbers get scales: of
-blocks where the instruction has them, and one for a whole matrix that is no integers where the format is one.
+Matrices are converted as by :func:`sptc.gemm`, see :mod:`sptc.gemm.matrices`. In addition, numbers are scaled: by block
+scales if the instruction has them, and by one scale per matrix if the format is an integer format and the numbers are
+not integers.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,26 +29,26 @@ from .ways import Way
 
 __all__ = ["Choices", "ProductRequest", "generate", "prepare"]
 
-#: Recipe for each format of block scales.
+#: Quantisation recipe by format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
-#: Numpy's type of each result; the others are written as codes.
+#: Numpy type by result type. Result types without a numpy type are written as codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
-#: Files of which a tensor can be mapped at every block.
+#: Files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
 
 
 @dataclass(frozen=True)
 class Choices:
-    """How matrices become operands.
+    """Options of the conversion of matrices to operands.
 
     Attributes
     ----------
     prune : bool
-        Prune A to its largest magnitudes; otherwise it must be sparse.
+        Prune A to its largest magnitudes; otherwise A must be sparse.
     producer : str
-        Whose metadata chunks with fewer non-zeros get.
+        Software whose metadata is used for chunks with few non-zeros.
     nan : str
-        What a NaN becomes, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
+        Conversion of a NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
     """
 
     prune: bool = False
@@ -57,24 +58,24 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class ProductRequest:
-    """Two matrices, and how they are to be multiplied.
+    """Two matrices to multiply, and the options of the product.
 
     Attributes
     ----------
     way : Way
-        How it is summed.
+        Way of summation.
     a, b : Source
         The matrices; `b` may be a vector.
     choices : Choices
-        How the matrices become operands.
+        Options of the conversion to operands.
     rows : int or None
-        Only the first rows of A.
+        Number of first rows of A to use; None for all.
     backends, dense
-        As in :class:`~sptc.gemm.product.Problem`.
+        See :class:`~sptc.gemm.product.Problem`.
     epilogue : Epilogue
-        What is done to the sums, for all rows of A.
+        Epilogue, for all rows of A.
     start : ndarray or None
-        What the first chain begins from, for all rows of A: numbers or codes of the instruction's accumulator.
+        Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
     """
 
     way: Way
@@ -89,16 +90,16 @@ class ProductRequest:
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
-    """Write two matrices of normally distributed numbers, and return where they are.
+    """Write two matrices of normally distributed numbers, and return their sources.
 
     Parameters
     ----------
     folder : Path
-        An existing folder.
+        Existing folder.
     shape : (int, int, int)
         Rows of A, columns of B, K.
     seed : int
-        Decides them.
+        Seed of the numbers.
     """
     rows, columns, k = shape
     rng, sources = np.random.default_rng(seed), []
@@ -119,16 +120,16 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     Parameters
     ----------
     folder : Path
-        An existing folder.
+        Existing folder.
     request : ProductRequest
-        What is to be multiplied, and how.
+        Matrices and options.
     progress : Progress, optional
-        Told about the rows of A and B.
+        Callback with the progress in rows of A and B.
 
     Raises
     ------
     OperandError, SparsityError
-        The shapes do not fit, A is not sparse, or an element cannot be quantised.
+        The shapes do not match, A is not sparse, or an element cannot be quantised.
     FileError
         A matrix cannot be read, or the operands cannot be written.
     """
@@ -147,7 +148,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     epilogue, start = request.epilogue, request.start
     if vector:
         epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
-    oriented(way, (all_rows, n), epilogue, start)  # refuses what does not fit
+    oriented(way, (all_rows, n), epilogue, start)  # checks shapes
     try:
         save_factors(folder, sums)
         if request.dense:
@@ -176,7 +177,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
 
 
 def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoint:
-    """Return the first rows."""
+    """Return the first `rows` rows."""
     if isinstance(factor, np.ndarray):
         return factor[:rows]
     held, quantised = factor.compressed, factor.quantised
@@ -188,7 +189,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return where a matrix can be mapped as it was given, perhaps a copy; one that is compressed is expanded."""
+    """Return a source from which the given matrix can be mapped, or a copy of it; expand a compressed matrix."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -198,7 +199,7 @@ def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format
         if holds_codes(values.stored, fmt):
             values = replace(values, stored=exact_values(values.stored, fmt))
         factor = expand(values)
-    # numpy's files know no types of others, of which all are in float32.
+    # .npy files cannot hold types of ml_dtypes. float32 holds all of their values.
     extension = factor.dtype.type.__module__ == "ml_dtypes"
     np.save(path, factor.astype(np.float32) if extension else factor)
     return Source(str(path), None, transposed)
@@ -212,7 +213,7 @@ def _operands(
     choices: Choices,
     progress: Progress | None,
 ) -> tuple[Factors, float]:
-    """Return the operands of an instruction, and what one unit of their product is worth."""
+    """Return the operands of an instruction, and the value of one unit of their product."""
     sparse: NDArray | Compressed
     scales, scale, of_columns, scale_b = None, 1.0, None, 1.0
     if isinstance(left, np.ndarray):
@@ -225,7 +226,7 @@ def _operands(
             numbers = _filled(_numbers(sparse, i.a), i.granularity.logical)
             sparse = sparsify(numbers, i.granularity, prune=choices.prune, producer=choices.producer, progress=progress)
         stored = sparse if isinstance(sparse, np.ndarray) else sparse.stored
-        # Of a sparse A half of the elements under a scale are stored.
+        # A scale spans i.span logical elements, of which a sparse A stores half.
         block = i.span and i.span * i.stored_k // i.k
         codes, own, scales = _quantised(stored, i.a, i, choices.nan, block, progress)
         scale *= own
@@ -255,7 +256,7 @@ def _save_dense(
 
 
 def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a compressed matrix, its scale and block scales; as numbers where the instruction takes others."""
+    """Return a compressed matrix, its scale and block scales; convert it to numbers if the instruction's differ."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None
@@ -265,7 +266,7 @@ def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers are scaled: under block scales, and as integers where they are none of the format."""
+    """Return whether numbers get scales: with block scales, or if an integer format cannot hold them."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:
@@ -288,11 +289,11 @@ def _quantised(
 
 
 def _numbers(array: NDArray, fmt: Format) -> NDArray:
-    """Return what codes stand for, and numbers as they are."""
+    """Return the values of codes, and numbers unchanged."""
     return exact_values(array, fmt) if holds_codes(array, fmt) else array
 
 
 def _filled(matrix: NDArray, multiple: int) -> NDArray:
-    """Return a matrix with columns of zeros up to a multiple; itself where it has that many."""
+    """Pad a matrix with columns of zeros to a multiple."""
     missing = -matrix.shape[1] % multiple
     return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix

@@ -1,4 +1,4 @@
-"""What callers ask for, as the records that the arithmetic takes: an instruction, a way to sum, and an epilogue."""
+"""Convert the arguments of callers to an instruction, a way of summation, and an epilogue."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -34,19 +34,20 @@ def chosen(
     accumulate: str | None = None,
     scales: str | None = None,
 ) -> Instruction:
-    """Return the instruction that a caller asks for, by its text or by what it is for.
+    """Return the instruction that a caller names, or the default for a format.
 
     Parameters
     ----------
     fmt, arch, dense, accumulate, scales
-        As for :func:`sptc.gemm.choice.instructions_for`; with `instruction` the format may be left open.
+        As for :func:`sptc.gemm.choice.instructions_for`. With `instruction`, `fmt` may be None.
     instruction : str or None
-        Its text.
+        Instruction in PTX syntax.
 
     Raises
     ------
     InstructionError, OperandError
-        There is none, the target lacks it, it is another than the words say, or it makes no chains.
+        There is no such instruction, the architecture lacks it, it contradicts another argument, or it cannot be
+        chained along K.
     """
     if instruction is None:
         assert fmt
@@ -83,7 +84,8 @@ def all_chosen(
     Raises
     ------
     InstructionError, OperandError
-        As of :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`; or nothing says which.
+        See :func:`chosen` and :func:`sptc.gemm.block_scales.scaled_instructions`; or neither instruction nor format is
+        given.
     """
     if instruction:
         return (chosen(fmt, instruction, arch),)
@@ -108,23 +110,23 @@ def way_of(
     scales: str | None = None,
     result: str | None = None,
 ) -> Way:
-    """Return the way that a caller asks for.
+    """Return the way that a caller describes.
 
     Parameters
     ----------
     way : Way or None
-        Says how it is summed; then no word may say anything else than it would alone.
+        Complete way. `instruction`, `accumulate` and `words` must then have their defaults.
     words : mapping
-        Words of :class:`~sptc.gemm.ways.Way` but instruction, architecture and result.
+        Attributes of :class:`~sptc.gemm.ways.Way` except instruction, architecture and result.
     fmt, instruction, arch, accumulate, scales
-        As for :func:`chosen`. Of a way, the architecture is its own.
+        As for :func:`chosen`. A `way` has its own architecture.
     result : str, optional
-        Type of the result; by default that of `way`, or f32, of integers s32.
+        Type of the result (default: that of `way`, or f32, or s32 for integers).
 
     Raises
     ------
     InstructionError, OperandError
-        As of :func:`chosen`; or words beside a way.
+        See :func:`chosen`; or one of these arguments is given together with a way.
     """
     if way is None:
         i = chosen(fmt, instruction, arch, accumulate=accumulate, scales=scales)
@@ -137,12 +139,12 @@ def way_of(
 
 
 def read_way(path: Path) -> Way:
-    """Read a way as ``sptc identify --json`` prints it, alone or with all that was found.
+    """Read a way from the output of ``sptc identify --json``: the whole output, or the way alone.
 
     Raises
     ------
     FileError
-        The file cannot be read, or holds no way.
+        The file cannot be read, or does not hold a way.
     """
     held = read_json(path)
     if isinstance(held, dict) and "way" in held:
@@ -156,10 +158,10 @@ def read_way(path: Path) -> Way:
 
 
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
-    """Return the format of both factors, as far as the types of their elements say it."""
+    """Return the format of both factors that their element types imply, None if they imply none."""
     for array in (left, right):
         name = own_format(array.stored if isinstance(array, Compressed) else array)
-        if name and name != "u8":  # which also holds codes of every narrow format
+        if name and name != "u8":  # uint8 also holds codes of every narrow format
             return name
     return None
 
@@ -174,12 +176,12 @@ def epilogue_of(
     scale_b: Any = None,
     relu: bool = False,
 ) -> Epilogue:
-    """Return an epilogue of arrays or tensors of any floats.
+    """Return an epilogue; arrays and tensors of any float type are converted to float32.
 
     Raises
     ------
     OperandError
-        An array holds no numbers, or numbers beyond the range of float32; or `beta` has no C.
+        An array does not hold numbers, a number exceeds the range of float32, or `beta` is given without C.
     """
     if beta is not None and c is None:
         raise OperandError("beta is a factor of c, which is missing")
@@ -194,30 +196,30 @@ def epilogue_of(
 
 
 def along_m(addend: NDArray) -> NDArray:
-    """Return what is added to a product with a vector, of which the only axis is along M."""
+    """Return an addend of a product with a vector, whose only axis is M, as a column."""
     return addend[:, None] if addend.ndim == 1 else addend
 
 
 def oriented(
     way: Way, shape: tuple[int, int], epilogue: Epilogue, start: NDArray | None
 ) -> tuple[Epilogue, NDArray | None]:
-    """Return what is added to sums as the sums of a way lie, which are the transpose where factors are exchanged.
+    """Return epilogue and accumulator in the orientation of a way's sums: transposed if the factors are exchanged.
 
     Parameters
     ----------
     way : Way
         The way.
     shape : (int, int)
-        Of the product.
+        Shape of the product.
     epilogue : Epilogue
-        What is done to the product.
+        Epilogue of the product.
     start : ndarray or None
-        What the first chain begins from: numbers or codes of the instruction's accumulator.
+        Accumulator of the first chain: numbers or codes of the instruction's accumulator type.
 
     Returns
     -------
     Epilogue, and ndarray of uint16 or uint32 or None
-        The same for the sums; codes of the accumulator, of the shape of the sums.
+        Epilogue of the sums, and codes of the accumulator in the shape of the sums.
 
     Raises
     ------
@@ -234,16 +236,16 @@ def oriented(
 
 
 def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
-    """Return the sparse factor, the dense one, as a way multiplies them, and what they are called.
+    """Return the sparse and the dense factor in the orientation of a way, and their names.
 
     Raises
     ------
     OperandError
-        The dense one is compressed.
+        The dense factor is compressed.
     """
     names = ("a", "b")
     if way.swapped:
-        # What is compressed is so along K, whichever it is.
+        # A compressed matrix is compressed along K, whichever factor it is: only arrays are transposed.
         left, right = (one.T if isinstance(one, np.ndarray) else one for one in (right, left))
         names = ("b", "a")
     if not isinstance(right, np.ndarray):

@@ -1,4 +1,4 @@
-"""``sptc.pack`` and ``sptc.random_metadata``: matrices to the registers and the memory that an instruction takes."""
+"""``sptc.pack`` and ``sptc.random_metadata``: put matrices into the registers and memory of an instruction."""
 
 from collections.abc import Callable
 from math import prod
@@ -34,16 +34,16 @@ from .matrices import as_array, dense_codes, sparse_codes
 
 __all__ = ["common_batch", "pack", "random_metadata"]
 
-#: Tiles of which metadata is drawn at most.
+#: Maximum number of tiles for which metadata is drawn.
 _MOST_TILES = 1 << 16
-#: Rows of a block of shared memory along which addresses go up by the width of the swizzle.
+#: Rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
 _PATTERN_ROWS = 8
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
 
 
 def _instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
-    """Return the instruction of a text, and of ``tcgen05`` its opcode."""
+    """Parse an instruction; for ``tcgen05`` also return its opcode."""
     if isinstance(text, str) and text.strip().startswith("tcgen05."):
         return parse_shaped(text)
     return None, parse(text)
@@ -63,48 +63,48 @@ def pack(
     swizzle: str = "none",
     metadata: str = "strict",
 ) -> dict[str, Any]:
-    """Put the matrices of an instruction where it finds them: registers, shared memory, tensor memory.
+    """Put the matrices of an instruction into its registers, shared memory or tensor memory.
 
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers; of ``tcgen05`` with shape and types in brackets behind it, as in
+        PTX opcode with its qualifiers; for ``tcgen05`` followed by shape and types in brackets, e.g.
         ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``.
     a : array, tensor or Compressed, shape (..., m, K), or with `nibbles` (..., m, stored K)
-        A of one instruction: structured-sparse, given dense; or its stored values. Arrays hold numbers or codes, as
-        for :func:`sptc.gemm`; numbers are rounded to the format, and NaN are kept.
+        A of one instruction: a structured-sparse matrix with its zeros, or with `nibbles` its stored values. Arrays
+        hold numbers or codes, as for :func:`sptc.gemm`. Numbers are rounded to the format; NaN are kept.
     b : array or tensor, shape (..., K, n)
         B.
     c : array or tensor, shape (..., m, n), optional
-        Accumulator, numbers of its type or codes; zero by default. Leading axes are a batch.
+        Accumulator, numbers of its type or codes (default: zero). Leading axes are a batch.
     nibbles : ndarray of uint8, shape (..., m, chunks), optional
         Metadata of stored values.
     scale_a, scale_b : ndarray of uint8, shape (..., m, scales) and (..., n, scales), optional
-        Codes of block scales, required of block-scaled kinds; of ``mma`` also (codes, byte id, thread id).
+        Codes of block scales, required for block-scaled kinds; for ``mma`` also (codes, byte id, thread id).
     selector : int
         Sparsity selector.
     a_from : str, optional
-        Of ``wgmma``, whether A is held in ``"registers"``, which is the default, or in ``"shared"`` memory.
+        For ``wgmma``: A is in ``"registers"`` (the default) or in ``"shared"`` memory.
     swizzle : str
-        Of ``wgmma``, how shared memory is swizzled: ``none``, ``32B``, ``64B`` or ``128B``.
+        For ``wgmma``: swizzle of shared memory, ``none``, ``32B``, ``64B`` or ``128B``.
     metadata : str
-        What is accepted of `nibbles`, as for :func:`sptc.mma`.
+        Policy for undefined `nibbles`, as for :func:`sptc.mma`.
 
     Returns
     -------
     dict of str to object
-        The arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`: ``sptc.mma(**held)``.
-        Operands in memory lie K-major, one behind the other; bits that nothing reads are zero.
+        Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, for ``sptc.mma(**held)``.
+        Operands in memory are K-major and consecutive. Bits that the instruction does not read are zero.
 
     Raises
     ------
     InstructionError
         The text does not parse.
     OperandError, SparsityError
-        An operand is missing, superfluous, or of the wrong shape, type or range; A is not sparse; or no public source
-        states where all operands of ``tcgen05`` lie.
+        An operand is missing, superfluous, or of the wrong shape, type or range. A is not sparse. No public source
+        states the placement of all operands of this ``tcgen05`` instruction.
     MetadataError
-        An undefined nibble.
+        A nibble is undefined.
     """
     opcode, i = _instruction_of(instruction)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
@@ -142,24 +142,24 @@ def pack(
 def random_metadata(
     instruction: str, rng: np.random.Generator | int, tiles: int = 1, *, selector: int = 0
 ) -> NDArray[np.uint32]:
-    """Draw metadata words of a sparse instruction, all of whose nibbles are legal.
+    """Draw random metadata words of a sparse instruction, with legal nibbles only.
 
     Parameters
     ----------
     instruction : str
         As for :func:`sptc.pack`.
     rng : Generator or int
-        Draws them; or a seed.
+        Source of randomness, or a seed.
     tiles : int
-        Of how many instructions.
+        Number of instructions.
     selector : int
-        Sparsity selector, which says where in the words the nibbles lie; all other bits are random.
+        Sparsity selector, which decides the position of the nibbles in the words. All other bits are random.
 
     Returns
     -------
-    ndarray of uint32, shape (tiles, threads), or of ``tcgen05`` (tiles, 128, columns)
-        What the threads hold as `e`; or the words of tensor memory from column `e` on, with a leading axis of 2 with
-        ``.cta_group::2``.
+    ndarray of uint32, shape (tiles, threads), or for ``tcgen05`` (tiles, 128, columns)
+        Register `e` of the threads; or the words of tensor memory from column `e` on. With ``.cta_group::2`` there is
+        a leading axis of 2.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _check_shape(name: str, array: NDArray, tail: tuple[int, ...], i: Instructio
 
 
 def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options: Any) -> NDArray:
-    """Apply a function of a matrix to all of a batch below each other."""
+    """Apply a function of a matrix to a batch, whose matrices are stacked along the rows."""
     return function(name, array.reshape(-1, array.shape[-1]), *options).reshape(array.shape)
 
 
@@ -242,7 +242,7 @@ def _check_nibbles(i: Instruction, nibbles: NDArray[np.uint8], stored: NDArray, 
 
 
 def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.uint8], int, int] | None:
-    """Return the codes of block scales with byte id and thread id, which only ``mma`` has; None of other kinds."""
+    """Return codes, byte id and thread id of block scales (ids only for ``mma``); None without block scales."""
     if i.scale_size is None:
         if value is not None:
             raise OperandError(f"{i} has no block scales and takes no {name}")
@@ -260,7 +260,7 @@ def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.ui
 
 
 def _spread(matrices: NDArray, fragment: Any) -> NDArray[np.uint32]:
-    """Return registers of matrices, with their batch."""
+    """Return the registers of a batch of matrices."""
     lead = matrices.shape[:-2]
     registers = spread(matrices.reshape(prod(lead), *matrices.shape[-2:]), fragment)
     return registers.reshape(*lead, *registers.shape[1:])
@@ -283,7 +283,7 @@ def _scale_registers(
 
 
 def _in_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str) -> dict[str, Any]:
-    """Return descriptors and the image of operands of ``wgmma``, K-major, one behind the other."""
+    """Return the descriptors and the shared memory of ``wgmma`` operands, K-major and consecutive."""
     maps: dict[str, SharedMap] = {}
     held: dict[str, Any] = {}
     row, end = SWIZZLES[swizzle].row_bytes, 0
@@ -330,7 +330,7 @@ def _in_tensor_memory(
 
 
 def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the batch that those of operands broadcast to; raise unless they do."""
+    """Return the common batch shape of operands; raise an error unless they broadcast."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:

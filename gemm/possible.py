@@ -1,4 +1,4 @@
-"""Whether a result is one of those that atomic additions can give: slices of K, added in some order for each output."""
+"""Check whether atomic additions can give a result: slices of K, added in any order for each output."""
 
 from functools import partial, reduce
 from itertools import combinations
@@ -12,27 +12,27 @@ from .ways import Way
 
 __all__ = ["possible"]
 
-#: Outputs whose sums are listed at once.
+#: Outputs per batch.
 _OUTPUTS = 2048
 
 
 def possible(way: Way, chains: Chains, epilogue: Epilogue, wanted: NDArray) -> bool:
-    """Return whether every output is what the slices of a way give in some order.
+    """Return whether some order of adding the slices gives each output.
 
     Parameters
     ----------
     way : Way
-        Whose slices are added in any order.
+        Way with the slices to add.
     chains : Chains
-        Operands.
+        Chains of the outputs.
     epilogue : Epilogue
-        What is done to the sums.
+        Epilogue of the sums.
     wanted : ndarray of uint8, uint16 or uint32
         Codes of the result.
     """
     parts = slices(way, chains)
     in_order = to_codes(epilogue.apply(reduce(partial(added, way), parts)), way.result, way.rounding)
-    places = np.argwhere(in_order != wanted)  # what one order explains needs no other
+    places = np.argwhere(in_order != wanted)  # outputs that addition in order does not give
     for start in range(0, len(places), _OUTPUTS):
         where = tuple(places[start : start + _OUTPUTS].T)
         sums = _every_sum(way, [part[where] for part in parts])
@@ -47,10 +47,10 @@ def _of(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.fl
 
 
 def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
-    """Return the sums that all orders give, shape (outputs, sums), with NaN where an output has fewer than others.
+    """Return the distinct sums of all orders, shape (outputs, sums), padded with NaN.
 
-    Rounding leaves few different sums of the same slices, so those of each set of slices are listed once, whatever
-    order led to them.
+    A set of slices has few distinct sums because of rounding. The sums of each set are therefore listed once, for all
+    orders that lead to them.
     """
     every = range(len(parts))
     sums: dict[tuple[int, ...], NDArray] = {(number,): parts[number][:, None] for number in every}
@@ -69,7 +69,7 @@ def _without(chosen: tuple[int, ...], last: int) -> tuple[int, ...]:
 
 
 def _distinct(values: NDArray) -> NDArray:
-    """Return the different values of each row, and NaN behind them."""
+    """Return the distinct values of each row, padded with NaN."""
     ordered = np.sort(values, axis=1)
     ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = np.nan
     ordered = np.sort(ordered, axis=1)

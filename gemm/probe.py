@@ -1,4 +1,4 @@
-"""Factors on which the ways to sum differ most: fed to a kernel, they make a few of its outputs tell how it sums."""
+"""Probe: factors on which ways of summation differ most, so that few outputs of a kernel identify its way."""
 
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -22,30 +22,30 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Ways that are held against each other, and outputs on which they are.
+#: Number of ways that are compared, and rows and columns of the outputs on which they are compared.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
-#: How factors are drawn: exponents spread by so many on either side, and the second half of K takes away what the first
-#: adds, so that little but the errors is left.
+#: Draws of factors: the spread of exponents to either side, and whether the second half of K cancels the first half, so
+#: that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
-#: Types of numpy that are a format's own.
+#: Numpy type by format.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors, and how well they tell ways apart.
+    """Factors, and their power to distinguish ways.
 
     Attributes
     ----------
     a, b : ndarray, shape (M, K) and (K, N)
         Codes; A is structured-sparse.
     dtype : str
-        Type of numpy as which the codes are numbers, or that of codes where numpy has none.
+        Numpy type of the numbers, or the type of codes if numpy has none for the format.
     ways, different : int
-        Ways that were held against each other, and how many different results they have.
+        Number of ways that were compared, and of their distinct results.
     least : int
-        Outputs, of `outputs`, that tell apart the two ways that are nearest to each other among those that differ.
+        Outputs, of `outputs`, that differ between the two most similar ways with distinct results.
     outputs : int
         Outputs that were compared.
     """
@@ -73,7 +73,7 @@ def probe(
     arch: str = "sm_90",
     seed: int = 0,
 ) -> Probe:
-    """Draw factors in several manners and return those that tell most ways apart.
+    """Draw factors from several distributions and return those that distinguish most ways.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def probe(
     format, result, arch : str
         As for :func:`sptc.identify`.
     seed : int
-        Decides the factors.
+        Seed of the factors.
 
     Raises
     ------
@@ -142,19 +142,19 @@ def _drawn(
 
 
 def write_probe(folder: Path, drawn: Probe) -> dict[str, Any]:
-    """Write ``a.npy`` and ``b.npy``, and return what is said of them, as JSON values.
+    """Write ``a.npy`` and ``b.npy``, and return a description as JSON values.
 
     Parameters
     ----------
     folder : Path
-        Made if there is none.
+        Folder to write to, created if missing.
     drawn : Probe
-        Which; codes are written as numbers where numpy has their type.
+        Factors. They are written as numbers if numpy has their type, else as codes.
 
     Raises
     ------
     FileError
-        They cannot be written.
+        The files cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

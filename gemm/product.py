@@ -1,8 +1,8 @@
-"""Whole matrix products by a way to sum, by blocks: on any back end, held against each other and float64.
+"""Matrix products in a way of summation, computed block by block and compared between back ends and with float64.
 
-A product lies in a folder of its own while it is computed: the operands as codes, what is added to the sums, the
-result, and a record of what is done, so that it can be taken up again and no more of it than a block is held in memory.
-What is done to a block is :func:`sptc.gemm.sums.product`, as for :func:`sptc.gemm`.
+While a product is computed, a folder holds the operands as codes, the addends of the sums, the result, and a record of
+the finished blocks. An interrupted product can therefore be resumed, and memory holds no more than one block. A block
+is computed by :func:`sptc.gemm.sums.product`, as for :func:`sptc.gemm`.
 """
 
 from collections.abc import Mapping
@@ -41,15 +41,15 @@ __all__ = [
 
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
 _ADDED = ("c", "bias", "scale_a", "scale_b")
-#: Names of the arrays in a folder: operands of the instruction and, with them, of the dense one; what is added; the
-#: matrices as given where their files cannot be mapped; and the result.
+#: Names of the arrays in a folder: operands of the instruction and of the dense one; addends of the sums; the matrices
+#: as given, if their files cannot be mapped; and the result.
 ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
     *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", "d",
 )  # fmt: skip
-#: Outputs of a block, and what is multiplied at once.
+#: Rows and columns of a block.
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
-#: Relative errors are counted by their power of ten, from less than 10**-12 to more than 10**4.
+#: Powers of ten by which relative errors are counted, from less than 10**-12 to more than 10**4.
 DECADES = np.arange(-12, 5)
 
 
@@ -60,25 +60,25 @@ class Problem:
     Attributes
     ----------
     folder : str
-        Where they are.
+        Folder of the operands.
     way : Way
-        How it is summed.
+        Way of summation.
     shape : (int, int, int)
-        M, N and K, as given.
+        M, N and K.
     all_rows : int
-        Rows of the A that is given, of which `shape` may have only the first.
+        Rows of the given A. M may be smaller: only the first M rows are multiplied.
     a, b : Source
         Matrices as given, without compression.
     scale : float
-        What one unit of the sums is worth: the product of the scales of both matrices.
+        Value of one unit of the sums: the product of the scales of both matrices.
     backends : tuple of str
-        What computes; the first gives the result, and all must agree.
+        Back ends, which must agree. The first one gives the result.
     dense : bool
-        Multiply the unpruned A with the dense instruction too, to compare the errors.
+        Also multiply the unpruned A with the dense instruction, to compare the errors.
     alpha, beta : float
-        Of the epilogue.
+        Factors of the epilogue.
     relu : bool
-        Of the epilogue.
+        Whether the epilogue has ReLU.
     """
 
     folder: str
@@ -96,29 +96,29 @@ class Problem:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of the sums, which are the transpose of the product where factors are exchanged."""
+        """Rows and columns of the sums. If the factors are exchanged, these are the transpose of the product."""
         m, n, _ = self.shape
         return (n, m) if self.way.swapped else (m, n)
 
     @property
     def all_size(self) -> tuple[int, int]:
-        """The same of all rows of A."""
+        """Rows and columns of the sums for all rows of A."""
         n = self.shape[1]
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
     def added(self) -> tuple[Epilogue, NDArray | None]:
-        """Return what is added to the sums: the epilogue, and codes of the accumulator."""
+        """Return the epilogue, and the codes of the first accumulator."""
         arrays = {name: self.array(f"epilogue_{name}") for name in _ADDED}
         epilogue = Epilogue(alpha=self.alpha, beta=self.beta, relu=self.relu, **arrays)
         return oriented(self.way, (self.all_rows, self.shape[1]), epilogue, self.array("start"))
 
     def array(self, name: str) -> NDArray | None:
-        """Return an array of the folder, mapped; None if there is none."""
+        """Return a memory-mapped array of the folder; None if there is none."""
         path = Path(self.folder) / f"{name}.npy"
         return _mapped(str(path)) if path.exists() else None
 
     def factors(self, i: Instruction, kind: str = "") -> Factors:
-        """Return the operands of the instruction, or with ``dense_`` of the dense one, mapped."""
+        """Return the memory-mapped operands of an instruction; `kind` is ``dense_`` for the dense one."""
         a, b, *others = (self.array(f"{kind}{name}") for name in _OPERANDS)
         assert a is not None
         assert b is not None
@@ -138,16 +138,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Errors:
-    """Differences of results from a product in float64.
+    """Errors of results against a product in float64.
 
     Attributes
     ----------
     largest, total : float
-        Largest magnitude and sum of the magnitudes, of those that are finite.
+        Largest magnitude and sum of the magnitudes of the finite errors.
     largest_reference, total_reference : float
-        The same of the product itself.
+        Largest magnitude and sum of the magnitudes of the product in float64.
     counts : tuple of int
-        Outputs by the power of ten of the relative error, see :data:`DECADES`; exact ones first.
+        Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
     """
 
     largest: float
@@ -158,7 +158,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], reference: NDArray[np.float64]) -> "Errors":
-        """Compare values with a product."""
+        """Compare values with a reference."""
         finite = np.isfinite(values) & np.isfinite(reference)
         magnitude = np.abs(reference[finite])
         error = np.abs(values[finite] - reference[finite])
@@ -186,21 +186,21 @@ class Errors:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of outputs gave.
+    """Result of one block of outputs.
 
     Attributes
     ----------
     index : int
-        Which.
+        Index of the block.
     outputs : int
-        How many.
+        Number of outputs.
     mismatches : int
-        Outputs of other back ends that differ from the first one's.
+        Outputs of other back ends that differ from those of the first one.
     first : tuple or None
-        Back end, row, column, its code and the first back end's, of the first of them.
+        First mismatch: back end, row, column, its code, and the code of the first back end.
     errors : dict of str to Errors
-        ``arithmetic``: from the product of the operands as they were quantised and pruned; ``whole``: from that of the
-        matrices as given; ``dense``: of the dense instruction, from the same.
+        ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
+        product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
     """
 
     index: int
@@ -224,14 +224,14 @@ class Block:
 
 
 def save_factors(folder: Path, found: Factors, kind: str = "") -> None:
-    """Write operands into a folder, of the dense instruction with ``dense_`` before their names."""
+    """Write operands into a folder; `kind`, a prefix of the file names, is ``dense_`` for the dense instruction."""
     for name in _OPERANDS:
         if (array := getattr(found, name)) is not None:
             np.save(folder / f"{kind}{name}.npy", array)
 
 
 def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
-    """Write what is added to the sums into a folder, as it is given."""
+    """Write the arrays of the epilogue and of the first accumulator into a folder."""
     for name in _ADDED:
         if (array := getattr(epilogue, name)) is not None:
             np.save(folder / f"epilogue_{name}.npy", array)
@@ -240,18 +240,18 @@ def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
 
 
 def dense_instruction(i: Instruction) -> Instruction:
-    """Return the dense instruction that multiplies as much at once as a sparse one."""
+    """Return the dense instruction with as many products as a sparse one."""
     return replace(i, sparse="", k=i.stored_k)
 
 
 def block_count(problem: Problem) -> int:
-    """Return how many blocks the outputs have."""
+    """Return the number of blocks of the outputs."""
     rows, columns = problem.size
     return -(-rows // BLOCK_ROWS) * -(-columns // BLOCK_COLUMNS)
 
 
 def instruction_count(problem: Problem) -> int:
-    """Return how many instructions the product takes, whole ones at the edges."""
+    """Return the number of instructions of the product; partial tiles at the edges count as whole instructions."""
     i, (rows, columns) = problem.way.parsed, problem.size
     return -(-rows // i.m) * -(-columns // i.n) * -(-problem.shape[2] // i.k)
 
@@ -262,14 +262,14 @@ def compute_block(problem: Problem, index: int) -> Block:
     Parameters
     ----------
     problem : Problem
-        Which product.
+        The product.
     index : int
-        Which block of the sums, row by row.
+        Index of the block of the sums, row by row.
 
     Raises
     ------
     BackendError
-        A back end lacks something.
+        A back end cannot compute on this machine.
     """
     way = problem.way
     all_rows, all_columns = problem.size
@@ -305,7 +305,7 @@ def _mapped(path: str) -> NDArray:
 
 
 def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
-    """Compare a block with the same expression in float64, in the units of the matrices where only sums are stored."""
+    """Compare a block with the same expression in float64; without an epilogue, in the units of A and B."""
     way, i, (rows, columns) = problem.way, problem.way.parsed, part
     epilogue, start = problem.added()
     is_sum = epilogue.is_empty and start is None
@@ -323,7 +323,7 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
-            # Twice as many instructions along K, in slices and chains of the same elements.
+            # A dense instruction has half the K: twice the instructions give slices and chains of the same elements.
             dense_way = replace(way, tile=2 * way.tile, promote=2 * way.promote)
             of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
             c = None if start is None else start[rows, columns]
@@ -356,7 +356,7 @@ def _values(
 
 
 def _values_of_a(factors: Factors) -> NDArray[np.float64]:
-    """Return the values of A at their logical places."""
+    """Return the values of A at their logical columns, with zeros elsewhere."""
     i, nibbles = factors.instruction, factors.nibbles
     stored = _values(factors.a, i.a, i, factors.scale_a, i.span and i.span * i.stored_k // i.k)
     if nibbles is None:

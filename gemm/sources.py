@@ -1,4 +1,4 @@
-"""Matrices in files, as numpy holds them or as they are compressed: one reader for every command that multiplies."""
+"""Read dense or compressed matrices from files, for all commands with matrix products."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,11 @@ class Source:
     path : str
         The file.
     tensor : str or None
-        Which of its tensors.
+        Name of the tensor in the file.
     transposed : bool
-        The file holds the transpose. What is compressed is so along K, whichever it is.
+        The file holds the transpose. Compressed matrices are compressed along K in any case.
     option : str
-        What names one of several tensors, for messages.
+        Option that names the tensor, for messages.
     """
 
     path: str
@@ -38,33 +38,33 @@ class Source:
     option: str = "a name"
 
     def read(self) -> NDArray | Checkpoint:
-        """Return the matrix, mapped from the file where its format allows, or as it is compressed.
+        """Return the matrix, memory-mapped if the file format allows it; a compressed one stays compressed.
 
         Raises
         ------
         FileError
-            It cannot be read, or holds no such array.
+            The file cannot be read, or holds no such array.
         """
         found = _read(Path(self.path), self.tensor, self.option)
         return found.T if self.transposed and isinstance(found, np.ndarray) else found
 
 
 def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
-    """Read an array from a file with one, or what ``sptc compress`` wrote, which has no block scales then.
+    """Read an array from a file, or a compressed matrix without block scales that ``sptc compress`` wrote.
 
     Parameters
     ----------
     path : Path
         An ``.npy`` file, whose elements may be raw bytes; or an ``.npz``, ``.safetensors`` or ``.pt`` file.
     tensor : str, optional
-        Which of its tensors; not needed if there is only one.
+        Name of the tensor; not needed if the file holds only one.
     option : str
-        What names one of several, for the message.
+        Option that names the tensor, for messages.
 
     Raises
     ------
     FileError
-        It cannot be read, or holds no such array; or there are block scales.
+        The file cannot be read, holds no such array, or has block scales.
     """
     found = _read(path, tensor, option)
     if isinstance(found, Checkpoint):
@@ -75,7 +75,7 @@ def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -
 
 
 def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
-    """Read an array from a file, of any number of axes, or what ``sptc compress`` wrote."""
+    """Read an array with any number of axes, or a compressed matrix that ``sptc compress`` wrote."""
     if path.suffix == ".npy" and tensor is None:
         found = read_array(path, "is no whole .npy file")
     else:

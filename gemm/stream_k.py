@@ -1,15 +1,15 @@
-"""Stream-K: output tiles share a fixed number of workers, so that each has a cut of K of its own.
+"""Stream-K: a fixed number of workers shares the output tiles, so that each output tile has its own slices of K.
 
-The K tiles of all streamed output tiles stand in one line, those of an output tile beside each other. The line is cut
-into as many pieces as there are workers; where a cut falls into an output tile, that tile has another slice of K:
+The K tiles of all streamed output tiles form one line, output tile after output tile. The line is cut into one piece
+per worker. A cut within an output tile adds a slice of K to that tile:
 
     output tiles |    tile 0     |    tile 1     |    tile 2     |    4 K tiles each
     K tiles      | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 |
     workers      |     0     |     1     |   2   |   3   |   4   |    5 of them: 12 = 3 + 3 + 2 + 2 + 2
     slices       |     3     | 1 |   2   |   2   |   2   |   2   |    K tiles of each
 
-A hybrid gives whole waves, as many output tiles as workers, one tile each, and streams only what is left over; or that
-and one whole wave.
+A wave is as many output tiles as there are workers, one tile per worker. Hybrids compute whole waves without splitting
+K, and stream only the remaining tiles, or the remaining tiles and one whole wave.
 """
 
 from dataclasses import dataclass
@@ -24,36 +24,36 @@ from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Which output tiles are streamed: all; what is left over by whole waves; or that and one whole wave, if there is one.
+#: Output tiles that are streamed: all; those left over by whole waves; or these and one whole wave, if there is one.
 STREAMED = ("all", "one wave", "two waves")
-#: How output tiles are numbered: along their rows, or along their columns.
+#: Numbering of output tiles: along the rows of the grid, or along its columns.
 RASTERS = ("row-major", "column-major")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamK:
-    """How work is dealt to workers.
+    """Assignment of K tiles to the workers of stream-K.
 
     Attributes
     ----------
     workers : int
         Thread blocks, or clusters of them, that share the streamed tiles.
     rows, columns : int
-        Of an output tile, of the product as it is computed.
+        Size of an output tile of the product as it is computed, in elements.
     streamed : str
-        Which tiles are streamed, one of :data:`STREAMED`.
+        Output tiles that are streamed, one of :data:`STREAMED`.
     first : bool
-        Whether these are the first tiles, or the last ones.
+        Whether the first tiles are streamed, or else the last.
     raster : str
-        How tiles are numbered, one of :data:`RASTERS`.
+        Numbering of output tiles, one of :data:`RASTERS`.
     least : int
-        K tiles of a slice at least: a cut that is nearer to the border of an output tile is moved there.
+        Minimum K tiles of a slice. A cut closer to the border of an output tile is moved to the border.
 
     Notes
     -----
-    Source: Osama, Merrill et al., Stream-K (PPoPP 2023), for the line, its cuts and both hybrids; CUTLASS for which
-    tiles are streamed (the first), who has one K tile more (the first workers), and the least length of a slice (8
-    K tiles in its schedulers for sm_90).
+    Source of the line, its cuts and both hybrids: Osama, Merrill et al., Stream-K (PPoPP 2023). CUTLASS is the source
+    of the rest: the first tiles are streamed, the first workers have one K tile more, and a slice has at least 8 K
+    tiles in the schedulers for sm_90.
     """
 
     workers: int
@@ -77,29 +77,29 @@ class StreamK:
             raise OperandError(f"first of stream-K must be True or False, not {shown(self.first)}")
 
     def dealt(self, shape: tuple[int, int], k_tiles: int, cut: str) -> tuple[NDArray[np.intp], list[tuple[int, ...]]]:
-        """Return how K is cut for every output tile.
+        """Return the slices of K of every output tile.
 
         Parameters
         ----------
         shape : (int, int)
-            Of the product.
+            Shape of the product.
         k_tiles : int
             K tiles of an output tile.
         cut : str
-            How the line is cut: ``balanced``, into numbers that differ by one at most, the larger first; or ``rounded
-            up``, as many to each, rounded up, and what is left to the last.
+            Cut of the line. ``balanced``: numbers of K tiles that differ by at most one, the larger first. ``rounded
+            up``: the same number to each worker, rounded up; the last gets the rest.
 
         Returns
         -------
         ndarray of intp, shape (tile rows, tile columns)
-            Which of the cuts each has.
+            Index of the cut of each output tile.
         list of tuple of int
-            The different cuts: K tiles of each slice.
+            Distinct cuts: K tiles of each slice.
         """
         return _dealt(self, shape, k_tiles, cut)
 
     def streams(self, tiles: int) -> int:
-        """Return how many of so many output tiles are streamed."""
+        """Return the number of streamed output tiles among `tiles` output tiles."""
         waves, rest = divmod(tiles, self.workers)
         if self.streamed == "all":
             return tiles

@@ -1,7 +1,7 @@
-"""Products by a way to sum: chains of instructions on a back end, added under IEEE rules.
+"""Products in a way of summation: chains of instructions on a back end, added under IEEE rules.
 
-Chains of one length are the batch of one call, so that many short ones cost no more than one long one. Outputs are
-taken by blocks, which bound what is held beside operands and result.
+Chains of equal length form the batch of one call, so that many short chains cost no more than one long chain. Outputs
+are computed block by block, which bounds the memory besides operands and result.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from .ways import Way, combine
 
 __all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "sums"]
 
-#: Results of chains that are held at once, and what one block has of rows and columns at most.
+#: Results of chains that are held at once, and the largest numbers of rows and columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
-#: Bytes of results of chains that are kept for other ways.
+#: Bytes of chain results that are cached for other ways.
 _KEPT_BYTES = 1 << 28
 
 _Chain = NDArray[np.intp]
@@ -33,14 +33,14 @@ _Chain = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where outputs stand in a product.
+    """Rows and columns of some outputs of a product.
 
     Attributes
     ----------
     rows, columns : ndarray of intp
-        Numbers of theirs.
+        Indices of the rows and columns.
     shape : (int, int)
-        Of the product.
+        Shape of the product.
     """
 
     rows: NDArray[np.intp]
@@ -58,20 +58,20 @@ class Place:
 
 
 class Chains:
-    """Results of chains of some operands, kept for other ways that have the same.
+    """Computes the results of chains and caches them for other ways with the same chains.
 
     Parameters
     ----------
     factors : Factors
-        Operands; of a few outputs.
+        Operands of the outputs.
     arch : str
         Architecture whose numerics apply.
     computes : Backend
-        What computes.
+        Back end that computes the chains.
     c : ndarray of uint16 or uint32, shape (M, N), optional
-        Accumulator from which the first chain of the first slice begins; zero by default.
+        Accumulator of the first chain of the first slice (default: zero).
     place : Place, optional
-        Where the outputs stand in a product; by default they are all of it.
+        Place of the outputs in the product (default: they are the whole product).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Chains:
         self._bytes = 0
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
-        """Return those of some of the outputs, as a product of their own, of which no results are kept yet."""
+        """Return the chains of some of the outputs, as a separate product with an empty cache."""
         c = None if self._c is None else self._c[rows][:, columns]
         return Chains(self.factors.take(rows, columns), self._arch, self._computes, c)
 
@@ -93,9 +93,9 @@ class Chains:
         Parameters
         ----------
         chains : list of ndarray
-            Numbers of the instructions of each, as of :meth:`~sptc.gemm.ways.Way.slices`.
+            Indices of the instructions of each chain, see :meth:`~sptc.gemm.ways.Way.slices`.
         first : bool
-            The first begins from C.
+            The first chain begins from C.
         """
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
@@ -151,7 +151,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
     Parameters
     ----------
     way : Way
-        Which; its instruction is that of the chains.
+        Way of summation, with the instruction of the chains.
     chains : Chains
         Operands.
     """
@@ -168,7 +168,7 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield rows and columns of outputs whose tiles have one way, and that; tile rows that are alike are one."""
+    """Yield rows and columns of outputs with a common way, and the way; equal tile rows are merged."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
@@ -180,7 +180,7 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return what each slice of K gives, as it is added; not of stream-K."""
+    """Return the result of each slice of K, rounded as it is added. Not for stream-K."""
     found = []
     for number, of_slice in enumerate(way.slices(chains.factors.count)):
         results = chains.results(of_slice, first=number == 0)
@@ -195,25 +195,25 @@ def slices(way: Way, chains: Chains) -> list[NDArray]:
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
-    """Return the sum of two slices, or of sums of them."""
+    """Add two slices or running sums, and round to the type of running sums."""
     total = _plus(one, other)
     return rounded_values(total, way.running) if way.running else total
 
 
 def _plus(one: NDArray, other: NDArray) -> NDArray:
-    """Add float32 under IEEE rules, RNE; int32 wraps."""
+    """Add float32 under IEEE rules (RNE), or int32 with wrap-around."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         total: NDArray = one + other
         return total
 
 
 def check_way(way: Way, instructions: int) -> None:
-    """Refuse a way that has no one result, or for which K has too few instructions.
+    """Check that a way has one defined result and that K has enough instructions for it.
 
     Raises
     ------
     OperandError
-        As of :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
+        See :func:`check_result`, :meth:`~sptc.gemm.ways.Way.slices` and :func:`~sptc.gemm.ways.combine`.
     """
     check_result(way)
     count = len(way.slices(instructions))
@@ -222,12 +222,12 @@ def check_way(way: Way, instructions: int) -> None:
 
 
 def check_result(way: Way) -> None:
-    """Refuse a way whose types do not fit each other.
+    """Check that the types of a way are compatible.
 
     Raises
     ------
     OperandError
-        Which, and what is accepted.
+        A type is not accepted; the message lists the accepted ones.
     """
     integer = way.parsed.d.is_integer
     accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
@@ -239,7 +239,7 @@ def check_result(way: Way) -> None:
 
 
 def blocks(shape: tuple[int, int], chains: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of blocks of outputs, of each of which so many results of chains can be held."""
+    """Yield rows and columns of blocks that are small enough for `chains` chain results per output."""
     columns = min(_COLUMNS, shape[1])
     rows = max(1, min(_ROWS, _HELD // (columns * chains)))
     for row in range(0, shape[0], rows):
@@ -260,17 +260,17 @@ def product(
     Parameters
     ----------
     way : Way
-        How it is summed.
+        Way of summation.
     factors : Factors
         Operands of the way's instruction.
     computes : Backend
-        What computes the chains.
+        Back end that computes the chains.
     epilogue : Epilogue, optional
-        What is done to the sums.
+        Epilogue of the sums.
     start : ndarray of uint16 or uint32, shape (M, N), optional
-        Accumulator of the first chain.
+        Accumulator of the first chain (default: zero).
     place : Place, optional
-        Where its outputs stand in a product, which matters to stream-K; by default they are all of it.
+        Place of the outputs in the product, which stream-K needs (default: they are the whole product).
 
     Returns
     -------
@@ -280,9 +280,9 @@ def product(
     Raises
     ------
     OperandError
-        As of :func:`check_way`.
+        See :func:`check_way`.
     BackendError
-        As of the back end.
+        The back end cannot compute on this machine.
     """
     check_way(way, factors.count)
     shape, epilogue = factors.shape, epilogue or Epilogue()

@@ -1,4 +1,4 @@
-"""``sptc.unpack``: what the registers and the memory of an instruction hold, as matrices."""
+"""``sptc.unpack``: read matrices out of the registers and memory of an instruction."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,14 +30,14 @@ __all__ = ["Matrices", "unpack"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Matrices:
-    """Matrices of an instruction, each None where it was not given; leading axes are a batch.
+    """Matrices of an instruction. A matrix that was not given is None. Leading axes are a batch.
 
     Attributes
     ----------
     instruction : Instruction
-        Which.
+        The instruction.
     stored : ndarray, shape (..., m, stored K), or None
-        Stored elements of A, of the type of numpy or ``ml_dtypes`` that is their format.
+        Stored elements of A, in the type of numpy or ``ml_dtypes`` of their format.
     nibbles : ndarray of uint8, shape (..., m, chunks), or None
         Metadata.
     b : ndarray, shape (..., K, n), or None
@@ -59,12 +59,12 @@ class Matrices:
 
     @cached_property
     def a(self) -> NDArray | None:
-        """A, shape (..., m, K), +0 where nothing is stored; None if it or its metadata was not given.
+        """A, shape (..., m, K), with +0 for elements that are not stored; None if A or its metadata was not given.
 
         Raises
         ------
         NibbleError
-            Two elements of a chunk would be at one place.
+            A nibble puts two elements of a chunk at the same place.
         """
         i = self.instruction
         if self.stored is None or i.granularity is None or i.rule is None:
@@ -93,17 +93,17 @@ def unpack(
     tmem: NDArray[np.uint32] | None = None,
     idesc: int | None = None,
 ) -> Matrices:
-    """Return the matrices that registers and memory hold, the inverse of :func:`sptc.pack`.
+    """Return the matrices in registers and memory, the inverse of :func:`sptc.pack`.
 
     Parameters
     ----------
     instruction : str
         PTX opcode with its qualifiers.
     a, b, c, d, e, selector, scale_a, scale_b, smem, tmem, idesc
-        As :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma` take them, and as :func:`sptc.pack` returns
-        them; of ``mma``, `d` is its result. What is not given is None in the result. Of ``tcgen05``, `d` is given with
-        `tmem` and `idesc`, and the other operands all or not at all. Operands in shared memory lie K-major unless
-        `idesc` says otherwise.
+        Operands as :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma` take them, and as
+        :func:`sptc.pack` returns them. For ``mma``, `d` is the result. Operands that are not given are None in the
+        result. For ``tcgen05``, `d` needs `tmem` and `idesc`, and either all or none of the other operands are given.
+        Operands in shared memory are K-major unless `idesc` says otherwise.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def unpack(
     OperandError
         An operand is superfluous, or of the wrong shape, type or range.
     FileError
-        ``ml_dtypes`` is missing, which holds the format of an operand.
+        The format of an operand needs ``ml_dtypes``, which is not installed.
     """
     if isinstance(instruction, str) and instruction.strip().startswith("tcgen05."):
         opcode = parse_opcode(instruction.strip().partition(" ")[0])
@@ -152,7 +152,7 @@ def unpack(
 
 
 def _refuse(instruction: str, operands: dict[str, Any]) -> None:
-    """Raise for the first operand that is given, of those that an instruction does not have."""
+    """Raise an error for the first given operand that the instruction does not have."""
     for name, value in operands.items():
         if value is not None:
             raise OperandError(f"{instruction} has no operand {name}")
@@ -240,7 +240,7 @@ def _of_tensor_memory(
     lead = common_batch({"tmem": held.shape[:-3], "smem": octets.shape[:-2]})
     held = np.broadcast_to(held, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
     octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(held), ctas, -1)
-    plain = replace(descriptor, negate_a=False, negate_b=False)  # which is of the instruction, not of what is held
+    plain = replace(descriptor, negate_a=False, negate_b=False)  # negation is not stored
     of_ctas = gather(plain, placement, held, octets)
 
     def together(codes: NDArray | None, rows: int) -> Any:

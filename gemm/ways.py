@@ -1,16 +1,16 @@
-"""Ways to sum: everything that decides the bits of a matrix product, beside its operands.
+"""Ways of summation: everything besides the operands that decides the bits of a matrix product.
 
-An output is a sum of chains along K. A chain is what a tensor core forms: instruction after instruction, each result
-the accumulator of the next. Between chains there are additions of f32 under IEEE rules, round to nearest even (RNE):
+An output is a sum of chains along K. A tensor core computes a chain: the result of each instruction is the accumulator
+of the next. The results of chains are added in f32 under IEEE rules, round to nearest even (RNE):
 
     K        | instr 0 | instr 1 | instr 2 | instr 3 | instr 4 | instr 5 | instr 6 | instr 7 |
     slices   |                 slice 0               |                 slice 1               |   split_k = 2
     chains   |     chain 0.0     |     chain 0.1     |     chain 1.0     |     chain 1.1     |   promote = 2
     result     (chain 0.0 + chain 0.1) + (chain 1.0 + chain 1.1)                                 in order
 
-Of stream-K each output tile has slices of its own, see :mod:`sptc.gemm.stream_k`.
+With stream-K each output tile has its own slices, see :mod:`sptc.gemm.stream_k`.
 
-At the end the sum is rounded to the type of the result. See :mod:`sptc.gemm.epilogue` for what may stand between.
+At the end the epilogue, if any, is applied (see :mod:`sptc.gemm.epilogue`) and the sum is rounded to the result type.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ from .stream_k import StreamK
 
 __all__ = ["CUTS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
 
-#: In which order the results of slices are added: one after the other from the first or the last; to the last one the
-#: others in order; neighbours in pairs, then neighbouring sums; the first half to the second, then again; or as atomic
-#: additions happen to come.
+#: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
+#: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the
+#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions.
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
-#: In which order a slice takes its instructions.
+#: Order of the instructions within a slice.
 K_ORDERS = ("ascending", "descending")
-#: How K tiles are dealt to slices: as many to each, rounded up, and what is left to the last; numbers that differ by
-#: one at most, the larger first; or one tile to each slice in turn.
+#: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last gets the rest.
+#: ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each slice in turn.
 CUTS = ("rounded up", "balanced", "in turn")
 
 Term = TypeVar("Term")
@@ -46,40 +46,41 @@ Term = TypeVar("Term")
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way to sum.
+    """A way of summation.
 
     Attributes
     ----------
     instruction : str
-        What forms the chains, as PTX spells it; its accumulator type is that of the chains. Neither m nor n decides a
-        bit.
+        Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
+        the bits.
     arch : str
         Architecture whose numerics apply.
     split_k : int or tuple of int
-        Slices of K; or how many K tiles each of them takes.
+        Number of slices of K, or the number of K tiles of each slice.
     order : str
-        In which order the results of slices are added, one of :data:`ORDERS`.
+        Order in which the results of slices are added, one of :data:`ORDERS`.
     k_order : str
-        In which order a slice takes its instructions, one of :data:`K_ORDERS`.
+        Order of the instructions within a slice, one of :data:`K_ORDERS`.
     promote : int
-        Instructions of a chain, after which its result is added to f32 registers and another begins from zero; 0 for
-        one chain a slice.
+        Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
+        0: one chain per slice.
     tile : int
-        Instructions of a K tile; slices are cut between tiles.
+        Instructions per K tile. Slices begin and end at tile boundaries.
     cut : str
-        How K tiles are dealt to slices, one of :data:`CUTS`; of stream-K, to workers, the first or the second of them.
+        Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K, assignment to workers: the first or the
+        second of them.
     stream_k : StreamK or None
-        How work is dealt to the workers of stream-K; `split_k` is 1 then.
+        Assignment of work to the workers of stream-K. `split_k` is 1 then.
     workspace : str
-        Type to which the result of each slice is rounded (RNE) before it is added; empty for none.
+        Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
     running : str
-        Type to which each sum of slices is rounded (RNE), as where it is kept in the output; empty for f32.
+        Type to which each running sum of slices is rounded (RNE), as if kept in the output; empty for f32.
     swapped : bool
-        The product is computed as the transpose of B transposed times A transposed: the sparse operand is B.
+        B is the sparse operand: the product is computed as (B^T A^T)^T.
     result : str
         Type of the result.
     rounding : str
-        Rounding to it, ``RNE`` or toward zero, ``RZ``.
+        Rounding mode of the result: ``RNE``, or ``RZ`` (toward zero).
     """
 
     instruction: str
@@ -120,12 +121,12 @@ class Way:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
-        """Return the way of a record, as JSON has it and :meth:`sptc.gemm.identify.Identification.record` makes it.
+        """Return the way of a JSON record that :meth:`sptc.gemm.identify.Identification.record` made.
 
         Raises
         ------
         OperandError
-            It is no record, a word is unknown, or no instruction is named; or as of the way.
+            It is not a record, has an unknown field, names no instruction, or the way is invalid.
         """
         if not isinstance(record, Mapping):
             raise OperandError(f"the record of a way must have words, not be {shown(record)}")
@@ -151,21 +152,21 @@ class Way:
         return instruction_named(self.instruction, self.arch)
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
-        """Return the ways of output tiles, none of which is one of stream-K.
+        """Return the way of each output tile, with stream-K replaced by the tile's own `split_k`.
 
         Parameters
         ----------
         shape : (int, int)
-            Of the product as it is computed.
+            Shape of the product as it is computed.
         instructions : int
-            Along K.
+            Number of instructions along K.
 
         Returns
         -------
         ndarray of intp, shape (tile rows, tile columns)
-            Which way each has; without stream-K the whole product is one tile.
+            Index of the way of each tile. Without stream-K the whole product is one tile.
         list of Way
-            The different ones.
+            The distinct ways.
         """
         if self.stream_k is None:
             return np.zeros((1, 1), np.intp), [self]
@@ -173,19 +174,19 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return how many chains an output has at most; arguments as of :meth:`of_tiles`."""
+        """Return the largest number of chains of an output; arguments as for :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
     def slices(self, instructions: int) -> list[list[NDArray[np.intp]]]:
-        """Return the chains of every slice, each the numbers of its instructions in their order; not of stream-K.
+        """Return the chains of every slice; a chain is the ordered indices of its instructions. Not for stream-K.
 
         Raises
         ------
         OperandError
             There are more slices than K tiles, or slices of given lengths do not make up K.
         """
-        tile = min(self.tile, instructions)  # of one that is longer than K the rest is not there
+        tile = min(self.tile, instructions)  # a tile longer than K is cut to K
         tiles, found = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
             taken = (of_tiles[:, None] * tile + np.arange(tile)).ravel()
@@ -245,16 +246,16 @@ _ADDED = {
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add terms in an order of :data:`ORDERS` that is one.
+    """Add terms in an order.
 
     Parameters
     ----------
     terms : sequence
-        At least one.
+        Terms, at least one.
     order : str
-        The order.
+        One of :data:`ORDERS`, except ``any``.
     add : callable
-        Adds two.
+        Function that adds two terms.
     """
     parts = list(terms)
     if order in ("in order", "reverse"):
@@ -275,7 +276,7 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
 
 @lru_cache(maxsize=256)
 def instruction_named(text: str, arch: str) -> Instruction:
-    """Return the instruction that a text spells, of any family, if `arch` has it.
+    """Parse an instruction of any family and check that `arch` has it.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""The instructions on a real GPU: kernels as PTX text, and their launch."""
+"""Execute the instructions on a real GPU: kernels as PTX text, their launch, and measurements."""

@@ -1,4 +1,4 @@
-"""What instructions take on the GPU of this machine, in cycles of an SM's clock."""
+"""Measure the cycles of instructions on the GPU of this machine, in cycles of the SM clock."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +17,20 @@ from .tables import written
 
 __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
-#: Times round of a shorter and a longer run, whose difference knows nothing of how a run begins and ends.
+#: Iterations of a short and a long run. Their difference excludes start and end of a run.
 _TIMES = (64, 192)
 _RUNS = 5
-#: Warps of an SM that share one of its four tensor cores: a fourth of them.
+#: Tensor cores of an SM. Each serves a fourth of the warps.
 _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
-#: Numbers of columns of ``wgmma``; the most whose accumulators fit the registers three times; a pattern of 128 bytes.
+#: Values of N of ``wgmma``; the largest N whose accumulators fit into the registers of three warpgroups; and N of a
+#: 128-byte pattern.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
-#: Formats that stand for those which differ in sign alone, or in how exponent and fraction share the bits.
+#: Representative formats: others differ only in signedness or in the split between exponent and fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
-#: What is in a line of a table.
+#: Columns of the table.
 COLUMNS = (
     *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
     *("pending", "beside", "beside_warps", "cycles"),
@@ -38,17 +39,17 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Cycles:
-    """What one loop took.
+    """Measured cycles of one loop.
 
     Attributes
     ----------
     loop : Loop
-        What was done.
+        The measured loop.
     beside : Loop or None
-        What ran on further warps of the SM meanwhile.
+        Loop that ran on further warps of the SM at the same time.
     cycles : float
-        From one instruction to the next on a tensor core; of ``wgmma``, which occupies all four, on the SM. Infinite if
-        the other loop left it no turn.
+        Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all four, on the SM.
+        Infinite if the other loop left no issue slot.
     """
 
     loop: Loop
@@ -57,9 +58,9 @@ class Cycles:
 
 
 def chosen(arch: str) -> Iterator[Instruction]:
-    """Yield the instructions that are measured.
+    """Yield the instructions to measure.
 
-    Those that differ in signs, in clamping, or in an fp8 format alone take the same, but not where they are emulated.
+    Instructions that differ only in signedness, clamping or fp8 format take the same cycles, unless they are emulated.
     """
     for i in every_instruction():
         wanted = i.a == i.b and i.a.name in ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
@@ -68,13 +69,15 @@ def chosen(arch: str) -> Iterator[Instruction]:
 
 
 def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
-    """Yield the loops that say what there is to know of an instruction.
+    """Yield the loops that characterise an instruction.
 
-    Of ``mma``: a warp whose instructions wait for each other, then more warps with eight accumulators each, on the
-    same operands or on four of each in turn. Of ``wgmma``, with A in registers and in shared memory: groups of eight
-    that overlap, groups of eight and less that do not; then two and three warpgroups; where N fills whole patterns,
-    f16 with every swizzle and MN-major operands. Of a sequence, a warp whose instructions wait for each other, and more
-    warps with four accumulators each; nothing that is computed for one instruction serves the next.
+    * ``mma``: one warp with dependent instructions; then more warps with eight accumulators each, on the same operands
+      or on four sets of operands in turn.
+    * ``wgmma``, with A in registers and in shared memory: groups of eight that overlap, groups of eight and fewer that
+      do not; then two warpgroups, and three if N is at most 128; if N fills whole patterns, f16 with every swizzle and
+      MN-major operands.
+    * An emulated sequence: one warp with dependent instructions; then more warps with four accumulators each. No value
+      that is computed for one instruction can be reused by the next.
     """
     if is_sequence(instruction, arch):
         yield Loop(instruction, 1, group=8, fresh=True)
@@ -101,7 +104,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield loops of ``wgmma.sp``, each with one of ``mma`` that other warps go round meanwhile; f16 and f32."""
+    """Yield pairs of loops: ``wgmma.sp``, and ``mma`` on other warps at the same time; f16 with f32 results."""
     given = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in given if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]
@@ -111,22 +114,22 @@ def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loo
 
 
 def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
-    """Count the cycles of a loop, and of another one that runs beside it.
+    """Measure the cycles of a loop, and of another loop on further warps at the same time.
 
     Parameters
     ----------
     loop, beside : Loop
-        What is done.
+        Loops to run.
 
     Returns
     -------
     tuple of Cycles
-        Of each: the median of a few runs.
+        Measurement of each loop: the median of a few runs.
 
     Raises
     ------
     BackendError
-        There is no GPU, or it does not run the loops.
+        There is no GPU, or it cannot run the loops.
     """
     gpu, cupy, instruction = device(), load_cupy(), loop.instruction
     loops = [loop, *([beside] if beside else [])]
@@ -142,7 +145,7 @@ def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
 
 
 def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return what each warp of a kernel counted in a shorter and in a longer run, a few times."""
+    """Return the counts of each warp in a short and in a long run, for a few repetitions."""
     function = load_kernel(text, ENTRY)
     counts = cupy.zeros((warps, WORDS), cupy.uint64)
     results = cupy.zeros((warps, _LANES), cupy.uint32)
@@ -164,14 +167,14 @@ def _parts(loops: Sequence[Loop]) -> Iterator[slice]:
 
 
 def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slice, loop: Loop) -> float:
-    """Return the cycles of the rounds by which the longer run is longer, for each instruction of a tensor core."""
+    """Return the additional cycles of the long run per additional instruction of a tensor core."""
     cycles, rounds = (longer[part] - shorter[part]).mean(axis=0)
     sharing = max(1, loop.warps // _TENSOR_CORES)
     return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf
 
 
 def table(about: str, found: Iterable[Cycles]) -> str:
-    """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
+    """Return measurements as CSV: a line that describes the GPU, the names of :data:`COLUMNS`, and the rows."""
 
     def row(one: Cycles) -> list[object]:
         loop, other = one.loop, one.beside

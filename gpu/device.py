@@ -1,4 +1,4 @@
-"""The GPU of this machine, through CuPy: what it is, and how it executes one instruction."""
+"""The GPU of this machine, through CuPy: its properties, and the execution of one instruction."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ from .ptx import ENTRY, kernel
 __all__ = ["Device", "device", "execute", "load_cupy", "load_kernel"]
 
 Registers = NDArray[np.uint32]
-#: Threads of a CTA of warps; a CTA of ``wgmma`` is one warpgroup.
+#: Threads per CTA. A CTA of ``wgmma`` is one warpgroup.
 _CTA_THREADS = 128
 _WORD_BYTES = 4
 _MODULE = Path("/proc/driver/nvidia/version")
@@ -34,13 +34,13 @@ class Device:
     Attributes
     ----------
     name : str
-        As its driver calls it.
+        Name that the driver reports.
     arch : str
-        One of :data:`~sptc.isa.variants.ARCHITECTURES`.
+        Architecture, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     cuda : str
-        The version of CUDA that its driver brings.
+        CUDA version of the driver.
     driver : str
-        The version of the driver; empty where the system does not say.
+        Version of the driver; empty if the system does not report it.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Device:
 
 @lru_cache(maxsize=1)
 def device() -> Device:
-    """Return the GPU that CUDA takes by default.
+    """Return CUDA's default GPU.
 
     Raises
     ------
     BackendError
-        CuPy or a GPU is missing, or the GPU has none of the instructions.
+        CuPy or a GPU is missing, or the GPU supports none of the instructions.
     """
     cupy, reason = load_cupy(), ""
     try:
@@ -64,7 +64,7 @@ def device() -> Device:
         cuda = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = str(error)
-    if reason:  # raised here, without CuPy's error behind it, which need not survive the way between processes
+    if reason:  # raised outside the handler: a chained CuPy error may not pass between processes
         raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({reason})")
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
@@ -78,11 +78,11 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``.
+        Instruction of family ``mma`` or ``wgmma``.
     arch : str
-        Architecture asked for; it must be the GPU's.
+        Architecture; must be that of the GPU.
     held : HeldOperands
-        Registers, image of shared memory, descriptors and immediate operands.
+        Registers, content of shared memory, descriptors and immediate operands.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
     Raises
     ------
     BackendError
-        There is no GPU, it is of another architecture, its driver does not take the instruction, or the image is larger
-        than its shared memory.
+        There is no GPU, it has another architecture, its driver does not accept the instruction, or the operands exceed
+        its shared memory.
     InstructionError
         The GPU's architecture does not have the instruction.
     """
@@ -137,7 +137,7 @@ def _launch(
 
 
 def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
-    """Return images as words, padded to whole ones, and the bytes of one."""
+    """Return shared memory images as 32-bit words, padded, and the bytes per image."""
     size = -(-image.shape[-1] // _WORD_BYTES) * _WORD_BYTES
     padded = np.zeros((len(image), size), np.uint8)
     padded[:, : image.shape[-1]] = image
@@ -150,7 +150,7 @@ def _function(instruction: Instruction, arch: str, immediates: Immediates) -> An
 
 
 def load_kernel(text: str, entry: str) -> Any:
-    """Return a kernel of some PTX, which the driver assembles, ready to be launched."""
+    """Assemble PTX with the driver and return a kernel that can be launched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(text, encoding="ascii")
@@ -160,7 +160,7 @@ def load_kernel(text: str, entry: str) -> Any:
 
 
 def _driver() -> str:
-    """Return the version of the driver, as its kernel module tells it."""
+    """Return the driver version that its kernel module reports."""
     try:
         found = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
     except OSError:
@@ -169,7 +169,7 @@ def _driver() -> str:
 
 
 def load_cupy() -> Any:
-    """Return the module, which only an extra brings."""
+    """Import and return CuPy, which the extra ``cuda`` installs."""
     try:
         return importlib.import_module("cupy")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Operands of kernels that repeat an instruction: numbers of a distribution, in registers and shared memory."""
+"""Random operands for kernels that repeat an instruction, in registers and shared memory."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,24 +11,24 @@ from .loops import Loop, given_words
 __all__ = ["DISTRIBUTIONS", "numbers", "operands"]
 
 DISTRIBUTIONS = ("zeros", "ones", "positive", "normal", "small", "half", "bits")
-#: A distribution of integers is that of floats so many times.
+#: Factor from a distribution of floats to that of integers.
 _INTEGER_SCALE = 32
 _WORD, _LANES = 32, 32
 
 
 def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return codes of numbers of a distribution, rounded to the nearest.
+    """Draw numbers from a distribution and return their codes, rounded to nearest.
 
     Parameters
     ----------
     fmt : Format
-        Of the numbers.
+        Format of the codes.
     distribution : str
-        ``zeros``; ``ones``; ``normal``, with variance 1; ``positive``, their magnitudes; ``small``, times a power of
-        two from -12 to 0; ``half``, of which half are zero; ``bits``, any but for the highest bit of the exponent.
-        Integers are 32 times that.
+        ``zeros``. ``ones``. ``normal``: variance 1. ``positive``: magnitudes of ``normal``. ``small``: ``normal`` times
+        2**-12 to 2**0. ``half``: ``normal``, with half of the numbers zero. ``bits``: random bits, except the highest
+        bit of the exponent. Integers are 32 times these numbers.
     shape : tuple of int
-        How many.
+        Shape of the result.
     rng : Generator
         Source of randomness.
     """
@@ -59,23 +59,23 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
 
 
 def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return what a kernel is given: every other A of ``mma`` is the one before with its signs exchanged.
+    """Return the operands of a kernel. For ``mma``, every second A is the preceding A with inverted signs.
 
     Parameters
     ----------
     loop : Loop
-        The kernel's.
+        Loop of the kernel.
     of_a, of_b : str
-        :data:`DISTRIBUTIONS` of A and B.
+        Distributions of A and B, from :data:`DISTRIBUTIONS`.
     metadata : str
-        ``"random"``, of the nibbles that are defined, or ``"fixed"``; of no meaning if dense.
+        ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
     rng : Generator
         Source of randomness.
 
     Returns
     -------
     ndarray of uint32, shape (words,)
-        As :func:`~sptc.gpu.loops.given_words` says.
+        Operands in the layout of :func:`~sptc.gpu.loops.given_words`.
     """
     i, threads = loop.instruction, _LANES * loop.warps
     shared, registers = given_words(loop)
@@ -87,7 +87,7 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
         return _packed(numbers(fmt, kind, (*shape, _WORD // i.container_bits), rng), fmt, i.container_bits)
 
     if i.family == "mma":
-        # Those of an operand, and those of the next, whose A is the opposite.
+        # Registers of one set of operands. A of every second set is the preceding A with inverted signs.
         each = a_registers + b_fragment(i).registers
         for first in range(0, loop.operands * each, each):
             a, b = np.split(of_threads[first : first + each], [a_registers])
@@ -108,13 +108,13 @@ def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Gen
 
 
 def _packed(codes: NDArray[np.uint32], fmt: Format, container_bits: int) -> NDArray[np.uint32]:
-    """Return words of codes, the last axis of which fills one."""
+    """Pack codes into 32-bit words; the last axis of `codes` fills one word."""
     shifts = low_bit(fmt, container_bits) + np.arange(0, _WORD, container_bits, dtype=np.uint32)
     return np.bitwise_or.reduce(codes << shifts.astype(np.uint32), axis=-1)
 
 
 def _opposite(words: NDArray[np.uint32], i: Instruction) -> NDArray[np.uint32]:
-    """Return words of elements with their signs exchanged."""
+    """Return words whose elements have inverted signs."""
     if i.a.is_integer:
         return (-words.view(np.int8)).view(np.uint32).reshape(words.shape)
     return words ^ np.uint32(sum(1 << place for place in range(i.container_bits - 1, _WORD, i.container_bits)))

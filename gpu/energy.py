@@ -1,8 +1,9 @@
-"""What instructions cost the GPU of this machine, in pJ of a kept product.
+"""Measure the energy of instructions on the GPU of this machine, in pJ per kept product.
 
-Some of the SMs go round a loop on operands of a distribution for a second or so, while NVIDIA's counter of energy is
-read; what the same SMs take while their warps sleep is taken off, measured between the loops since it follows the
-temperature. It holds everything that an instruction moves: register file or shared memory, tensor cores, accumulators.
+Some SMs repeat a loop on operands of a distribution for about a second, while NVIDIA's energy counter is read. The
+baseline, the power of the same SMs with sleeping warps, is subtracted. It depends on temperature and is therefore
+measured between the loops. The result includes all parts that an instruction uses: register file or shared memory,
+tensor cores, accumulators.
 """
 
 import time
@@ -23,17 +24,17 @@ from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 
-#: What is in a line of a table.
+#: Columns of the table.
 COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Of the formats that are told apart least.
+#: Distributions for less important formats.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Times round of a run that says how long one takes; seconds before the counter is read, after a start.
+#: Iterations of a trial run that measures the time of one iteration; seconds from the start to the first reading.
 _TRIAL, _SETTLING = 2000, 0.25
-#: Seconds in which a counter that counts must have grown.
+#: Seconds within which a working counter must increase.
 _LONGEST_STEP = 5.0
 #: Loops between two measurements of the baseline.
 _BETWEEN = 6
@@ -41,16 +42,16 @@ _BETWEEN = 6
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured.
+    """A loop to measure, with its operands.
 
     Attributes
     ----------
     loop : Loop
-        With given operands.
+        Loop with given operands.
     a, b : str
-        Their :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
+        Distributions of A and B, from :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     metadata : str
-        ``"random"``, of the nibbles that are defined, or ``"fixed"``; of no meaning if dense.
+        ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
     """
 
     loop: Loop
@@ -61,22 +62,22 @@ class Work:
 
 @dataclass(frozen=True)
 class Energy:
-    """What a loop took.
+    """Measured energy of a loop.
 
     Attributes
     ----------
     work : Work
-        What was done.
+        The loop and its operands.
     sms : int
-        SMs that did.
+        Number of SMs in use.
     clock : float
-        MHz of an SM, counted by itself.
+        SM clock in MHz, from the SM's own cycle counter.
     temperature : int
-        Of the GPU, in degrees Celsius.
+        Temperature of the GPU in degrees Celsius.
     watts, baseline : float
-        Of the whole GPU, and while the warps slept.
+        Power of the whole GPU in W, during the loop and with sleeping warps.
     rate : float
-        Kept products a cycle of an SM.
+        Kept products per cycle of an SM.
     """
 
     work: Work
@@ -89,14 +90,15 @@ class Energy:
 
     @property
     def picojoules(self) -> float:
-        """Energy of a kept product above the baseline."""
+        """Energy per kept product above the baseline, in pJ."""
         return 1e6 * (self.watts - self.baseline) / (self.rate * self.clock * self.sms)
 
 
 def works(arch: str) -> Iterator[Work]:
-    """Yield what says most about the energy of the instructions that an architecture has.
+    """Yield the loops that characterise the energy of the instructions of an architecture.
 
-    Formats, distributions, sparse and dense, accumulators of 16 and 32 bits; of ``wgmma`` also N, and where A is.
+    They vary format, distribution, sparse or dense, and accumulators of 16 or 32 bits; for ``wgmma`` also N and the
+    place of A.
     """
     for i in every_instruction():
         if arch not in i.architectures or not _is_chosen(i):
@@ -117,7 +119,7 @@ def works(arch: str) -> Iterator[Work]:
                 yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
 
 
-#: Columns of ``wgmma``; narrower ones of f16 only.
+#: N of ``wgmma``; smaller N for f16 only.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
 
 
@@ -133,19 +135,19 @@ def _is_chosen(i: Instruction) -> bool:
 
 
 class Meter:
-    """Runs loops on some SMs and reads what the GPU takes.
+    """Runs loops on some SMs and measures the power of the GPU.
 
     Parameters
     ----------
     sms : int
-        SMs that run, one CTA each: so few that no limit of the GPU's power is met.
+        SMs in use, one CTA each. Must be few enough that the GPU does not reach its power limit.
     seconds : float
-        How long the counter is read.
+        Duration of each measurement.
 
     Raises
     ------
     BackendError
-        There is no GPU, its energy cannot be read, or it has fewer SMs.
+        There is no GPU, its energy counter cannot be read, or it has fewer SMs.
     """
 
     def __init__(self, sms: int, seconds: float) -> None:
@@ -157,24 +159,24 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops, with the baseline before, between and behind them.
+        """Measure loops, and the baseline before, between and after them.
 
         Parameters
         ----------
         works : sequence of Work
-            In order.
+            Loops, in order.
         rng : Generator
-            Draws operands.
+            Source of randomness for the operands.
 
         Raises
         ------
         BackendError
-            The GPU does not run a loop.
+            The GPU cannot run a loop.
         """
         if not works:
             return
         idle = replace(works[0].loop, group=0)
-        self._run(works[0], rng)  # a cold GPU takes less
+        self._run(works[0], rng)  # warm up: a cold GPU uses less power
         before = self._run(replace(works[0], loop=idle), rng)
         for first in range(0, len(works), _BETWEEN):
             some = works[first : first + _BETWEEN]
@@ -218,7 +220,7 @@ class Meter:
         return _Run(watts, temperature, seconds, cycles, rounds)
 
     def _watts(self) -> float:
-        """Return the power of the next seconds, from one step of the counter to another."""
+        """Return the mean power in W over the next seconds, from one update of the counter to another."""
         time.sleep(_SETTLING)
         first, begun = self._step()
         time.sleep(self._seconds - _SETTLING)
@@ -226,7 +228,7 @@ class Meter:
         return (last - first) / (ended - begun)
 
     def _step(self) -> tuple[float, float]:
-        """Return the counter and the time when it next grows."""
+        """Wait for the next update of the counter; return its value and the time."""
         before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
             if time.perf_counter() - begun > _LONGEST_STEP:
@@ -237,7 +239,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class _Run:
-    """Power and warmth of the GPU; what a CTA took, by the host's events and by the SM's clock; its times round."""
+    """Power and temperature of the GPU; time of a CTA by host events and by the SM clock; its iterations."""
 
     watts: float
     temperature: int
@@ -247,13 +249,13 @@ class _Run:
 
 
 def _kept(loop: Loop) -> int:
-    """Return the kept products of an instruction, of all warps of the SM."""
+    """Return the kept products of one instruction on all warps of the SM."""
     i = loop.instruction
     return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
 
 
 def table(about: str, found: Iterable[Energy]) -> str:
-    """Return measurements as CSV, :data:`COLUMNS` behind a line that says of what GPU they are."""
+    """Return measurements as CSV: a line that describes the GPU, the names of :data:`COLUMNS`, and the rows."""
 
     def row(one: Energy) -> list[object]:
         work, loop = one.work, one.work.loop

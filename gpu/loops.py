@@ -1,8 +1,8 @@
-"""Kernels that repeat an instruction and count the cycles that it takes, as PTX text.
+"""Kernels that repeat an instruction and count its cycles, as PTX text.
 
-Warps of a CTA, on one SM, execute the instruction over and over on accumulators of their own; operands and shared
-memory are zero, which changes no cycle, or what the kernel is given. Another instruction may run on further warps until
-the first are done. Each warp writes how many cycles of the SM's clock it took, and how many times it went round.
+The warps of a CTA, on one SM, repeat the instruction on their own accumulators. Operands and shared memory are zero,
+which does not affect the cycles, or are inputs of the kernel. Further warps may run another instruction until the first
+warps are done. Each warp writes its elapsed cycles of the SM clock and its iterations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,42 +16,42 @@ from .ptx import VERSION, group, indented, target
 __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 
 ENTRY = "count_cycles"
-#: What a warp writes: cycles, and times round.
+#: Words that a warp writes: cycles and iterations.
 WORDS = 2
 #: Nibbles that every rule defines.
 _LEGAL = "0x44444444"
-#: Patterns of every swizzle start at multiples of this.
+#: Alignment in bytes of the patterns of every swizzle.
 _PATTERN_BYTES = 1024
 _LANES = 32
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What some warps of an SM do over and over.
+    """A loop that some warps of an SM execute.
 
     Attributes
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``.
+        Instruction of family ``mma`` or ``wgmma``.
     warps : int
-        How many do so; of ``wgmma``, four for each warpgroup.
+        Number of warps; for ``wgmma``, four per warpgroup.
     accumulators : int
-        Independent ones of a warp, used in turn.
+        Independent accumulators of a warp, used in turn.
     operands : int
-        Of ``mma``: registers of A and B that a warp uses in turn; the same ones again may be kept at hand.
+        ``mma``: sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used repeatedly.
     group : int
-        Instructions once round; of ``wgmma``, a commit group. Without any, warps sleep.
+        Instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
     pending : int
-        Of ``wgmma``: groups that may be under way while the next is issued.
+        ``wgmma``: groups that may be in flight while the next is issued.
     a_from : str
-        ``"registers"`` or ``"shared"``.
+        Place of A, ``"registers"`` or ``"shared"``.
     swizzle : str
-        Of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
+        Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     transposed : tuple of int
-        Of ``wgmma``: whether A and B in shared memory are MN-major.
+        ``wgmma``: whether A and B in shared memory are MN-major.
     fresh : bool
-        Of ``mma``: an addition makes each operand anew before an instruction. Of one that is emulated, the assembler
-        would otherwise convert operands once for all rounds.
+        ``mma``: an addition creates each operand anew before an instruction. Otherwise the assembler would convert the
+        operands of an emulated instruction only once for all iterations.
     """
 
     instruction: Instruction
@@ -69,9 +69,10 @@ class Loop:
 
 
 def given_words(loop: Loop) -> tuple[int, int]:
-    """Return what a kernel of a loop with given operands reads, in words: shared memory, then registers of a thread.
+    """Return the input sizes of a loop with given operands, in words: shared memory, then registers of a thread.
 
-    A register of all threads lies behind the other: those of A and of B of every operand, and metadata.
+    The registers are those of A and B of every set of operands, and metadata. Each register is stored for all threads
+    before the next.
     """
     i = loop.instruction
     of_a, of_b = a_fragment(i).registers, b_fragment(i).registers if i.family == "mma" else 0
@@ -85,17 +86,17 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
     Parameters
     ----------
     loops : sequence of Loop
-        What the CTA's warps do, in their order. The first goes round as often as the kernel is asked to, the others
-        until it is done.
+        Loops of the CTA's warps, in order. The first runs for the given number of iterations, the others until the
+        first is done.
     arch : str
-        Architecture that it is for.
+        Target architecture.
 
     Returns
     -------
     str
-        A module with the entry :data:`ENTRY`. Its parameters: where each warp writes :data:`WORDS` numbers of 64 bits,
-        where each thread writes a word, and how often the first loop goes round; and of a loop with given operands
-        where these are.
+        Module with the entry :data:`ENTRY`. Its parameters: the address where each warp writes :data:`WORDS` 64-bit
+        numbers, the address where each thread writes a word, the iterations of the first loop, and for a loop with
+        given operands their address.
 
     Notes
     -----
@@ -135,7 +136,7 @@ def _size(loops: Sequence[Loop]) -> int:
 
 
 def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
-    """Clear or fill shared memory; find the warp, zeros, and the image's address in units of 16 bytes."""
+    """Clear or fill shared memory; compute the warp index, zeros, and the image's address in units of 16 bytes."""
     yield "mov.u32 %thread, %tid.x;"
     yield "and.b32 %lane, %thread, 31;"
     yield "shr.u32 %warp, %thread, 5;"
@@ -170,7 +171,7 @@ def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
     yield "ld.volatile.shared.b32 %unknown, [finished];"
 
 
-#: A thread writes what it has made of its results, so that they are needed, and a warp what it has counted.
+#: A thread writes a combination of its results, so that they are not optimised away. A warp writes its counts.
 _EPILOGUE = (
     "done:",
     "ld.param.u64 %address, [results];",
@@ -192,7 +193,7 @@ _EPILOGUE = (
 
 
 class _Image:
-    """Operands in shared memory, each pattern behind the other; A first."""
+    """Operands in shared memory, as consecutive patterns; A first."""
 
     def __init__(self, loop: Loop) -> None:
         self.descriptors: dict[str, int] = {}
@@ -219,7 +220,7 @@ class _Image:
 
 
 def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
-    """Yield what a loop's warps execute; the clock is read before the first and behind the last instruction."""
+    """Yield the code of a loop's warps; the clock is read before the first and after the last instruction."""
     wgmma = loop.instruction.family == "wgmma"
     count = accumulator_fragment(loop.instruction).registers
     yield "bar.sync 0;"
@@ -260,7 +261,10 @@ def _zeros(name: str, count: int) -> Iterator[str]:
 
 
 def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
-    """Yield what is given, or small numbers that the assembler cannot know: equal ones could become one, zeros none."""
+    """Yield code that loads given operands, or small numbers unknown to the assembler.
+
+    The assembler could otherwise merge equal operands or remove zeros.
+    """
     yield f".reg .b32 %{name}<{count}>;"
     for number in range(first, first + count):
         register = f"%{name}{number - first}"
@@ -308,7 +312,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Add to the operands of an instruction what the assembler cannot know, which is zero."""
+    """Add zero to the operands of an instruction, in a form that is unknown to the assembler."""
     i, given = loop.instruction, number % loop.operands
     names = [f"a{given}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{given}_{index}" for index in range(b_fragment(i).registers)]

@@ -1,4 +1,4 @@
-"""The energy counter of a GPU, through NVIDIA's management library, which its driver brings."""
+"""Energy counter of a GPU, read through NVIDIA's management library (NVML), which is part of the driver."""
 
 import ctypes
 from typing import Any
@@ -9,16 +9,16 @@ from .device import load_cupy
 __all__ = ["EnergyCounter"]
 
 _LIBRARY = "libnvidia-ml.so.1"
-_TEMPERATURE = 0  #: that of the GPU
+_TEMPERATURE = 0  #: sensor of the GPU itself
 
 
 class EnergyCounter:
-    """What a GPU has consumed, and how warm it is.
+    """Energy counter and temperature of a GPU.
 
     Raises
     ------
     BackendError
-        The driver brings no management library, or the GPU does not count its energy.
+        The driver has no management library, or the GPU has no energy counter.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class EnergyCounter:
         self.joules()
 
     def joules(self) -> float:
-        """Return the energy since the driver was loaded, in J; it grows in steps, some milliseconds apart."""
+        """Return the energy since the driver was loaded, in J; the counter is updated every few milliseconds."""
         found = ctypes.c_ulonglong()
         self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(found))
         return found.value / 1000

@@ -1,8 +1,8 @@
-"""Kernels that execute one instruction on registers from memory, as PTX text.
+"""Kernels that execute one instruction on registers loaded from memory, as PTX text.
 
-Every thread of a case loads its registers, all execute the instruction once, and each stores its D. Arrays are those of
-:func:`sptc.mma` and :func:`sptc.wgmma`, one case after another. ``wgmma`` runs with one case a CTA, the case's image
-copied into shared memory, and descriptors moved to where that begins.
+The threads of a case load their registers, execute the instruction once, and store D. Arrays have the layout of
+:func:`sptc.mma` and :func:`sptc.wgmma`, one case after another. ``wgmma`` runs with one case per CTA: the case's image
+is copied into shared memory, and its start address is added to the descriptors.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,16 +15,16 @@ from ..isa.operands import Immediates
 __all__ = ["ENTRY", "VERSION", "group", "indented", "kernel", "target"]
 
 ENTRY = "run"
-#: The first version of PTX that knows the instructions, that of CUDA 12.8; and what it takes for the one that is newer.
+#: First PTX version with the instructions (CUDA 12.8), and the version for an instruction that is newer.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
-#: Architectures with instructions that only their own targets have.
+#: Architectures with instructions that need an architecture-specific target (``sm_90a``).
 _SPECIFIC = ("sm_90", "sm_100", "sm_120")
 
 
 def target(arch: str) -> str:
-    """Return the assembler's target for an architecture."""
+    """Return the assembler target of an architecture."""
     return f"{arch}a" if arch in _SPECIFIC else arch
 
 
@@ -34,17 +34,17 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
     Parameters
     ----------
     instruction : Instruction
-        Of family ``mma`` or ``wgmma``.
+        Instruction of family ``mma`` or ``wgmma``.
     arch : str
-        Architecture that it is for.
+        Target architecture.
     immediates : Immediates
-        Its immediate operands.
+        Immediate operands of the instruction.
 
     Returns
     -------
     str
-        A module with the entry :data:`ENTRY`. Its parameters: addresses of A, B, C, E, the scale data of A and B, and D
-        (0 for what there is none of), the descriptors of A and B (64 bits each), bytes of an image, and threads.
+        Module with the entry :data:`ENTRY`. Its parameters: addresses of A, B, C, E, the scale data of A and B, and D
+        (0 for operands that do not exist), the descriptors of A and B (64 bits each), bytes per image, and threads.
 
     Notes
     -----
@@ -74,7 +74,7 @@ done:
 
 
 def indented(lines: Iterable[str]) -> str:
-    """Join the lines of a body, in which labels stand out."""
+    """Join and indent the lines of a body; labels are not indented."""
     return "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
 
 
@@ -84,13 +84,13 @@ def _thread() -> Iterator[str]:
     yield "mov.u32 %local, %tid.x;"
     yield "mad.lo.u32 %thread, %cta, %size, %local;"
     yield "ld.param.u32 %limit, [threads];"
-    # Whole warps end here: a case has all threads of its warps.
+    # Only whole warps exit here: a case has all threads of its warps.
     yield "setp.ge.u32 %outside, %thread, %limit;"
     yield "@%outside bra done;"
 
 
 def _load(name: str, count: int) -> Iterator[str]:
-    """Load the registers that a thread holds of one operand."""
+    """Load a thread's registers of one operand."""
     yield f".reg .b32 %{name}<{count}>;"
     yield from _address(name, count)
     for index in range(count):
@@ -110,7 +110,7 @@ def _address(name: str, count: int) -> Iterator[str]:
 
 
 def group(name: str, count: int) -> str:
-    """Spell registers with numbers behind a name as one operand."""
+    """Return numbered registers as one vector operand, ``{%name0, %name1}``."""
     return f"{{{', '.join(f'%{name}{index}' for index in range(count))}}}"
 
 
@@ -162,7 +162,7 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
 
 
 def _copy_image(threads: int) -> Iterator[str]:
-    """Copy the image of the CTA's case into shared memory, a word a thread at a time, for the asynchronous proxy."""
+    """Copy the image of the CTA's case into shared memory, one word per thread and pass, for the async proxy."""
     yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
     yield "ld.param.u32 %bytes, [image_bytes];"
@@ -186,7 +186,7 @@ def _copy_image(threads: int) -> Iterator[str]:
 
 
 def _descriptors(names: tuple[str, ...]) -> Iterator[str]:
-    """Add to a descriptor's start address, in units of 16 bytes, that of the image."""
+    """Add the image's address to the start address of a descriptor, in units of 16 bytes."""
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
     for name in names:

@@ -1,1 +1,1 @@
-"""Netlists to area, delay, tables and pictures."""
+"""Area and delay of netlists, with tables and plots."""

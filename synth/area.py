@@ -1,4 +1,4 @@
-"""What a datapath takes: its unit, what sparsity and each format add to it, its stages, and the array around it."""
+"""Area of a datapath: unit, cost of sparsity and of each format, stages, array and warp."""
 
 import re
 import time
@@ -14,26 +14,26 @@ from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
-#: What is looked at closer if asked.
+#: Optional details of a survey.
 CLOSER = ("stage", "format", "warpgroup")
-#: What adds up, by name.
+#: Additive amounts (area, gates, cells) by name.
 Amounts = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """All submodules of a unit that differ in their number alone.
+    """Submodules of a unit whose names differ only in a number.
 
     Attributes
     ----------
     name : str
-        Without a number.
+        Common name, without the number.
     count : int
-        How many.
+        Number of submodules.
     amounts : dict of str to float
-        Of all together.
+        Sum of the amounts of all submodules.
     longest : float or None
-        Longest path in one of them.
+        Longest path in one submodule.
     """
 
     name: str
@@ -44,18 +44,18 @@ class Stage:
 
 @dataclass(frozen=True)
 class FormatShare:
-    """What an element format adds to a unit.
+    """Cost of an element format in a unit.
 
     Attributes
     ----------
     name : str
         The format.
     without : Measurement or None
-        The unit without it.
+        The unit without the format.
     amounts : dict of str to float
-        What it adds.
+        Amounts that the format adds.
     refusal : str
-        Why there is no unit without it, where there is none.
+        Reason if there is no unit without the format.
     """
 
     name: str
@@ -66,38 +66,38 @@ class FormatShare:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a datapath takes.
+    """Measurements of a datapath.
 
     Attributes
     ----------
     config : CoreConfig
-        Which.
+        The datapath.
     recipe : Recipe
-        How all but those with full adders were measured.
+        Recipe of all measurements except those with full adders.
     unit : Measurement
         One unit.
     twin : Measurement or None
         The same unit without sparsity.
     unit_with_adders, twin_with_adders : Measurement or None
-        Both with full-adder cells.
+        Unit and twin with full-adder cells.
     core : Measurement or None
         The array without its units: order and decoders of rows, order of columns, control.
     core_twin : Measurement or None
-        The same of an array without sparsity.
+        The same for an array without sparsity.
     warp : Measurement or None
-        The warp without its units; what :attr:`core` has is in it.
+        The warp without its units; includes :attr:`core`.
     refusal : str
-        Why there is no warp, where there is none.
+        Reason if there is no warp.
     stages : tuple of Stage
-        Each submodule synthesised by itself.
+        Submodules of the unit, each synthesised separately.
     between : Measurement or None
-        The unit without these.
+        The unit without the stages.
     formats : tuple of FormatShare
-        What each format adds.
+        Cost of each format.
     warpgroup : tuple of Stage
-        The parts of a warpgroup of such arrays, the units first, each synthesised by itself.
+        Parts of a warpgroup of these arrays, units first, each synthesised separately.
     seconds : float
-        Time that all of this took now.
+        Elapsed time of the survey.
     """
 
     config: CoreConfig
@@ -118,31 +118,31 @@ class Survey:
 
     @property
     def units(self) -> Amounts:
-        """All units of the array."""
+        """Amounts of all units of the array."""
         return self._units_of(self.unit)
 
     @property
     def array(self) -> Amounts | None:
-        """Units and what is around them in the array."""
+        """Amounts of the array: units and the logic around them."""
         return summed([self.units, self.core.amounts]) if self.core else None
 
     @property
     def warp_alone(self) -> Amounts | None:
-        """What the warp has beside its array."""
+        """Amounts of the warp without its array."""
         if not self.core or not self.warp:
             return None
         return {name: amount - self.core.amounts[name] for name, amount in self.warp.amounts.items()}
 
     @property
     def whole(self) -> Amounts | None:
-        """The array and the warp that feeds it."""
+        """Amounts of the array and the warp that feeds it."""
         return summed([self.units, self.warp.amounts]) if self.warp else None
 
     @property
     def overhead(self) -> Amounts | None:
-        """What sparsity adds to a unit, in per cent of its dense twin; ``longest`` too, where it is measured.
+        """Overhead of sparsity in a unit, in per cent of its dense twin; includes ``longest`` if measured.
 
-        What the twin has none of is left out.
+        Amounts that are zero in the twin are left out.
         """
         if not self.twin:
             return None
@@ -151,19 +151,19 @@ class Survey:
 
     @property
     def array_overhead(self) -> Amounts | None:
-        """The same of the array, where the decoders of metadata are, without its longest path."""
+        """Overhead of sparsity in the array, which has the metadata decoders; without the longest path."""
         if not self.array or not self.twin or not self.core_twin:
             return None
         return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))
 
     @property
     def stages_sum(self) -> Amounts | None:
-        """All stages and what is between them."""
+        """Sum of all stages and the logic between them."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
     @property
     def warpgroup_sum(self) -> Amounts | None:
-        """All parts of the warpgroup."""
+        """Sum of all parts of the warpgroup."""
         return summed(part.amounts for part in self.warpgroup) if self.warpgroup else None
 
     def _units_of(self, unit: Measurement) -> Amounts:
@@ -172,12 +172,12 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return what is added, in per cent of what is there without; of nothing there is no share."""
+    """Return the increase of each amount in per cent; leave out amounts that are zero in `without`."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> Amounts:
-    """Add amounts that have the same names."""
+    """Add amounts by name."""
     first, *rest = parts
     return {name: sum((part[name] for part in rest), start=amount) for name, amount in first.items()}
 
@@ -197,28 +197,28 @@ def survey(
     Parameters
     ----------
     config : CoreConfig
-        Which.
+        The datapath.
     recipe : Recipe
-        How. With ``full_adders``, units are measured in both ways. With ``combinational`` the unit's pipeline
-        registers are wires; then, and on an FPGA, the array is not measured.
+        Synthesis recipe. With ``full_adders``, units are measured with and without them. With ``combinational``,
+        pipeline registers of the unit are wires. With ``combinational`` or an FPGA the array is not measured.
     jobs : int
-        Processes.
+        Number of processes.
     twin : bool
-        The dense unit too, if `config` is sparse.
+        Also measure the dense unit, if `config` is sparse.
     array : bool
-        What is around the units too, where it can be measured.
+        Also measure the logic around the units, if possible.
     closer : collection of str
-        Of :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, what each format adds; ``warpgroup``, the
-        parts of a warpgroup of such arrays, where the array can be measured.
+        Details from :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, the cost of each format;
+        ``warpgroup``, the parts of a warpgroup of these arrays, if the array can be measured.
     progress : callable
-        Told how many netlists are done of how many.
+        Called with the number of finished and of all netlists.
 
     Raises
     ------
     BackendError
         Yosys is not installed or fails, or the technology lacks a cell.
     Error
-        The library has no full adder, and is asked for one.
+        ``full_adders`` is set and the library has no full adder.
     """
     start = time.perf_counter()
     plan = _Plan(config, recipe)
@@ -236,7 +236,7 @@ def survey(
 
 
 class _Plan:
-    """What is to be measured of a datapath, by name, and why something cannot be."""
+    """Measurements to make of a datapath by name, and the reasons for those that are impossible."""
 
     def __init__(self, config: CoreConfig, recipe: Recipe) -> None:
         self.wanted: dict[str, Request] = {}
@@ -261,7 +261,7 @@ class _Plan:
             self.wanted |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Add what is around the units, of the twin too where that is measured."""
+        """Add the logic around the units, also for the twin if it is measured."""
         self.wanted["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.wanted:
             self.wanted["core twin"] = (around_units(self._dense, "core"), self._plain)
@@ -283,7 +283,7 @@ class _Plan:
 
     def add_stages(self) -> None:
         whole, _ = self.wanted["unit"]
-        # What is always enabled is one part; its stages have no registers of their own.
+        # The always enabled unit is a single part. Its stages are taken from a unit without cuts instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.wanted |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
@@ -301,7 +301,7 @@ class _Plan:
                 self.wanted[f"without {word}"] = (self._unit(fewer), self._plain)
 
     def survey(self, found: Mapping[str, Measurement], seconds: float) -> Survey:
-        """Return what was measured by the names it was asked for."""
+        """Build the survey from the measurements, which have the names of the plan."""
         return Survey(
             config=self._config,
             recipe=self._plain,
@@ -329,7 +329,7 @@ class _Plan:
 def _grouped(parts: Mapping[str, Measurement]) -> tuple[Stage, ...]:
     groups: dict[str, list[Measurement]] = {}
     for name, measurement in parts.items():
-        # Amaranth puts a dollar and a number behind a name that is taken.
+        # Amaranth appends a dollar and a number to a name that is already used.
         groups.setdefault(re.sub(r"_?\d+$", "", name.partition("$")[0]), []).append(measurement)
     return tuple(
         Stage(

@@ -1,4 +1,4 @@
-"""Which pipeline registers bring a unit to a frequency on an FPGA."""
+"""Search for pipeline cuts with which a unit reaches a frequency on an FPGA."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,20 +10,20 @@ from .recipe import Recipe
 
 __all__ = ["Choice", "choices_for"]
 
-#: Behind the rounding there is a register in any case.
+#: Cuts to try. The result after rounding is registered in any case.
 _CANDIDATES = CUTS[:-1]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A unit with some of the registers.
+    """A unit with some of the cuts.
 
     Attributes
     ----------
     cuts : tuple of str
-        Which.
+        Cuts with a pipeline register.
     measurement : Measurement
-        Of the unit between registers of its step and of its result.
+        Measurement of the unit between registers of its step and of its result.
     """
 
     cuts: tuple[str, ...]
@@ -31,7 +31,7 @@ class Choice:
 
     @property
     def megahertz(self) -> float:
-        """After routing."""
+        """Maximum frequency after routing, in MHz."""
         assert self.measurement.longest
         return 1e6 / self.measurement.longest
 
@@ -43,25 +43,25 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with more and more registers, each of which is the best to add, until one is as fast as wanted.
+    """Yield units with one cut more each, always the most effective one, until a unit reaches the frequency.
 
     Parameters
     ----------
     config : CoreConfig
-        The datapath; its own cuts do not matter.
+        The datapath; its own cuts are ignored.
     recipe : Recipe
-        With ``place``.
+        Synthesis recipe with ``place``.
     megahertz : float
-        What is wanted.
+        Target frequency in MHz.
     jobs : int
-        Processes.
+        Number of processes.
     progress : callable
-        Told how many are measured of how many, at most.
+        Called with the number of finished netlists and the maximum number.
 
     Raises
     ------
     BackendError
-        As :func:`~sptc.synth.price.measure`.
+        See :func:`~sptc.synth.price.measure`.
     """
     total = 1 + sum(range(1, len(_CANDIDATES) + 1))
     done = 0

@@ -1,4 +1,4 @@
-"""Liberty files: the cells of a library, and which of them is a NAND2 or a full adder by what it computes."""
+"""Liberty files: cells of a library; NAND2 and full adder are recognised by their functions."""
 
 import hashlib
 import math
@@ -16,7 +16,7 @@ from ..infra.reading import read_bytes
 
 __all__ = ["COMMENT", "Cell", "Computing", "Library", "computing", "evaluate", "finite"]
 
-#: Of pins' values, and of one with every bit one.
+#: Function of the values of pins, and of the value with all bits one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
 # Not a parser from PyPI: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad input,
@@ -34,18 +34,18 @@ _BRACE = re.compile(r"[{}]")
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell without registers or many ways to look at it.
+    """A cell: name, area and functions of its outputs.
 
     Attributes
     ----------
     name : str
-        Its name.
+        Name of the cell.
     area : float
-        In the library's unit, in most of them square micrometres.
+        Area in the library's unit, usually square micrometres.
     inputs : tuple of str
         Input pins.
     outputs : tuple of (str, str)
-        Output pins, each with its function as the library writes it, which is empty if it says nothing.
+        Output pins, each with its function in liberty syntax; empty if the library has none.
     """
 
     name: str
@@ -54,24 +54,24 @@ class Cell:
     outputs: tuple[tuple[str, str], ...]
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Whether an output is one for the given numbers of inputs that are one, and for no other."""
+        """Whether an output is one exactly if the number of inputs that are one is in `ones`."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
                 evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # it depends on a register, or is written in no way known here
+        except (KeyError, ValueError):  # the function depends on a register or has unknown syntax
             return False
 
 
 def finite(word: str) -> float:
-    """Return a number of a liberty file.
+    """Parse a finite number of a liberty file.
 
     Raises
     ------
     ValueError
-        It is none, or not finite.
+        It is not a number, or not finite.
     """
     number = float(word)
     if not math.isfinite(number):
@@ -88,7 +88,7 @@ class Library:
     name : str
         Name of the file, without its folder.
     text : str
-        What it holds.
+        Content of the file.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Library:
         Raises
         ------
         FileError
-            It cannot be read, is no liberty file with cells, or gives a cell an area that is none.
+            The file cannot be read, is not a liberty file with cells, or has an invalid area.
         """
         text = read_bytes(path).decode(errors="surrogateescape")
         library = cls(path.name, text)
@@ -121,12 +121,12 @@ class Library:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells that have an area, in the file's order.
+        """Cells with an area, in the order of the file.
 
         Raises
         ------
         FileError
-            An area is no finite number from 0.
+            An area is not a finite number of 0 or more.
         """
         cells = []
         for name, body in _groups(_CELL, COMMENT.sub(" ", self.text)):
@@ -153,7 +153,7 @@ class Library:
 
     @cached_property
     def nand2(self) -> Cell | None:
-        """The smallest NAND of two inputs that takes an area, if there is one: the gate equivalent."""
+        """The smallest two-input NAND with an area above 0, which is the gate equivalent; None if there is none."""
         found = [
             cell
             for cell in self.cells
@@ -166,12 +166,12 @@ class Library:
 
     @cached_property
     def full_adder(self) -> tuple[Cell, str, str]:
-        """The smallest full adder, and its pins of sum and carry.
+        """The smallest full adder, and the names of its sum and carry pins.
 
         Raises
         ------
         Error
-            There is none.
+            The library has no full adder.
         """
         found = []
         for cell in self.cells:
@@ -187,7 +187,7 @@ class Library:
 
 
 def _groups(opening: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
-    """Yield name and inside of each group that an expression opens."""
+    """Yield name and content of each group that starts with `opening`."""
     end = 0
     for match in opening.finditer(text):
         if match.start() < end:
@@ -202,29 +202,30 @@ def _groups(opening: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
 
 
 def evaluate(function: str, values: Mapping[str, bool]) -> bool:
-    """Return what a liberty function computes, as :func:`computing` says, of the values of pins."""
+    """Evaluate a liberty function, see :func:`computing`, for the values of pins."""
     return computing(function)(values, True)
 
 
 @cache
 def computing(function: str) -> Computing:
-    """Return a callable that computes a liberty function of bits, or of many at once.
+    """Compile a liberty function to a callable that computes it on single bits or on words of bits.
 
     Parameters
     ----------
     function : str
-        With ``!`` and ``'`` (not), ``^``, ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), binding in that order.
+        Expression with ``!`` and ``'`` (not), ``^`` (xor), ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), highest
+        precedence first.
 
     Returns
     -------
     callable
-        Of a mapping from pins to values, which have ``&``, ``|`` and ``^``, and of such a value with every bit one. It
-        raises KeyError for a pin that has no value.
+        Function of a mapping from pins to values with ``&``, ``|`` and ``^``, and of a value with all bits one. It
+        raises KeyError for a pin without a value.
 
     Raises
     ------
     ValueError
-        It is no such expression.
+        The text is not such an expression.
     """
     tokens, place = [], 0
     function = function.strip()

@@ -1,4 +1,4 @@
-"""Netlists, as RTLIL: of a unit, of what is around the units, and of the stages of a unit, each by itself."""
+"""RTLIL netlists of a unit, of the logic around the units, and of the separate stages of a unit."""
 
 import gc
 import re
@@ -43,11 +43,11 @@ class Netlist:
     Attributes
     ----------
     name : str
-        For messages.
+        Name in messages.
     text : str
-        RTLIL. Modules with the attribute ``blackbox`` have no size.
+        RTLIL. Modules with the attribute ``blackbox`` have no area.
     top : str
-        Name of its top module.
+        Name of the top module.
     """
 
     name: str
@@ -64,11 +64,11 @@ def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False)
     Parameters
     ----------
     config : CoreConfig
-        Which.
+        The datapath.
     combinational : bool
-        Always enabled, so that its pipeline registers are in no loop and may be taken for wires.
+        Always enable the unit, so that its pipeline registers are in no loop and can be replaced by wires.
     fpga : bool
-        Arithmetic as operators, which an FPGA has of its own.
+        Write arithmetic as operators, for which an FPGA has dedicated logic.
     """
     name, platform = "unit" if config.sparse else "dense unit", FPGA if fpga else None
     whole = Unit(config)
@@ -83,7 +83,7 @@ def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False)
 
 
 def registered_unit(config: CoreConfig) -> Netlist:
-    """Return the netlist of a unit for an FPGA, always enabled, between registers of its step and of its result."""
+    """Return the netlist of an always enabled unit for an FPGA, between registers of its step and of its result."""
     m = Module()
     m.submodules.unit = whole = Unit(config)
     step, result = Signal(unit_step_layout(config), name="step"), Signal(unit_result_layout(), name="result")
@@ -103,9 +103,9 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
     Parameters
     ----------
     config : CoreConfig
-        Which.
+        The datapath.
     top : str
-        ``core``, or ``warp``, which has the control of its core too.
+        ``core``, or ``warp``, which includes the control of its core.
 
     Raises
     ------
@@ -117,36 +117,35 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return RTLIL of a top without its units, which are not even black boxes there; raise as :func:`around_units`."""
+    """Return RTLIL of a top without any module for its units; raise errors as :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
-        # Amaranth warns of a component that was made and not used, which one that refuses its configuration is.
+        # Amaranth warns of an unused component, also if its configuration was refused.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
             text = emit(config, top, TOP, language="rtlil", with_unit=False)
         except Error as error:
             failure = str(error)
         if failure:
-            gc.collect()  # the component refers to itself, and would be missed later
+            gc.collect()  # the component is in a reference cycle: collect it while the warning is off
             raise Error(failure)
     return text
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
-    """Take a netlist apart along its hierarchy.
+    """Split a netlist along its hierarchy.
 
     Parameters
     ----------
     whole : Netlist
-        With submodules, as Amaranth names them: ``TOP.NAME``, whose own are ``TOP.NAME.NAME``.
+        Netlist with submodules named by Amaranth: ``TOP.NAME``, and ``TOP.NAME.NAME`` within them.
 
     Returns
     -------
     parts : dict of str to Netlist
-        The submodules of the top with all that is in them, by their names there. Two that differ in these alone have
-        the same text.
+        Submodules of the top with their content, by name. Submodules that differ only in name have the same text.
     between : Netlist
-        The top with these as black boxes.
+        The top with the submodules as black boxes.
     """
     found = modules(whole.text)
     parts, between = {}, [found[whole.top]]
@@ -154,7 +153,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
         if module not in found:
             continue
         inside = [text for other, text in found.items() if other == module or other.startswith(f"{module}.")]
-        # What follows the name is the rest of a deeper one, or nothing.
+        # The name ends there, or is the prefix of a deeper one.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
         between.append(black_box(module, found[module]))
@@ -162,12 +161,12 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
 
 
 def modules(text: str) -> dict[str, str]:
-    """Return the modules of RTLIL as Amaranth writes it, each with its attributes, by name."""
+    """Return the modules of Amaranth's RTLIL by name, each with its attributes."""
     return {match[2]: match[0] + "\n" for match in _MODULE.finditer(text)}
 
 
 def black_box_of_unit(config: CoreConfig, name: str) -> str:
-    """Return a module that has the ports of a unit and nothing in it."""
+    """Return an empty module with the ports of a unit."""
     sizes = {"clk": 1, "rst": 1, "enable": 1, "step": unit_step_layout(config).size}
     ports = [f"  wire width {size} input {place} \\{port}\n" for place, (port, size) in enumerate(sizes.items())]
     ports.append(f"  wire width {unit_result_layout().size} output {len(ports)} \\result\n")
@@ -175,5 +174,5 @@ def black_box_of_unit(config: CoreConfig, name: str) -> str:
 
 
 def black_box(name: str, text: str) -> str:
-    """Return a module that has the ports of another and nothing in it."""
+    """Return an empty module with the ports of another module."""
     return "".join(["attribute \\blackbox 1\n", f"module \\{name}\n", *_PORT.findall(text), "end\n"])

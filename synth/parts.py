@@ -1,4 +1,4 @@
-"""A warpgroup taken apart along its hierarchy: each part by itself, without those inside it."""
+"""Split a warpgroup along its hierarchy into parts, each without the parts inside it."""
 
 import re
 from collections import Counter
@@ -10,9 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["Part", "warpgroup_parts"]
 
-#: Place of an array in a warpgroup.
+#: Hierarchical name of an array in a warpgroup.
 _ARRAY = "tensor_cores.core.warp.core"
-#: What the parts of a warpgroup are, by the names of modules in it without numbers; others belong to those around them.
+#: Names of the parts by hierarchical module name without numbers. Other modules belong to the part around them.
 _NAMES = {
     "": "groups, waits and flags",
     "tensor_cores": "instruction slots",
@@ -31,16 +31,16 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup, without those inside it.
+    """A part of a warpgroup, without the parts inside it.
 
     Attributes
     ----------
     name : str
-        What it is.
+        Name of the part.
     count : int
-        How many there are.
+        Number of instances.
     netlist : Netlist or None
-        One of them; None of the units, which are measured anyway.
+        Netlist of one instance; None for the units, which are measured separately.
     """
 
     name: str
@@ -82,5 +82,5 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
 
 
 def _place(module: str) -> str:
-    """Return the name of a module without numbers, and without that of the top."""
+    """Return the hierarchical name of a module without numbers and without the top."""
     return re.sub(r"(_\d+)+\b", "", module.removeprefix(TOP).removeprefix("."))

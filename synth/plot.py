@@ -1,4 +1,4 @@
-"""Pictures: bars of what a datapath is made of, and area against throughput."""
+"""Plots: bars of the parts of a datapath, and area against throughput."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from .recipe import Recipe
 __all__ = ["axis_of", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
-#: Points that still have room for their names.
+#: Maximum number of points with names.
 _NAMED = 24
 _MARKERS = "osD^vPX*"
 
 
 def axis_of(name: str) -> str:
-    """Return what an axis of an amount is called, with its unit."""
+    """Return the axis label of an amount, with its unit."""
     return _UNITS.get(name, name)
 
 
@@ -26,7 +26,7 @@ def plot_survey(found: Survey, path: Path) -> None:
     Parameters
     ----------
     found : Survey
-        What to draw, by the first of its amounts.
+        Survey to draw; bars show its first amount.
     path : Path
         SVG file to write.
 
@@ -65,16 +65,16 @@ def plot_survey(found: Survey, path: Path) -> None:
 
 
 def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
-    """Draw points.
+    """Draw a scatter plot.
 
     Parameters
     ----------
     points : sequence of (str, str, float, float)
-        Group, name and place of each.
+        Group, name, x and y of each point.
     x, y : str
-        What the axes show, with units.
+        Labels of the axes, with units.
     title : str
-        Above the picture.
+        Title of the plot.
     path : Path
         SVG file to write.
 

@@ -1,4 +1,4 @@
-"""What a netlist takes: measured once for each content, kept, and safe against whoever measures at the same time."""
+"""Synthesise netlists and cache the measurements by content. The cache is safe for concurrent processes."""
 
 import hashlib
 import importlib.metadata
@@ -27,29 +27,29 @@ from .recipe import STATISTICS, Recipe, Route
 
 __all__ = ["Measurement", "Request", "in_pool", "measure", "measure_all", "versions"]
 
-#: A netlist and how to synthesise it.
+#: A netlist and its synthesis recipe.
 Request = tuple[Netlist, Recipe]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What synthesis made of a netlist.
+    """Result of the synthesis of a netlist.
 
     Attributes
     ----------
     amounts : dict of str to float
-        What adds up, by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
+        Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
         equivalents, or cells of an FPGA.
     longest : float or None
-        Longest path, in picoseconds with a library or placed in an FPGA, and in gates without.
+        Longest path: in picoseconds with a library or placed in an FPGA, else in gates.
     cells : dict of str to int
-        How many of each type, black boxes too.
+        Number of cells of each type, including black boxes.
     seconds : float
-        Time that the synthesis took, whenever that was.
+        Time of the synthesis in seconds, also if cached.
     cached : bool
-        Whether that was earlier.
+        Whether the result comes from the cache.
     route : dict or None
-        Report of nextpnr, of what was placed and routed.
+        Report of nextpnr, if the netlist was placed and routed.
     """
 
     amounts: dict[str, float]
@@ -61,10 +61,10 @@ class Measurement:
 
 
 def versions(*, place: bool = False) -> dict[str, str]:
-    """Return the versions of all that a figure depends on: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
+    """Return the versions of all tools that affect a figure: ``sptc``, ``amaranth``, ``pyosys`` and ``abc``.
 
-    Yosys has the version of ``pyosys``, which brings ABC; what is not installed is left out. With `place` also that of
-    ``nextpnr``, as :func:`~sptc.infra.nextpnr.nextpnr_version` has it.
+    The version of Yosys is that of ``pyosys``, which includes ABC. Tools that are not installed are left out. With
+    `place` the result includes ``nextpnr``, see :func:`~sptc.infra.nextpnr.nextpnr_version`.
     """
     return {"sptc": __version__, **_tools(), **({"nextpnr": nextpnr_version()} if place else {})}
 
@@ -86,16 +86,16 @@ def _tools() -> dict[str, str]:
 
 
 def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Measurement:
-    """Synthesise a netlist, unless the same one was with the same recipe, library and tools.
+    """Synthesise a netlist, or return the cached result for the same netlist, recipe, library and tools.
 
     Parameters
     ----------
     netlist : Netlist
-        Which.
+        Netlist to synthesise.
     recipe : Recipe
-        How.
+        Synthesis recipe.
     scratch : Path, optional
-        An existing folder for what Yosys reads and writes; by default the system's.
+        Existing folder for the files of Yosys (default: the system's temporary folder).
 
     Raises
     ------
@@ -121,31 +121,31 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 def measure_all(
     wanted: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
-    """Measure many netlists on this machine, those that are the same once.
+    """Measure many netlists on this machine, equal ones only once.
 
     Parameters
     ----------
     wanted : mapping of str to (Netlist, Recipe)
-        By names of the caller's.
+        Netlists and recipes, by names that the caller chooses.
     jobs : int
-        Processes.
+        Number of processes.
     progress : callable
-        Told how many are done of how many.
+        Called with the number of finished and of all netlists.
 
     Raises
     ------
     BackendError
-        As :func:`measure`.
+        See :func:`measure`.
     PoolError
-        As :meth:`~sptc.infra.pools.Pool.collect`.
+        See :meth:`~sptc.infra.pools.Pool.collect`.
     """
     keys = {name: _fingerprint(*request) for name, request in wanted.items()}
     distinct = {key: wanted[name] for name, key in keys.items()}
-    # The largest first: what takes longest is not what all wait for in the end.
+    # Start the largest netlists first, so that no long run begins at the end.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     found: dict[str, Measurement] = {}
     progress(0, len(order))
-    # What killed workers leave is cleared away here, once they are gone.
+    # The folder outlives the pool: files of killed workers are removed after the workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         for key, measurement in in_pool(pool, _measure_one, [(*distinct[key], key, Path(scratch)) for key in order]):
             found[key] = measurement
@@ -154,7 +154,7 @@ def measure_all(
 
 
 def in_pool(pool: Pool, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Yield the results of a function for many arguments, in no order."""
+    """Yield the results of a function for many arguments, in arbitrary order."""
     waiting = deque(arguments)
     while waiting or pool.busy:
         while waiting and pool.accepts:
@@ -167,7 +167,7 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> t
 
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
-    """Hash all that a measurement depends on, which the names of a netlist and of a library are not."""
+    """Hash everything that affects a measurement, without the names of netlist and library."""
     tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
     if recipe.place:
         tools["nextpnr"] += f" {PLACING}"
@@ -178,7 +178,7 @@ def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
 
 
 def _recall(name: str) -> Measurement | None:
-    """Return what was kept, if it is what this version keeps."""
+    """Return a cached measurement, if this version can read it."""
     data = recall(name)
     if data is None:
         return None

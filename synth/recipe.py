@@ -1,4 +1,4 @@
-"""Recipes for Yosys, and what its statistics say."""
+"""Synthesis recipes for Yosys, and the evaluation of its statistics."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from .netlist import Netlist
 
 __all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe", "Route"]
 
-#: Families of FPGAs, each with its synthesis.
+#: FPGA families, each with its synthesis command.
 FPGAS = {
     "ice40": "synth_ice40 -dsp",
     "ecp5": "synth_ecp5",
     "xilinx": "synth_xilinx -flatten -noiopad -noclkbuf",
 }
-#: What is counted of an FPGA, each with the cells that count. An inverter and a shift register take a LUT.
+#: Resources of an FPGA, each with the cells that use it. An inverter and a shift register use a LUT.
 RESOURCES = {
     "LUT": re.compile(r"SB_LUT4|LUT[1-6]|INV|SRL\w+"),
     "carry": re.compile(r"SB_CARRY|CCU2C|CARRY4"),
@@ -28,10 +28,10 @@ RESOURCES = {
     "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
     "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
 }
-#: File that the statistics go to.
+#: File of the statistics.
 STATISTICS = "statistics.json"
 
-#: Without a library: cells of which the transistors in static CMOS are known, four to a NAND2.
+#: Mapping without a library: to cells with a known number of transistors in static CMOS (NAND2: four).
 _GATES = """\
 read_rtlil netlist.il
 hierarchy -top {top}
@@ -71,7 +71,7 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
-#: What is placed and routed, and what came of it.
+#: Netlist to place and route, and the result.
 _PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
@@ -110,36 +110,37 @@ Route = dict[str, Any]
 
 
 def _longest(route: Route | None) -> float | None:
-    """Return the longest path between registers in picoseconds; None where there is none."""
+    """Return the longest path between registers in picoseconds; None if there is none."""
     slowest = min((clock["achieved"] for clock in (route or {}).get("fmax", {}).values()), default=None)
     return None if slowest is None else 1e6 / slowest
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a netlist is synthesised and what is measured of it.
+    """Synthesis of a netlist, and the figures that are measured.
 
-    Without a library, gate equivalents (a NAND2 of four transistors) and the logic depth in gates; with one, its
-    area, gate equivalents and the delay of the longest path between registers or ports, without wires and without what
-    registers add; of an FPGA, the cells it takes, and where it is placed the longest path between registers.
+    * Without a library: gate equivalents (a NAND2 of four transistors) and the logic depth in gates.
+    * With a library: area, gate equivalents, and the delay of the longest path between registers or ports, without
+      wires and without the delay of registers.
+    * For an FPGA: its cells and, if placed, the longest path between registers.
 
     Attributes
     ----------
     library : Library, optional
-        Standard cells.
+        Standard cell library.
     fpga : str, optional
-        A key of :data:`FPGAS`.
+        FPGA family, a key of :data:`FPGAS`.
     combinational : bool
-        Take registers for wires. A netlist that has one in a loop is not measured right; nothing is done for an FPGA.
+        Replace registers by wires. Figures are wrong if a register is in a loop. No effect for an FPGA.
     full_adders : bool
-        Use the library's full adder, whose delay is unknown here.
+        Use the library's full adder; its delay is not measured.
     place : bool
-        Of an FPGA, an ECP5: place and route, for the longest path from register to register with its wires.
+        ECP5 only: place and route, to measure the longest path from register to register with its wires.
     seed : int
-        With a library: another order of the same inputs and outputs before mapping, which scatters figures by some per
-        cent; 0 leaves them as they are.
+        With a library: permute inputs and outputs before mapping, which scatters figures by a few per cent. 0: no
+        permutation.
     by_module : bool
-        Map every module by itself, so that each cell's name begins with the places it is in; nothing for an FPGA.
+        Map every module separately, so that the name of a cell begins with its hierarchy. No effect for an FPGA.
     """
 
     library: Library | None = None
@@ -152,7 +153,7 @@ class Recipe:
 
     @property
     def amounts(self) -> tuple[str, ...]:
-        """Names of what is measured and adds up, in the order of their importance."""
+        """Names of the additive amounts, the most important first."""
         if self.fpga:
             return tuple(RESOURCES)
         if self.library:
@@ -161,7 +162,7 @@ class Recipe:
 
     @property
     def longest(self) -> str | None:
-        """Name of the measure of the longest path: ``delay`` in picoseconds, or ``depth`` in gates."""
+        """Name of the longest path: ``delay`` in picoseconds, or ``depth`` in gates; None if it is not measured."""
         if self.full_adders or (self.fpga and not self.place):
             return None
         return "delay" if self.library or self.place else "depth"
@@ -180,14 +181,14 @@ class Recipe:
         return files
 
     def script(self, netlist: Netlist) -> str:
-        """Return the commands for Yosys, which leave :data:`STATISTICS`."""
+        """Return the Yosys commands that synthesise a netlist and write :data:`STATISTICS`."""
         if self.fpga:
             placed = f"write_json {_PLACED}\n" if self.place else ""
             return _FPGA.format(synthesis=FPGAS[self.fpga], top=netlist.top) + placed
         return self.mapping(netlist) + (_LIBRARY_MEASURED if self.library else _GATES_MEASURED)
 
     def mapping(self, netlist: Netlist) -> str:
-        """Return the commands for Yosys that map a netlist to cells or gates, of no FPGA, and measure nothing."""
+        """Return the Yosys commands that only map a netlist to library cells or gates; not for an FPGA."""
         transparent = _TRANSPARENT if self.combinational else ""
         flat = {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
         if not self.library:
@@ -197,7 +198,7 @@ class Recipe:
         return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=abc, **flat)
 
     def route(self, folder: Path) -> Route | None:
-        """Place and route what the script left in a folder, if that is wanted; raise as :func:`run_nextpnr`."""
+        """Place and route the script's netlist in a folder if :attr:`place` is set; raise as :func:`run_nextpnr`."""
         if not self.place:
             return None
         run_nextpnr(folder, _PLACED, _ROUTED)
@@ -207,30 +208,30 @@ class Recipe:
     def read(
         self, printed: str, statistics: str, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Read what a run of the script left.
+        """Evaluate the output of a run of the script.
 
         Parameters
         ----------
         printed : str
-            What Yosys printed.
+            Standard output of Yosys.
         statistics : str
-            The file of that name.
+            Content of the file :data:`STATISTICS`.
         route : dict or None
-            What :meth:`route` gave.
+            Result of :meth:`route`.
 
         Returns
         -------
         amounts : dict of str to float
-            By :attr:`amounts`.
+            Additive amounts, by :attr:`amounts`.
         longest : float or None
-            Picoseconds or gates; None where there is no path, or none is measured.
+            Longest path in picoseconds or gates; None if there is no path or it is not measured.
         cells : dict of str to int
-            How many of each type; black boxes too.
+            Number of cells of each type, including black boxes.
 
         Raises
         ------
         BackendError
-            Some cell has no counterpart in the technology.
+            A cell has no counterpart in the technology.
         """
         found: Mapping[str, Any] = json.loads(statistics)["design"]
         cells = {name: int(count) for name, count in found.get("num_cells_by_type", {}).items()}
@@ -248,7 +249,7 @@ class Recipe:
             what = self.library.name if self.library else "static CMOS"
             raise BackendError(f"{what} has no cell for {', '.join(left)}")
         if not self.library:
-            # A plus sign behind the number says that something, here black boxes and scopes, is not counted.
+            # A plus sign after the number marks uncounted cells: here, black boxes and scopes.
             transistors = int(str(found["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

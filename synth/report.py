@@ -1,4 +1,4 @@
-"""What a survey found, as tables and as JSON."""
+"""Reports of a survey as tables and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,13 +23,13 @@ __all__ = [
 
 _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
-#: The stage of a unit that brings operands together and computes nothing.
+#: The stage of a unit that only selects operands.
 _SELECTING = "select"
 _APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
 
 
 def about(recipe: Recipe) -> dict[str, Any]:
-    """Return what figures rest on, as plain values: versions, library and what is done to the netlist."""
+    """Return the conditions of the figures as plain values: versions, library and synthesis options."""
     library = recipe.library
     nand2 = library.nand2 if library else None
     return {
@@ -47,7 +47,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
 
 
 def heading(recipe: Recipe) -> list[str]:
-    """Return the same as lines of text."""
+    """Return the conditions of :func:`about` as lines of text."""
     library = recipe.library
     lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
@@ -65,7 +65,7 @@ def heading(recipe: Recipe) -> list[str]:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Return rows as lines: the first so many columns to the left, the others to the right."""
+    """Format rows as lines of aligned columns: the first `left` columns left-aligned, the others right-aligned."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -76,7 +76,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Return a number in full, with a decimal where it is small; ``-`` for none."""
+    """Format a number: whole ones in full, below 1000 with one decimal, below 1 with three digits; ``-`` for None."""
     if value is None:
         return "-"
     if value == round(value) or abs(value) >= 1000:
@@ -85,7 +85,7 @@ def number(value: float | None) -> str:
 
 
 def table(found: Survey) -> str:
-    """Return all that was found, as text."""
+    """Return a survey as text."""
     fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(found.config).items())
     lines = [*heading(found.recipe), fields, "", *columns(_parts(found))]
     if found.recipe.place and found.unit.longest:
@@ -116,23 +116,23 @@ def _name(recipe: Recipe, key: str) -> str:
 
 
 def headers(recipe: Recipe) -> list[str]:
-    """Return the headers of what is measured."""
+    """Return the column headers of the figures of a recipe."""
     names = [*recipe.amounts, *([recipe.longest] if recipe.longest else [])]
     return [_HEADERS.get(name, name) for name in names]
 
 
 def values(recipe: Recipe, amounts: Mapping[str, float], longest: float | None = None) -> list[str]:
-    """Return the words below these headers."""
+    """Return the cells of a row below :func:`headers`."""
     return [*(number(amounts.get(name)) for name in recipe.amounts), *([number(longest)] if recipe.longest else [])]
 
 
 def seconds(measurement: Measurement) -> str:
-    """Return how long a measurement took, or that it was made earlier."""
+    """Return the duration of a measurement, or a note that it is cached."""
     return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
 
 
 def _parts(found: Survey) -> list[list[str]]:
-    """Return rows of the unit and of what it is in."""
+    """Return the rows of the unit and of the array and warp around it."""
     kind = "unit" if found.config.sparse else "dense unit"
     rows = [["part", "count", *headers(found.recipe), "seconds"]]
 
@@ -166,7 +166,7 @@ def _stages(found: Survey, between: Measurement, total: Amounts) -> list[list[st
 
 
 def _beside_units(found: Survey, total: Amounts) -> str:
-    """Return how much of a warpgroup is not in its units, and how much of these selects, where that is known."""
+    """Return the share of a warpgroup outside its units and, if known, the share of selection in the units."""
     first = found.recipe.amounts[0]
     units = found.warpgroup[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
@@ -187,7 +187,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(found: Survey) -> list[list[str]]:
-    """Return rows of what each format adds, and what the unit takes without it."""
+    """Return rows with the cost of each format, and the unit without it."""
     recipe = found.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
@@ -213,7 +213,7 @@ def _as_dict(stage: Stage, recipe: Recipe) -> dict[str, Any]:
 
 
 def as_dict(found: Survey) -> dict[str, Any]:
-    """Return all that was found as plain values."""
+    """Return a survey as plain values."""
     recipe = found.recipe
 
     def plain(measurement: Measurement | None) -> dict[str, Any] | None:

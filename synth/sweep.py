@@ -1,4 +1,4 @@
-"""Grids of configurations, and what a unit of each takes and computes."""
+"""Grids of configurations, with area and throughput of a unit of each."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,20 +19,21 @@ __all__ = ["Grid", "Place", "Point", "points", "sweep"]
 
 @dataclass(frozen=True)
 class Place:
-    """A place on the axes of a grid.
+    """Coordinates of a point in a grid.
 
     Attributes
     ----------
     formats : tuple of str
-        Element formats. With packed e2m1 (``e2m1/4``) come both block scales, since it has no instruction without.
+        Element formats. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of its instructions
+        have block scales.
     alignment_bits : int
-        Bits kept below the largest exponent, of 8-bit floats too.
+        Alignment bits: bits kept below ``2**E``, also for 8-bit floats.
     step_bytes : int
-        Bytes of A a cycle, which the number of products follows from.
+        Bytes of stored A per unit and cycle, which set the number of products.
     mux : str
         ``mux4`` or ``mux3``.
     cuts : tuple of str
-        Pipeline registers.
+        Cuts with a pipeline register.
     """
 
     formats: tuple[str, ...]
@@ -46,7 +47,7 @@ class Place:
 
     @property
     def words(self) -> dict[str, str]:
-        """The place in words, by axis."""
+        """Coordinates as text, by axis."""
         return {
             "formats": ",".join(self.formats),
             "alignment": f"F={self.alignment_bits}",
@@ -58,14 +59,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values of each axis, as a :class:`Place` has one.
+    """Values on each axis of a grid.
 
     Attributes
     ----------
     formats, alignments, step_bytes, muxes, cuts : sequence
-        Of the axes.
+        Values on each axis, see :class:`Place`.
     sparse : bool
-        Whether the units have selection by metadata.
+        Whether the units support sparsity.
     """
 
     formats: Sequence[tuple[str, ...]]
@@ -78,18 +79,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a grid, and what its unit takes.
+    """A point of a grid, with the measurement of its unit.
 
     Attributes
     ----------
     place : Place
-        Where it is.
+        Coordinates of the point.
     config : CoreConfig or None
-        The configuration, if there is one.
+        Configuration; None if it is invalid.
     refusal : str
-        Why there is none, where there is none.
+        Reason if the configuration is invalid.
     measurement : Measurement or None
-        Of its unit, once it is measured.
+        Measurement of the unit; None until it is measured.
     """
 
     place: Place
@@ -102,19 +103,19 @@ class Point:
 
     @property
     def products(self) -> dict[str, int]:
-        """Kept products a cycle in one unit, by format."""
+        """Kept products per cycle of one unit, by format."""
         return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
 
     @property
     def products_per_ns(self) -> dict[str, float]:
-        """Kept products a nanosecond, by format, if the longest path is in picoseconds and as long as a cycle."""
+        """Kept products per nanosecond, by format, if a cycle is the longest path in ps; empty if not measured."""
         if not self.measurement or not self.measurement.longest:
             return {}
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
 
 
 def points(grid: Grid) -> list[Point]:
-    """Return the points of a grid, the last axis running fastest."""
+    """Return the points of a grid; the last axis varies fastest."""
     axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts)
     return [_point(Place(*values), grid.sparse) for values in product(*axes)]
 
@@ -153,29 +154,29 @@ def sweep(
     Parameters
     ----------
     grid : Grid
-        Which.
+        The grid.
     recipe : Recipe
-        How; workers elsewhere get the library with it.
+        Synthesis recipe. It includes the library, so that remote workers need no file.
     jobs : int
-        Processes on this machine.
+        Number of processes on this machine.
     scheduler : str, optional
-        Address of a Dask scheduler, whose workers do it instead.
+        Address of a Dask scheduler, whose workers are used instead.
     progress : callable
-        Told how many points are done of how many.
+        Called with the number of finished and of all points.
 
     Returns
     -------
     list of Point
-        In the order of the grid.
+        Points in the order of the grid.
 
     Raises
     ------
     BackendError
         Yosys is not installed or fails, or the technology lacks a cell.
     PoolError
-        The cluster is not there, or is lost.
+        The cluster cannot be reached, or the connection is lost.
     Error
-        No point has a configuration.
+        No point has a valid configuration.
     """
     found = points(grid)
     wanted = [place for place, point in enumerate(found) if point.config]
@@ -185,7 +186,7 @@ def sweep(
     with ExitStack() as stack:
         scratch = None
         if scheduler is None:
-            # What killed workers leave is cleared away here, once they are gone.
+            # The folder outlives the pool: files of killed workers are removed after the workers have ended.
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
         work = [(found[index], index, recipe, scratch) for index in wanted]

@@ -1,4 +1,4 @@
-"""What a sweep found, as a table, as JSON and as a picture."""
+"""Reports of a sweep as a table, as JSON and as a plot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(found: Sequence[Point], recipe: Recipe) -> str:
-    """Return a line for each point, in their order; of a range of products, the widest format's number comes first."""
+    """Return one line per point, in order; a range of products begins with that of the widest format."""
     timed = recipe.longest == "delay"
     rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
@@ -41,7 +41,7 @@ def sweep_table(found: Sequence[Point], recipe: Recipe) -> str:
 
 
 def sweep_as_dict(found: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
-    """Return the same as plain values, with all fields of each configuration."""
+    """Return the points as plain values, with all fields of each configuration."""
     rows = []
     for point in found:
         row: dict[str, Any] = asdict(point.place)
@@ -55,7 +55,7 @@ def sweep_as_dict(found: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
 
 
 def plot_sweep(found: Sequence[Point], recipe: Recipe, path: Path) -> None:
-    """Draw what a unit takes against the products of its narrowest format, as SVG.
+    """Draw the area of a unit against the products of its narrowest format, as SVG.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def plot_sweep(found: Sequence[Point], recipe: Recipe, path: Path) -> None:
 
 
 def _range(counts: Mapping[str, float], decimals: int) -> str:
-    """Return the least and the largest number."""
+    """Format the range from the smallest to the largest number."""
     if not counts:
         return "-"
     ends = dict.fromkeys(f"{end(counts.values()):.{decimals}f}" for end in (min, max))

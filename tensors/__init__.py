@@ -1,4 +1,4 @@
-"""Real tensors: dense matrices to stored values and metadata, number formats, and the layouts that software writes."""
+"""Tensors of software: compression to stored values and metadata, quantisation, and file formats."""
 
 from .compressed import Compressed
 from .quantise import Quantised, quantise

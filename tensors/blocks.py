@@ -1,4 +1,4 @@
-"""Blocks of rows, so that a matrix that lies in a file is never held whole in a wider type."""
+"""Blocks of rows, so that a matrix in a file is never converted to a wider type as a whole."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
-#: Told how many rows are done of how many.
+#: Callback ``progress(done, total)``, in rows.
 Progress = Callable[[int, int], None]
 
 BLOCK_ELEMENTS = 1 << 20
@@ -21,9 +21,9 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
     Parameters
     ----------
     shape : (int, int)
-        Of the matrix.
+        Shape of the matrix.
     progress : Progress, optional
-        Told after every block.
+        Called after every block.
 
     Yields
     ------
@@ -40,17 +40,17 @@ def row_blocks(shape: tuple[int, ...], progress: Progress | None = None) -> Iter
 
 
 def check_matrix(matrix: NDArray) -> None:
-    """Check that an array is a matrix of real numbers of at most 64 bits, integers of at most 32.
+    """Check that an array is a matrix of real numbers: floats of at most 64 bits or integers of at most 32.
 
     Raises
     ------
     OperandError
-        It is not, or it is empty.
+        It is not such a matrix, or it is empty.
     """
     if matrix.ndim != 2 or not matrix.size:
         raise OperandError(f"a matrix must have two axes and at least one element, not shape {matrix.shape}")
     kind, size = matrix.dtype.kind, matrix.dtype.itemsize
-    # The types of ml_dtypes are of kind V, as are structures and raw bytes.
+    # The types of ml_dtypes have kind V, like structures and raw bytes.
     extension = matrix.dtype.type.__module__ == "ml_dtypes"
     if not (extension or (kind == "f" and size <= 8) or (kind in "iu" and size <= 4)):
         raise OperandError(
@@ -59,7 +59,7 @@ def check_matrix(matrix: NDArray) -> None:
 
 
 def in_float64(block: NDArray) -> NDArray[np.float64]:
-    """Widen elements; a signalling NaN is no reason to warn."""
+    """Convert elements to float64, without a warning for signalling NaN."""
     with np.errstate(invalid="ignore"):
         return block.astype(np.float64)
 

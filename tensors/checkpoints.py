@@ -1,4 +1,4 @@
-"""Compressed matrices in files, with what is needed to read them again as text metadata."""
+"""Compressed matrices in files. Text metadata holds what is needed to read them again."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from .software_formats import SOFTWARE_FORMATS, PackingOptions, default_instruct
 
 __all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
 
-#: numpy's or ml_dtypes' type of the elements of a format that has one; the others are held as codes.
+#: Type of numpy or ``ml_dtypes`` by format. Formats without a type are held as codes.
 _TYPES = {
     "f32": "float32",
     "f16": "float16",
@@ -35,14 +35,15 @@ _SCALES = "scales"
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix and, if its stored values were quantised, how.
+    """A compressed matrix and, if its stored values were quantised, their codes and scales.
 
     Attributes
     ----------
     compressed : Compressed
-        The matrix; quantised values in the type that their format has in numpy or ``ml_dtypes``, otherwise as codes.
+        The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or are codes if there is
+        none.
     quantised : Quantised or None
-        The stored values again, as codes with their scales.
+        The same stored values as codes with their scales.
     """
 
     compressed: Compressed
@@ -50,33 +51,33 @@ class Checkpoint:
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
-        """Put quantised values in the place of the stored ones."""
+        """Return a matrix whose stored values are replaced by quantised ones."""
         return cls(replace(compressed, stored=elements(quantised)), quantised)
 
     def values(self) -> Compressed:
-        """Return the matrix with the values in float32 that the codes stand for."""
+        """Return the matrix with the values of its codes, in float32."""
         if self.quantised is None:
             return self.compressed
         return replace(self.compressed, stored=self.quantised.dequantise())
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """View codes in the type that their format has in numpy or ``ml_dtypes``, if it has one."""
+    """View codes in the type of numpy or ``ml_dtypes`` of their format, if there is one."""
     name = _TYPES.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name else quantised.codes
 
 
 def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[dict[str, NDArray], dict[str, str]]:
-    """Return the arrays of a matrix in a software format, and the text that :func:`read_compressed` wants.
+    """Return the arrays of a matrix in a software format, and the text metadata for :func:`read_compressed`.
 
     Parameters
     ----------
     checkpoint : Checkpoint
         The matrix.
     name : str
-        Key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
+        Software format, a key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
     options : PackingOptions
-        For the format. Without an instruction, ``ptx`` takes one for the format of the elements.
+        Options of the format. Without an instruction, ``ptx`` uses one that fits the format of the elements.
     """
     compressed, quantised = checkpoint.compressed, checkpoint.quantised
     text = {"software_format": name, "granularity": compressed.granularity.name, "dtype": compressed.stored.dtype.name}
@@ -107,7 +108,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
     path : Path
         A ``.safetensors`` or ``.npz`` file.
     tensor : str
-        Put before the names of the arrays, with a dot; may be empty.
+        Prefix of the names of the arrays, followed by a dot; may be empty.
     checkpoint, name, options
         As for :func:`pack`.
     """
@@ -127,21 +128,20 @@ def read_compressed(
     Parameters
     ----------
     path : Path
-        The file; :func:`write_compressed` need not have written it.
+        The file. Files of other software are accepted too.
     name : str
         Key of :data:`sptc.tensors.software_formats.SOFTWARE_FORMATS`.
     tensor : str, optional
-        What stands before the names of the arrays; needed if there are several matrices.
+        Prefix of the names of the arrays; needed if the file holds several matrices.
     granularity : Granularity, optional
-        Structure of the sparsity: by default what the file says or, if it says nothing, 1:2 for elements of 32 bits and
-        2:4 for others.
+        Sparsity structure (default: that in the file's metadata, or else 1:2 for 32-bit elements and 2:4 for others).
     options : PackingOptions, optional
-        For the format; by default what the file says.
+        Options of the format (default: those in the file's metadata).
 
     Raises
     ------
     FileError
-        The file is not what was asked for.
+        The file does not hold such a matrix in this format.
     """
     file = open_tensors(path)
     text = file.metadata
@@ -188,7 +188,7 @@ def _options(text: dict[str, str]) -> PackingOptions:
 
 
 def _restored(compressed: Compressed, name: str) -> NDArray:
-    """Give elements the type that they had; signed four-bit ones are extended to a byte."""
+    """Return elements in their original type; signed 4-bit elements are sign-extended to a byte."""
     stored, dtype = compressed.stored, named_dtype(name)
     if stored.dtype == dtype:
         return stored

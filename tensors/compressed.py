@@ -1,4 +1,4 @@
-"""A structured-sparse matrix, its legality, and what is wrong with one that is not."""
+"""Compressed structured-sparse matrices, checks of their metadata, and errors of these checks."""
 
 from dataclasses import dataclass
 
@@ -29,16 +29,16 @@ class Compressed:
     Attributes
     ----------
     stored : ndarray, shape (rows, columns / 2)
-        Kept elements, in the order in which the nibbles name them.
+        Kept elements, in the order of the indices in the nibbles.
     nibbles : ndarray of uint8, shape (rows, chunks)
         Metadata.
     granularity : Granularity
-        Structure of the sparsity.
+        Sparsity structure.
 
     Raises
     ------
     OperandError
-        The shapes do not fit each other, or a nibble is above 15.
+        The shapes do not match, or a nibble is above 15.
     """
 
     stored: NDArray
@@ -70,9 +70,9 @@ class Crowded:
     Attributes
     ----------
     row, column : int
-        Of the first element of the chunk.
+        Place of the first element of the chunk.
     count : int
-        Its non-zero units: elements, or pairs for 4:8.
+        Non-zero units of the chunk: elements, or pairs of elements for 4:8.
     """
 
     row: int
@@ -81,16 +81,16 @@ class Crowded:
 
 
 class SparsityError(Error):
-    """A matrix that is not sparse in the wanted structure.
+    """A matrix does not have the requested sparsity structure.
 
     Attributes
     ----------
     granularity : Granularity
         The structure.
     total, chunks : int
-        Chunks with too many non-zero units, and all chunks.
+        Number of chunks with too many non-zero units, and of all chunks.
     first : tuple of Crowded
-        The first of them, ten at most.
+        The first chunks with too many non-zero units, at most ten.
     """
 
     def __init__(self, granularity: Granularity, total: int, chunks: int, first: tuple[Crowded, ...]) -> None:
@@ -109,12 +109,12 @@ class SparsityError(Error):
 
 
 class NibbleError(Error):
-    """Metadata that a rule leaves undefined.
+    """A rule does not define a metadata nibble.
 
     Attributes
     ----------
     row, chunk, nibble : int
-        The first such nibble and where it is.
+        Row, chunk and value of the first undefined nibble.
     rule : str
         Key of :data:`sptc.isa.metadata.RULES`.
     """
@@ -132,19 +132,19 @@ class NibbleError(Error):
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return the units of a chunk, those of them that are stored, and the elements of a unit."""
+    """Return the number of units per chunk, of stored units per chunk, and of elements per unit."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK
 
 
 def natural_rule(granularity: Granularity) -> str:
-    """Return the rule that takes every nibble with which a granularity is well defined: ``tf32`` or ``plain``."""
+    """Return the most permissive rule with which a granularity is well defined: ``tf32`` or ``plain``."""
     return "tf32" if granularity.stored == 1 else "plain"
 
 
 def _empty(stored: NDArray, nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.bool_]:
-    """Mark chunks with the nibble 0x0 and nothing but zeros stored, which libraries write."""
+    """Mark chunks with nibble 0x0 whose stored elements are all zero; libraries write such chunks."""
     empty = nibbles == 0
     if empty.any():
         empty &= ~(stored != 0).reshape(*nibbles.shape, granularity.stored).any(-1)
@@ -170,14 +170,14 @@ def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
     rule : str
         Key of :data:`sptc.isa.metadata.RULES`.
     strict : bool
-        Count 0x0 of chunks that store only zeros, too.
+        Also count nibble 0x0 of chunks that store only zeros.
     """
     _check_rule(rule)
     return sum(int(_illegal(compressed, block, rule, strict).sum()) for block in row_blocks(compressed.stored.shape))
 
 
 def short_chunks(compressed: Compressed) -> int:
-    """Count the chunks that store fewer non-zero units than they have room for."""
+    """Count the chunks with fewer non-zero units than stored units."""
     _, kept, size = structure(compressed.granularity)
     total = 0
     for block in row_blocks(compressed.stored.shape):
@@ -194,16 +194,16 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     compressed : Compressed
         The matrix.
     rule : str, optional
-        Key of :data:`sptc.isa.metadata.RULES`; :func:`natural_rule` by default.
+        Key of :data:`sptc.isa.metadata.RULES` (default: :func:`natural_rule`).
     strict : bool
-        Refuse also 0x0 of chunks that store only zeros, which CUTLASS 3 writes.
+        Also refuse nibble 0x0 of chunks that store only zeros, which CUTLASS 3 writes.
 
     Raises
     ------
     NibbleError
-        Undefined metadata.
+        A nibble is undefined.
     OperandError
-        An unknown rule, or one that takes nibbles with which the granularity is not defined.
+        The rule is unknown, or accepts nibbles that are undefined for the granularity.
     """
     natural = natural_rule(compressed.granularity)
     rule = rule or natural

@@ -1,4 +1,4 @@
-"""Where CUTLASS keeps the metadata nibbles of a matrix: index maps, no values."""
+"""Placement of metadata nibbles in CUTLASS formats, as index maps."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,14 +16,14 @@ _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
 def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
-    """Map the words of row-major metadata to where CUTLASS 2.x keeps them.
+    """Map the words of row-major metadata to their positions in CUTLASS 2.x.
 
     Parameters
     ----------
     rows, columns : int
-        Rows of A and metadata words of a row.
+        Rows of A, and metadata words per row.
     word_bits : int
-        16, with elements of 16 and 32 bits, or 32, with those of 8 and 4.
+        Width of a word: 16 for elements of 16 and 32 bits, 32 for elements of 8 and 4 bits.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
     Raises
     ------
     OperandError
-        The rows are not whole groups of 32 (16 with 32-bit words), or the columns are odd.
+        The number of rows is not a multiple of 32 (16 with 32-bit words), or the number of columns is odd.
 
     Notes
     -----
@@ -47,7 +47,7 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
         raise OperandError(f"CUTLASS 2.x needs an even number of {word_bits}-bit metadata words a row, not {columns}")
     row, column = np.arange(rows).reshape(-1, 1), np.arange(columns).reshape(1, -1)
     row = row // group * group + row % 8 * interweave + row % group // 8
-    # Words of an even row and an odd column change places with those of the next row and the column before.
+    # Within each 2 x 2 block, the word (even row, odd column) and the word (odd row, even column) are exchanged.
     exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
     row, column = row + exchange, column - exchange
     return column // 2 * (2 * rows) + row * 2 + column % 2
@@ -55,24 +55,24 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """The smallest block of metadata that CUTLASS 3 and 4 keep whole.
+    """Smallest contiguous block of metadata in CUTLASS 3 and 4.
 
     Attributes
     ----------
     positions : ndarray of intp, shape (rows, chunks)
-        Nibble of the block that belongs to a chunk.
+        Index of each chunk's nibble in the block.
     """
 
     positions: NDArray[np.intp]
 
     @property
     def rows(self) -> int:
-        """Rows of A."""
+        """Rows of A in an atom."""
         return self.positions.shape[0]
 
     @property
     def chunks(self) -> int:
-        """Chunks of a row."""
+        """Chunks per row in an atom."""
         return self.positions.shape[1]
 
 
@@ -95,7 +95,7 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
     bits : int
         Width of an element: 8, 16 or 32.
     tile_k : int
-        The kernel's K tile, or 128 if that is less: a multiple of the K of one instruction, 512 / `bits`.
+        K tile of the kernel, at most 128: a multiple of the K of one instruction, 512 / `bits`.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Put nibbles into whole atoms, those along M first, and fill up with zeros.
+    """Arrange nibbles in whole atoms, atoms along M first, padded with zeros.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
     Returns
     -------
     ndarray of uint8, shape (bytes,)
-        Two nibbles in a byte, low first.
+        Two nibbles per byte, the low one first.
     """
     rows, chunks = nibbles.shape
     down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
@@ -169,7 +169,7 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Take the nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
+    """Extract the nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
 
     Parameters
     ----------
@@ -178,12 +178,12 @@ def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) ->
     atom : Atom
         The block.
     rows, chunks : int
-        What to take.
+        Shape of the result.
 
     Raises
     ------
     OperandError
-        The bytes are not as many as the atoms have.
+        The number of bytes does not match the number of atoms.
     """
     down, across = -(-rows // atom.rows), -(-chunks // atom.chunks)
     if octets.size * 2 != down * across * atom.positions.size:

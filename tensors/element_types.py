@@ -1,4 +1,4 @@
-"""Types of elements by their names, and the packages that bring them or read them."""
+"""Element types by name, and optional packages that provide or read them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def named_dtype(name: str) -> np.dtype:
     Raises
     ------
     FileError
-        There is none of that name, or ``ml_dtypes`` is missing.
+        There is no such type, or ``ml_dtypes`` is not installed.
     """
     try:
         return np.dtype(name)
@@ -29,19 +29,19 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def needed(name: str, extra: str = "tensors") -> Any:
-    """Return a package that is imported when a file asks for it.
+    """Import an optional package that a file needs.
 
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the package.
     extra : str
-        The extra of this package that brings it.
+        Extra of ``sptc`` that installs it.
 
     Raises
     ------
     FileError
-        It is missing.
+        The package is not installed.
     """
     try:
         return __import__(name, fromlist=["numpy"])

@@ -1,4 +1,4 @@
-"""One code for one number: round to nearest even from float64, and exact decoding."""
+"""Conversion between numbers and codes: rounding from float64 to nearest even, and exact decoding."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +19,27 @@ def encode(values: NDArray[np.float64], fmt: Format, *, saturate: bool, first_ro
     values : ndarray of float64, shape (rows, columns)
         Numbers.
     fmt : Format
-        Format.
+        Format of the codes.
     saturate : bool
         As for :func:`sptc.tensors.quantise.quantise`.
     first_row : int
-        Number of the first row, for messages.
+        Index of the first row, for messages.
 
     Returns
     -------
     ndarray of uint8, uint16 or uint32
-        Codes; those of tf32 with 13 zero bits below, as a float32 has them.
+        Codes. Those of tf32 are float32 codes whose low 13 bits are zero.
 
     Raises
     ------
     OperandError
-        A NaN in a format that has none; without saturation, a value beyond a format without infinity and NaN, or a
-        negative one in an unsigned format.
+        The format has no NaN and a value is NaN. Without saturation: a value overflows a format without infinity and
+        NaN, or is negative in an unsigned format.
 
     Notes
     -----
-    NaN becomes the positive quiet NaN, all-ones in formats without infinity. Half-way cases go to the even code, those
-    of ue8m0 to the larger number. What is below 2**-127 becomes ue8m0's smallest number, since it has no zero.
+    NaN becomes the positive quiet NaN; in formats without infinity its bits are all ones. Ties are rounded to the even
+    code; in ue8m0, to the larger number. ue8m0 has no zero: values below 2**-127 become its smallest number.
     """
     wide = next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
     not_a_number = np.isnan(values)
@@ -75,7 +75,7 @@ def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int
 
 
 def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int) -> NDArray[np.int64]:
-    """Round to integers in two's complement; the most negative one is not used when saturating symmetric scales."""
+    """Round to integers in two's complement; clip to the range of the format or refuse values beyond it."""
     high = int(fmt.maximum)
     low = -high - 1 if fmt.signed else 0
     rounded = np.rint(values)
@@ -85,7 +85,7 @@ def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_ro
 
 
 def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of magnitudes, beyond the largest finite code where a magnitude is."""
+    """Return the codes of magnitudes; an overflow gives a code above the largest finite one."""
     magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
     exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
     exponents = exponents.clip(fmt.minimum_exponent, fmt.maximum_exponent + 1)
@@ -93,15 +93,15 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
     significands = np.ldexp(magnitudes, fmt.fraction_bits - exponents)
     base = (exponents - fmt.minimum_exponent) << fmt.fraction_bits
     if fmt.subnormals:
-        # Of two neighbouring codes the even one has the even significand, since the base is even; a carry out of the
-        # significand is the next exponent.
+        # The base is even, so even codes have even significands and rint() rounds ties to the even code. A carry out
+        # of the significand increments the exponent.
         return base + np.rint(significands).astype(np.int64)
-    # Without fraction bits neither neighbour is even, and IEEE 754 takes the larger.
+    # Without fraction bits neither neighbour is even. IEEE 754 takes the larger.
     return base + (significands >= 1.5)
 
 
 def _largest_codes(fmt: Format) -> tuple[int, int | None]:
-    """Return the largest finite code, and the one for what is beyond, if there is one."""
+    """Return the largest finite code, and the code of an overflow (infinity or NaN) if there is one."""
     ones = (1 << (fmt.exponent_bits + fmt.fraction_bits)) - 1
     if fmt.specials is Specials.IEEE:
         infinity = ones >> fmt.fraction_bits << fmt.fraction_bits
@@ -110,7 +110,7 @@ def _largest_codes(fmt: Format) -> tuple[int, int | None]:
 
 
 def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
-    """Return the values of codes as :func:`encode` makes them, exact, with the signs of zeros.
+    """Return the exact values of codes that :func:`encode` returned, including the signs of zeros.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
             numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
         return numbers.astype(np.float64)
     if fmt.name == "f32":
-        with np.errstate(invalid="ignore"):  # a NaN that signals becomes one that does not
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
             return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
     terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
     values = terms.values.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Matrices in ``.npy``, ``.npz``, ``.safetensors`` and ``.pt`` files."""
+"""Read and write tensors in ``.npy``, ``.npz``, ``.safetensors`` and ``.pt`` files."""
 
 import difflib
 import io
@@ -18,11 +18,11 @@ from .pytorch import array_of, read_weights
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
 
-#: Kinds of file that can be written; ``.npy`` and ``.pt`` can be read, too.
+#: Suffixes of files that can be written. ``.npy`` and ``.pt`` can only be read.
 SUFFIXES = (".safetensors", ".npz")
 
 _NO_WHOLE = "is no whole {} file"
-#: numpy's and ml_dtypes' name of each safetensors type that elements can have.
+#: Type of numpy or ``ml_dtypes`` by safetensors type.
 _SAFETENSORS_TYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -42,20 +42,20 @@ _SAFETENSORS_TYPES = {
 }
 #: Member of an ``.npz`` that holds the text metadata, as JSON.
 _METADATA = "__metadata__"
-#: Text metadata of an ``.npz``: types that numpy's own files do not know, by name of the tensor, as JSON.
+#: Key of the text metadata of an ``.npz`` with the types that ``.npz`` cannot hold, by tensor, as JSON.
 _TYPES = "types"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorFile:
-    """What a file holds; a tensor is read when it is asked for.
+    """An open file of tensors. A tensor is read on demand.
 
     Attributes
     ----------
     path : Path
         The file.
     names : tuple of str
-        Its tensors. That of an ``.npy`` file, or one alone in a ``.pt`` file, has the empty name.
+        Names of its tensors. The tensor of an ``.npy`` file, and a single one in a ``.pt`` file, has the empty name.
     metadata : dict of str to str
         Text metadata.
     """
@@ -66,12 +66,12 @@ class TensorFile:
     _read: Callable[[str], NDArray]
 
     def get(self, name: str) -> NDArray:
-        """Return a tensor, mapped from the file unless that is an ``.npz``, or a ``.pt`` with strides.
+        """Return a tensor, memory-mapped except from an ``.npz`` file or with strides from a ``.pt`` file.
 
         Raises
         ------
         FileError
-            There is none of that name, or it cannot be read.
+            There is no such tensor, or it cannot be read.
         """
         if name not in self.names:
             close = difflib.get_close_matches(name, self.names, 3, 0.4) or self.names[:3]
@@ -84,12 +84,12 @@ class TensorFile:
         Parameters
         ----------
         word : str
-            What must name one of several, for the message.
+            Option that names a tensor, for the message.
 
         Raises
         ------
         FileError
-            There is none, or there are several.
+            The file holds no tensor, or several.
         """
         if len(self.names) != 1:
             raise FileError(
@@ -111,12 +111,12 @@ def open_tensors(path: Path) -> TensorFile:
     Parameters
     ----------
     path : Path
-        An ``.npy``, ``.npz`` or ``.safetensors`` file, or a ``.pt`` of PyTorch, of which only tensors are read.
+        An ``.npy``, ``.npz`` or ``.safetensors`` file, or a ``.pt`` file of PyTorch that holds only tensors.
 
     Raises
     ------
     FileError
-        It is none of them, is cut short, or cannot be read.
+        The file has another type, is truncated, or cannot be read.
     """
     openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors, ".pt": _open_pt}
     if path.suffix not in openers:
@@ -132,7 +132,7 @@ def _open_npy(path: Path) -> TensorFile:
 
 
 def _native(path: Path, array: NDArray) -> NDArray:
-    """Refuse elements without a type, and bring the others into this machine's order of bytes."""
+    """Refuse untyped elements and convert the others to native byte order."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
             f"{path} does not say which type its elements of {array.dtype.itemsize} bytes have: numpy's files have no "
@@ -176,14 +176,14 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # the library would wait for a pipe
+    with opened(path):  # fails at once for a pipe, on which the library would block
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise FileError(f"{path} is no whole .safetensors file ({error})") from None
-    # The library has checked the header and that the data is all there; mapping keeps large tensors out of memory.
+    # The library has checked the header and the size of the data. Mapping keeps large tensors out of memory.
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
@@ -218,18 +218,18 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
     path : Path
         An ``.npy``, ``.npz``, ``.safetensors`` or ``.pt`` file; all but ``.npz`` are mapped into memory.
     name : str, optional
-        Which tensor; not needed if there is only one.
+        Name of the tensor; not needed if the file holds only one.
 
     Returns
     -------
     ndarray, shape (rows, columns)
-        bfloat16 and float8 in the types of ``ml_dtypes``.
+        The matrix; bfloat16 and float8 have types of ``ml_dtypes``.
 
     Raises
     ------
     FileError
-        The file cannot be read or is cut short, or has no such tensor; a tensor of other rank, or of a type without
-        numbers of one axis each (complex, text, bool).
+        The file cannot be read, is truncated, or has no such tensor. The tensor is not a matrix, or its type is not a
+        real number (complex, text, bool).
     """
     file = open_tensors(path)
     chosen = file.only() if name is None else name
@@ -243,12 +243,12 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 
 
 def check_output(path: Path) -> None:
-    """Check that a file of this name can be written, before the work.
+    """Check before the work that a file can be written.
 
     Raises
     ------
     FileError
-        It has another ending than :data:`SUFFIXES`, its folder does not exist, or a package is missing.
+        Its suffix is not in :data:`SUFFIXES`, its folder does not exist, or a package is not installed.
     """
     if path.suffix not in SUFFIXES:
         raise FileError(f"{path} must end in {' or '.join(SUFFIXES)}")
@@ -259,21 +259,21 @@ def check_output(path: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write a file, whole or not at all.
+    """Write a file atomically.
 
     Parameters
     ----------
     path : Path
-        A ``.safetensors`` or ``.npz`` file; an older one is replaced.
+        A ``.safetensors`` or ``.npz`` file; an existing file is replaced.
     tensors : mapping of str to ndarray
-        Its tensors.
+        Tensors by name.
     metadata : mapping of str to str
-        Its text metadata; that of an ``.npz`` is the member ``__metadata__``.
+        Text metadata; in an ``.npz`` file it is the member ``__metadata__``.
 
     Raises
     ------
     FileError
-        Another ending, a type that the file cannot hold, or it cannot be written.
+        The suffix is wrong, the file cannot hold a type, or it cannot be written.
     """
     check_output(path)
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}

@@ -1,8 +1,8 @@
-"""Tensors of PyTorch: those of a program, and those in its files, of which no object is ever made.
+"""PyTorch tensors: those of a running program, and those in ``.pt`` files, from which only tensors are loaded.
 
-A ``.pt`` file is an archive of a pickle and of the bytes of every storage. Before PyTorch reads it (weights only), the
-archive must be as long as it says, and the pickle may name nothing but what tensors and dictionaries of them are made
-of: it is refused for any other name, whatever PyTorch would do with that.
+A ``.pt`` file is an archive with a pickle and the bytes of every storage. It is checked before PyTorch reads it
+(weights only). Its size must match its headers, and its pickle may only name the classes of tensors and of dictionaries
+of tensors. A file with any other name is refused, whatever PyTorch would do with it.
 """
 
 import pickletools
@@ -23,9 +23,9 @@ from .software_formats import SOFTWARE_FORMATS, PackingOptions
 
 __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read_weights"]
 
-#: Types that PyTorch does not hand to numpy.
+#: Types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: What a pickle of tensors names, beside storages and types of elements.
+#: Names that a pickle of tensors uses, besides storages and element types.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -36,41 +36,41 @@ _ALLOWED = {
     "torch.storage UntypedStorage",
 }
 _STORAGE_OR_TYPE = re.compile(r"[A-Za-z0-9]+Storage|bool|(u?int|b?float|complex)[0-9]+(_e[a-z0-9]+)?")
-#: Ways of a pickle to name or to make something that PyTorch's own files do not take.
+#: Pickle opcodes that name or create objects and that PyTorch's own files do not use.
 _OTHER_MAKERS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"}
 _PROGRAM_BYTES = 1 << 26
 
 
 def is_tensor(value: Any) -> bool:
-    """Return whether something is a tensor, without importing PyTorch."""
+    """Return whether a value is a tensor, without importing PyTorch."""
     modules = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
     return hasattr(value, "detach") and "torch" in modules
 
 
 def is_semi_structured(value: Any) -> bool:
-    """Return whether something is a ``torch.sparse.SparseSemiStructuredTensor``."""
+    """Return whether a value is a ``torch.sparse.SparseSemiStructuredTensor``."""
     return is_tensor(value) and any("SemiStructured" in kind.__name__ for kind in type(value).__mro__)
 
 
 def array_of(name: str, tensor: Any) -> NDArray:
-    """Return what a tensor holds, dense, wherever it lies.
+    """Return a tensor on any device as a dense array.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the tensor in messages.
     tensor : torch.Tensor
-        Of any layout.
+        Tensor of any layout.
 
     Returns
     -------
     ndarray
-        Of the tensor's type; bfloat16 and float8 in the types of ``ml_dtypes``.
+        Array of the tensor's type; bfloat16 and float8 have types of ``ml_dtypes``.
 
     Raises
     ------
     OperandError
-        numpy cannot hold it, or PyTorch cannot make it dense.
+        numpy cannot hold the type, or PyTorch cannot convert the tensor to a dense one.
     """
     try:
         if is_semi_structured(tensor) or str(tensor.layout) != "torch.strided":
@@ -78,7 +78,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
         tensor = tensor.detach().cpu().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
-            torch: Any = sys.modules["torch"]  # loaded, since a tensor of it is here
+            torch: Any = sys.modules["torch"]  # already imported: a tensor exists
             held: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
             return held.view(named_dtype(dtype))
         found: NDArray = tensor.numpy()
@@ -89,22 +89,22 @@ def array_of(name: str, tensor: Any) -> NDArray:
 
 
 def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compressed | NDArray:
-    """Return a semi-structured tensor as it is compressed.
+    """Return the compressed matrix of a semi-structured tensor.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the tensor in messages.
     tensor : torch.sparse.SparseSemiStructuredTensor
-        What CUTLASS compressed, as values and metadata, is taken as it is; of cuSPARSELt, which keeps both in a
-        layout of its own, the dense matrix.
+        Tensor. Values and metadata of the CUTLASS back end are used directly. The cuSPARSELt back end has a layout of
+        its own; its tensors are returned as dense matrices.
     transposed : bool
-        Return that of the transpose: a weight ``w.t()`` is compressed along the rows of ``w``.
+        Return the transpose: a weight ``w.t()`` is compressed along the rows of ``w``.
 
     Raises
     ------
     OperandError
-        It is compressed along the other axis only, or its parts do not fit.
+        The tensor is compressed only along the other axis, or the shapes of its parts do not match.
     """
     suffix = "_t" if transposed else ""
     values, metadata = (getattr(tensor, part + suffix, None) for part in ("packed", "meta"))
@@ -129,22 +129,22 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Return the tensors of a ``.pt`` file, mapped from it.
+    """Return the tensors of a ``.pt`` file, memory-mapped.
 
     Parameters
     ----------
     path : Path
-        What ``torch.save`` wrote: a tensor, or a dictionary of tensors, perhaps of dictionaries.
+        File that ``torch.save`` wrote: a tensor, or a (nested) dictionary of tensors.
 
     Returns
     -------
     dict of str to torch.Tensor
-        By their names, those of inner dictionaries joined with dots; a tensor alone has the empty one.
+        Tensors by name. Names of nested dictionaries are joined with dots. A single tensor has the empty name.
 
     Raises
     ------
     FileError
-        It is none, is cut short, holds an object that is no tensor, or PyTorch is missing.
+        It is not such a file, is truncated, or holds an object other than tensors; or PyTorch is not installed.
     """
     with opened(path) as file:
         try:
@@ -158,7 +158,7 @@ def read_weights(path: Path) -> dict[str, Any]:
                     raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not as large as it says")
         except (FileError, OSError):
             raise
-        except Exception as error:  # damage shows in as many ways as zip, pickle and PyTorch have
+        except Exception as error:  # a damaged file raises any error of zip, pickle or PyTorch
             reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
             raise FileError(f"{path} is no whole .pt file ({reason})") from None
     if not found:
@@ -167,7 +167,7 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
-    """Refuse an archive that claims more than it has, or whose pickle makes anything but tensors; return its sizes."""
+    """Refuse an archive that is too short, or whose pickle creates anything but tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no zip archive, as PyTorch writes since version 1.6")
@@ -198,7 +198,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors of what was loaded, each dictionary once."""
+    """Return the tensors of a loaded object; visit each dictionary once."""
     found: dict[str, Any] = {}
     waiting, seen = [("", held)], set()
     while waiting:

@@ -1,4 +1,4 @@
-"""Numbers to codes: casts with round to nearest even, and block-scaled and integer recipes."""
+"""Quantise numbers to codes: casts with round to nearest even, and block-scaled and integer recipes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,22 +19,22 @@ NAN_POLICIES = ("error", "keep", "zero")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a matrix is scaled before it is cast.
+    """Scaling of a matrix before the cast.
 
     Attributes
     ----------
     name : str
         Key in :data:`RECIPES`.
     meaning : str
-        The recipe in words.
+        Description of the recipe.
     elements : tuple of str
-        Formats of the elements it is for; empty for all.
+        Element formats of the recipe; empty for all.
     block : int or None
-        Neighbouring elements of a row that share a scale.
+        Consecutive elements of a row that share a scale.
     scale : str or None
         Format of the block scales.
     source : str
-        Where it is stated.
+        Document that defines the recipe.
     """
 
     name: str
@@ -84,17 +84,17 @@ class Quantised:
     Attributes
     ----------
     codes : ndarray of uint8, uint16 or uint32, shape (rows, columns)
-        One code in the low bits of each container; tf32 as a float32 whose low 13 bits are zero.
+        One code in the low bits of each container. Codes of tf32 are float32 codes whose low 13 bits are zero.
     format : Format
         Format of the elements.
     scales : ndarray of uint8, shape (rows, blocks), or None
         Codes of the block scales.
     scale_format : Format or None
-        Their format.
+        Format of the block scales.
     block : int or None
-        Elements under one scale; the last block of a row may be shorter.
+        Elements per scale; the last block of a row may be shorter.
     tensor_scale : float or None
-        Scale of the whole matrix, a float32.
+        Scale of the whole matrix, a float32 value.
     """
 
     codes: NDArray
@@ -140,19 +140,20 @@ def quantise(
     fmt : Format or str
         Format of the elements, or its PTX name.
     recipe : str
-        Key of :data:`RECIPES`. To serve a sparse instruction, the blocks of ``mx`` and ``nvfp4`` are those of the
-        *stored* elements: 32 of them are 64 logical columns (PTX ISA 9.7.14.3).
+        Key of :data:`RECIPES`. For a sparse instruction, the blocks of ``mx`` and ``nvfp4`` consist of *stored*
+        elements: 32 stored elements are 64 logical columns (PTX ISA 9.7.14.3).
     saturate : bool
-        Values beyond the largest finite number, infinities among them, become it; negative ones become 0 in an
-        unsigned format. Otherwise they become the infinity of the format, or its NaN if it has no infinity, or are an
-        error if it has neither. Block-scaled recipes always saturate.
+        True: an overflow, including infinity, becomes the largest finite number, and a negative value becomes 0 in an
+        unsigned format. False: an overflow becomes the infinity of the format, or its NaN if it has no infinity; it is
+        an error if the format has neither. Block-scaled recipes always saturate.
     nan : str
-        What a NaN becomes: ``error``; ``keep``, the format's positive quiet NaN, or an error if it has none; or
-        ``zero``. In a block-scaled recipe infinities count as NaN, and ``keep`` makes the scale of the block NaN.
+        Conversion of a NaN. ``error``: raise an error. ``keep``: the format's positive quiet NaN, or an error if it has
+        none. ``zero``: zero. In a block-scaled recipe infinities count as NaN, and ``keep`` makes the scale of the
+        block NaN.
     block : int, optional
-        Elements under one scale; the recipe's by default.
+        Elements per scale (default: that of the recipe).
     progress : Progress, optional
-        Told after every block of rows.
+        Called after every block of rows.
 
     Returns
     -------
@@ -161,12 +162,13 @@ def quantise(
     Raises
     ------
     OperandError
-        An unknown name, a recipe that is not for the format, or a value that the policies refuse, with its place.
+        A name is unknown, the recipe does not support the format, or the policies refuse a value; the message has its
+        place.
 
     Notes
     -----
-    A value is rounded once, from float64. The scales of ``nvfp4`` and of integers are float32 numbers, and the
-    quotients are taken in float64. A block of zeros has the smallest scale, 2**-127 or 0.
+    A value is rounded once, from float64. The scales of ``nvfp4`` and of integers are float32 numbers. Quotients are
+    computed in float64. A block of zeros has the smallest scale, 2**-127 or 0.
     """
     fmt, chosen = _checked(fmt, recipe, saturate, nan)
     if block is not None:
@@ -195,7 +197,7 @@ def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[
 
 
 def _block_of(values: NDArray, rows: slice, nan: str, *, finite: bool) -> NDArray[np.float64]:
-    """Return rows in float64, with the policy for NaN applied; `finite` counts infinities as NaN."""
+    """Return rows in float64 after applying the policy for NaN; with `finite`, infinities count as NaN."""
     exact = in_float64(values[rows])
     bad = ~np.isfinite(exact) if finite else np.isnan(exact)
     if nan != "keep" and bad.any():
@@ -241,7 +243,7 @@ def _container_bits(fmt: Format) -> int:
     return next(bits for bits in (8, 16, 32) if bits >= fmt.container_bits)
 
 
-#: Gives the codes of the scales of blocks from their largest magnitudes.
+#: Function from the largest magnitudes of blocks to the codes of their scales.
 Scaler = Callable[[NDArray[np.float64]], NDArray[np.uint8]]
 
 
@@ -268,7 +270,7 @@ def _scaled(
         padded[bad] = 0
         of_blocks = scaler(np.abs(padded).max(-1))
         divisor = decode_codes(of_blocks, scale_format) * (1.0 if tensor_scale is None else tensor_scale)
-        # Where a block scale is rounded to zero nothing can be represented: the elements are zero.
+        # A block whose scale is rounded to zero can only hold zeros.
         zero = divisor == 0
         quotient = np.where(zero, 0, padded.transpose(2, 0, 1)) / np.where(zero, 1, divisor)
         part_codes = encode(quotient.transpose(1, 2, 0).reshape(len(exact), -1)[:, :columns], fmt, saturate=True)

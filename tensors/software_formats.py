@@ -1,4 +1,4 @@
-"""Stored values and metadata as software keeps them: one record a format, to and from row-major nibbles."""
+"""Formats of stored values and metadata in software: one record per format, with packing and unpacking."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ __all__ = ["SOFTWARE_FORMATS", "PackingOptions", "SoftwareFormat", "default_inst
 
 Tensors = dict[str, NDArray]
 
-#: Instruction whose registers hold a matrix unless another is named, by element width in bits.
+#: Default instruction of format ``ptx``, by element width in bits.
 _INSTRUCTIONS = {
     32: "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
     16: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
@@ -31,16 +31,16 @@ _FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """What some formats need to know beyond the matrix.
+    """Options of single formats.
 
     Attributes
     ----------
     instruction : Instruction or None
-        Of ``ptx``: whose registers; by default the largest ``mma.sp`` of the element width.
+        Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
     sparsity_selector : int
-        Of ``ptx``: sparsity selector.
+        Format ``ptx``: sparsity selector.
     tile_k : int
-        Of ``cutlass3-sm90``: the kernel's K tile, or 128 if that is less.
+        Format ``cutlass3-sm90``: K tile of the kernel, at most 128.
     """
 
     instruction: Instruction | None = None
@@ -50,23 +50,23 @@ class PackingOptions:
 
 @dataclass(frozen=True)
 class SoftwareFormat:
-    """One format.
+    """A software format.
 
     Attributes
     ----------
     name : str
         Key in :data:`SOFTWARE_FORMATS`.
     meaning : str
-        The format in words.
+        Description of the format.
     tensors : tuple of str
         Names of its arrays.
     pack : callable
         ``pack(compressed, options)`` returns the arrays by name.
     unpack : callable
-        ``unpack(arrays, granularity, options)`` returns the matrix. Elements of 4 bits come back as uint8 codes, those
-        of ``ptx`` as codes of the element's width.
+        ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes,
+        elements of ``ptx`` as codes of the element's width.
     source : str
-        Where the layout is stated.
+        Document or source file that defines the layout.
     """
 
     name: str
@@ -78,12 +78,12 @@ class SoftwareFormat:
 
 
 def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
-    """Return the width of a stored element as the hardware has it: 4 for 4:8, 32 for 1:2, 8 or 16 for 2:4.
+    """Return the width of a stored element in hardware, in bits: 4 for 4:8, 32 for 1:2, 8 or 16 for 2:4.
 
     Raises
     ------
     OperandError
-        No sparse instruction takes elements of this size in this structure.
+        No sparse instruction has elements of this width in this sparsity structure.
     """
     sizes = {"1:2": (4,), "2:4": (1, 2), "4:8": (1,)}[granularity.name]
     if dtype.itemsize not in sizes:
@@ -93,7 +93,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for elements of a width; a format of 4 or 6 bits can sit in a byte."""
+    """Return the largest ``mma.sp`` for elements of a width; `fmt` may be a 4-bit or 6-bit format in a byte."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -115,7 +115,7 @@ def _codes(stored: NDArray, bits: int) -> NDArray:
 
 
 def _values(stored: NDArray, bits: int) -> NDArray:
-    """Return elements as they lie in memory: two 4-bit ones in a byte, low first."""
+    """Return elements as in memory: two 4-bit elements per byte, the low one first."""
     if bits != 4:
         return stored
     codes = _codes(stored, bits)
@@ -134,7 +134,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
-    """Return rows and chunks."""
+    """Return the number of rows, and of chunks per row."""
     if stored.shape[1] % granularity.stored:
         raise OperandError(
             f"{granularity.name} stores a multiple of {granularity.stored} elements a row, not {stored.shape[1]}"
@@ -143,7 +143,7 @@ def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
 
 
 def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
-    """Join neighbouring nibbles of a row into words, low first."""
+    """Join consecutive nibbles of a row into words, the lowest first."""
     per_word = word_bits // 4
     if nibbles.shape[1] % per_word:
         raise OperandError(
@@ -154,7 +154,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
 
 
 def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Split words into nibbles, the inverse of :func:`_join`; signed words are taken for their bits."""
+    """Split words into nibbles, the inverse of :func:`_join`; signed words are read as bits."""
     if words.dtype.kind not in "iu" or words.size * words.dtype.itemsize * 2 != rows * chunks:
         raise OperandError(
             f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integers, "
@@ -208,7 +208,7 @@ def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, op
 
 
 def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
-    """Return `pack` and `unpack` of metadata in the atoms that `atom_of` gives for an element width."""
+    """Return `pack` and `unpack` for metadata in atoms; ``atom_of(bits, options)`` returns the atom."""
 
     def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
         bits = element_bits(compressed.stored.dtype, compressed.granularity)
@@ -244,7 +244,7 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # tf32 in memory is a float32, which is what its register holds; only a lone e2m1 is shifted inside its byte.
+    # tf32 is a float32 in memory and in registers. Only an unpacked e2m1 is shifted within its byte.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.pack(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
@@ -292,7 +292,7 @@ def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
     if (bad := equal & (pairs != 0).any(-1)).any():
         row, chunk = (int(part) for part in np.argwhere(bad)[0])
         raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
-    # The mask has no order, and always two bits: an empty chunk keeps elements 0 and 1.
+    # The mask has no order and always has two bits set: an empty chunk keeps elements 0 and 1.
     i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
     values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
     kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])
@@ -328,7 +328,7 @@ def _unpack_bitmask(arrays: Mapping[str, NDArray], granularity: Granularity, opt
 
 _VALUES = ("values", "metadata")
 
-#: Every format by its name.
+#: All formats by name.
 SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
     record.name: record
     for record in (

@@ -1,7 +1,7 @@
-"""Dense matrices to stored values and metadata nibbles, and back.
+"""Compress dense matrices to stored values and metadata nibbles, and expand them.
 
-A chunk of a row is split into units: elements for 1:2 and 2:4, pairs of elements for 4:8. A unit is zero if all of
-its elements are; -0.0 is zero.
+A chunk of a row is split into units: elements for 1:2 and 2:4, pairs of elements for 4:8. A unit is zero if all of its
+elements are zero; -0.0 is zero.
 """
 
 from dataclasses import dataclass
@@ -27,22 +27,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Producer:
-    """What a piece of software writes for chunks with fewer non-zero units than it stores.
+    """Metadata that a software writes for chunks with fewer non-zero units than stored units.
 
     Attributes
     ----------
     name : str
         Key in :data:`PRODUCERS`.
     empty : int
-        Nibble of a chunk of four units without a non-zero one.
+        Nibble of a chunk of four zero units.
     single : (int, int, int, int)
         Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     empty_of_two : int
-        Nibble of an empty 1:2 chunk.
+        Nibble of a 1:2 chunk of two zero units.
     clears : bool
-        Stored units that are zero are written as +0; otherwise as they are in the matrix, where they can be -0.0.
+        True: stored units that are zero are written as +0. False: they are copied from the matrix and can be -0.0.
     source : str
-        Where this can be read.
+        Source of these facts.
     """
 
     name: str
@@ -86,7 +86,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return the nibble by the set of non-zero units, bit u for unit u; 0 where there are too many."""
+    """Return a table of nibbles by set of non-zero units (bit u for unit u); 0 for sets that are too large."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -100,7 +100,7 @@ def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
 
 
 def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
-    """Mark the `kept` largest of the last axis; of equal ones those of lower index."""
+    """Mark the `kept` largest values of the last axis; among equal values, those with the lower index."""
     units = magnitudes.shape[-1]
     beaten = np.zeros(magnitudes.shape, np.uint8)
     for low in range(units):
@@ -112,7 +112,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) -> NDArray[np.float64]:
-    """Return the magnitude of every unit, shape (rows, chunks, units), from those of the elements."""
+    """Return the magnitude of every unit, shape (rows, chunks, units), from the elements."""
     units, _, size = structure(granularity)
     magnitudes = elements.reshape(len(elements), -1, units, size)
     with np.errstate(over="ignore"):
@@ -120,7 +120,7 @@ def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) ->
 
 
 class _Crowds:
-    """Chunks with more non-zero units than are stored: how many there are, and the first ten."""
+    """Counts chunks with more non-zero units than stored units, and keeps the first ten."""
 
     def __init__(self, granularity: Granularity) -> None:
         self.granularity = granularity
@@ -128,7 +128,7 @@ class _Crowds:
         self.first: list[Crowded] = []
 
     def add(self, present: NDArray[np.bool_], rows: slice) -> None:
-        """Count those of a block of rows."""
+        """Count such chunks in a block of rows."""
         counts, kept = present.sum(-1), structure(self.granularity)[1]
         self.total += int((counts > kept).sum())
         if self.total > len(self.first) and len(self.first) < 10:
@@ -137,7 +137,7 @@ class _Crowds:
                 self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
 
     def check(self, chunks: int) -> None:
-        """Raise if there are any among so many chunks."""
+        """Raise an error if any were counted; `chunks` is the number of all chunks."""
         if self.total:
             raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
 
@@ -145,7 +145,7 @@ class _Crowds:
 def _stored(
     dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
 ) -> NDArray:
-    """Return the elements that the nibbles select; of a producer that clears, +0 for those of units not present."""
+    """Return the elements that the nibbles select; with `producer.clears`, +0 for zero units."""
     where = kept_rows(nibbles, granularity)
     values = np.take_along_axis(dense, where, 1)
     if producer.clears:
@@ -182,29 +182,29 @@ def sparsify(
     Parameters
     ----------
     matrix : ndarray, shape (rows, columns)
-        Floats, small floats of ``ml_dtypes`` among them, or integers of up to 32 bits. It may be mapped from a file:
-        it is read by blocks of rows.
+        Floats, including the types of ``ml_dtypes``, or integers of at most 32 bits. The matrix may be memory-mapped:
+        it is read in blocks of rows.
     granularity : Granularity or str
-        Structure of the sparsity: ``1:2``, ``2:4`` or ``4:8``.
+        Sparsity structure: ``1:2``, ``2:4`` or ``4:8``.
     prune : bool
-        Keep the units of largest magnitude and drop the others. The magnitude of a pair is the sum of those of its
-        elements, taken in float64; of equal ones the lower index is kept. Otherwise the matrix must already be sparse.
+        True: keep the units of largest magnitude. The magnitude of a pair is the sum of the magnitudes of its elements,
+        in float64. Among equal magnitudes the lower index is kept. False: the matrix must already be sparse.
     producer : str
-        Key of :data:`PRODUCERS`: whose choice to follow in chunks with fewer non-zero units than are stored.
+        Key of :data:`PRODUCERS`: software whose metadata is used for chunks with fewer non-zero units than stored ones.
     progress : Progress, optional
-        Told after every block of rows.
+        Called after every block of rows.
 
     Returns
     -------
     Compressed
-        Elements of the type of `matrix`.
+        Compressed matrix with elements of the type of `matrix`.
 
     Raises
     ------
     SparsityError
         The matrix is not sparse, and `prune` is false.
     OperandError
-        A wrong shape, type or name, or a NaN where magnitudes are to be compared.
+        A shape, type or name is wrong, or pruning meets a NaN.
     """
     granularity = _granularity(granularity)
     if producer not in PRODUCERS:
@@ -251,17 +251,17 @@ def expand(
     rule, strict
         As for :func:`sptc.tensors.compressed.check_nibbles`.
     progress : Progress, optional
-        Told after every block of rows.
+        Called after every block of rows.
 
     Returns
     -------
     ndarray, shape (rows, columns)
-        Of the type of the stored values; +0 where nothing is stored.
+        Matrix of the type of the stored values; +0 for elements that are not stored.
 
     Raises
     ------
     NibbleError, OperandError
-        As there.
+        See :func:`sptc.tensors.compressed.check_nibbles`.
     """
     check_nibbles(compressed, rule, strict=strict)
     dense = np.zeros(compressed.shape, compressed.stored.dtype)

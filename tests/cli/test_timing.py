@@ -81,7 +81,7 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["tcgen05.mma.ws.cta_group::1.kind::f16"], "no cycles are known: nobody has published any of '.ws'"),
         (["add.f32"], "'add' in 'add.f32' is no known opcode"),
-        ([TEXT, "--arch", "sm_90"], "--arch is of the list of all kinds"),
+        ([TEXT, "--arch", "sm_90"], "--arch cannot be combined with INSTRUCTION"),
         (["--product", "64", "64", "64"], "--product needs an INSTRUCTION"),
         ([TEXT, "--tile", "64x64"], "are of a --product"),
         ([TEXT, "--product", "64", "64", "64", "--tile", "60x64"], "multiple of 64 rows"),
