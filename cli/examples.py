@@ -56,14 +56,17 @@ class _Formatter(argparse.HelpFormatter):
     """Help formatter that does not wrap the lines of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith("example") else super()._fill_text(text, width, indent)
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(part if part.startswith("example") else fill(part, width, indent) for part in parts)
 
 
 def add_examples(parser: argparse.ArgumentParser) -> None:
-    """Set the examples of every command as its epilog."""
+    """Add the examples of every command to its epilog."""
     for name, command in commands(parser):
         examples = EXAMPLES[name]
-        command.epilog = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
+        lines = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
+        command.epilog = f"{command.epilog}\n\n{lines}" if command.epilog else lines
         command.formatter_class = _Formatter
 
 
