@@ -170,8 +170,9 @@ def test_a_simulator_takes_the_include(tmp_path: Path, cli: CommandLine) -> None
     assert lint(tmp_path, "-Wall", "-Wno-UNUSEDPARAM", "-Wno-DECLFILENAME", "top.sv") == (0, "")
 
 
+@pytest.mark.regression
 def test_a_simulator_takes_the_bench(tmp_path: Path) -> None:
-    """The files and options that the bench names; it is run in the regression."""
+    """Verilator accepts the files and options that the bench names, and refuses a design of another name."""
     write_bench(tmp_path, "unit", "tiny", 1, 0)
     words = [word for word in commands(tmp_path, "verilator")[0][1:] if word not in ("--binary", "--build")]
     assert lint(tmp_path, *words) == (0, "")
