@@ -32,7 +32,7 @@ from .numerics import (
     results,
     total_bits,
 )
-from .operands import Definition, held
+from .operands import Definition, definition_of
 from .properties import Parameters, Topic, anonymous
 from .rounding import headrooms
 
@@ -117,8 +117,8 @@ def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int
     output, bits = h.named("output", align.output), align.shifted_bits
     padded = Cat(Const(0, max(padding, 0)), align.magnitude[max(-padding, 0) :])
     for shift_amount in range(bits):
-        wanted = Cat(padded[shift_amount:bits], Const(0, shift_amount))
-        h.claim(f"distance{shift_amount}", (align.shift_amount != shift_amount) | (output[:bits] == wanted))
+        expected = Cat(padded[shift_amount:bits], Const(0, shift_amount))
+        h.claim(f"distance{shift_amount}", (align.shift_amount != shift_amount) | (output[:bits] == expected))
         h.cover(f"distance{shift_amount}", (align.shift_amount == shift_amount) & output[:bits].any())
     h.claim("beyond", (align.shift_amount < bits) | ~output[:bits].any())
     h.cover("beyond", (align.shift_amount >= bits) & align.magnitude.all())
@@ -149,11 +149,11 @@ class _Running:
         self.sign, self.zero, self.inf, self.nan = (Const(0) for _ in range(4))
         self.exponent: Value = Const(0, EXPONENT_BITS)
         for this, element in runs:
-            found = held(config, element, index, name, operand)
-            self.sign = Mux(this, found.sign_apart, self.sign)
-            self.exponent = Mux(this, found.exponent, self.exponent)
-            self.zero = Mux(this, found.zero, self.zero)
-            self.inf, self.nan = Mux(this, found.inf, self.inf), Mux(this, found.nan, self.nan)
+            definition = definition_of(config, element, index, name, operand)
+            self.sign = Mux(this, definition.sign_apart, self.sign)
+            self.exponent = Mux(this, definition.exponent, self.exponent)
+            self.zero = Mux(this, definition.zero, self.zero)
+            self.inf, self.nan = Mux(this, definition.inf, self.inf), Mux(this, definition.nan, self.nan)
 
 
 class _Product:
@@ -250,10 +250,10 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     for index, product in enumerate(products):
         h.claim(f"sign{index}", o.signs[index] == product.sign)
     for index, exponent in enumerate(o.exponents):
-        wanted: Value = Const(0)
+        expected: Value = Const(0)
         if index < len(products) and not packed:
-            wanted = Mux(products[index].zero, 0, products[index].exponent)
-        h.claim(f"exponent{index}", exponent == wanted)
+            expected = Mux(products[index].zero, 0, products[index].exponent)
+        h.claim(f"exponent{index}", exponent == expected)
     if elements[0].format.is_integer:
         h.cover("integer", ~products[0].zero)
         return
@@ -400,15 +400,15 @@ def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], sta
     for slot in range(config.term_slots):
         place = product_place(config, slot)
         product, term = i.significands[slot], addends.terms[slot][: place + product_bits(config, slot)].as_signed()
-        found, wanted = term + addends.increments[slot], Const(0)
+        aligned, expected = term + addends.increments[slot], Const(0)
         if element.container_bits > 4 and slot < config.slots_of(element):
             exponent = i.exponents[slot] if slot < float_slots(config) else Const(_INTEGER_EXPONENT)
             if floats:
                 h.assume((product == 0) | ((exponent <= e_max) & (e_max < 1 << _PRODUCT_EXPONENT.width)))
                 h.assume(exponent <= most)
                 kept = _truncated(product[: product.shape().width - 1], place, e_max - exponent)
-                wanted = Mux(i.signs[slot], -kept, kept)
+                expected = Mux(i.signs[slot], -kept, kept)
             else:
                 h.assume(((product == 0) | (exponent == _INTEGER_EXPONENT)) & ~i.signs[slot])
-                wanted = product << integer_place(config)
-        h.claim(f"term{slot}", found == wanted)
+                expected = product << integer_place(config)
+        h.claim(f"term{slot}", aligned == expected)

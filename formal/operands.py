@@ -15,7 +15,7 @@ from .numerics import ACCUMULATOR_BITS, EXPONENT_BITS, kept_bits, multiplier, po
 from .properties import Engine, Parameters, Topic, anonymous
 from .selection import selected_byte
 
-__all__ = ["OPERANDS", "Definition", "held"]
+__all__ = ["OPERANDS", "Definition", "definition_of"]
 
 OPERANDS = Topic("operands")
 _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
@@ -80,7 +80,7 @@ def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> i
     return first + element.low_bit
 
 
-def held(config: CoreConfig, element: Element, index: int, name: str, operand: Value) -> Definition:
+def definition_of(config: CoreConfig, element: Element, index: int, name: str, operand: Value) -> Definition:
     """Return the definition of an element of operand ``a`` or ``b``."""
     first = _first_bit(config, element, index, name)
     return Definition(element, operand[first : first + element.format.bits])
@@ -110,27 +110,27 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
             if served not in config.elements_of_slot(slot):
                 h.claim(label, ~runs | (raw.zero & ~raw.special & (raw.significand == 0)))
                 continue
-            wanted = held(config, served, slot, name, operand)
-            finite = ~(wanted.inf | wanted.nan)
-            place = 0 if served.fixed_point else point(config, slot, served, name) - wanted.scale
+            expected = definition_of(config, served, slot, name, operand)
+            finite = ~(expected.inf | expected.nan)
+            place = 0 if served.fixed_point else point(config, slot, served, name) - expected.scale
             h.claim(
                 label,
                 ~runs
                 | (
-                    (raw.sign == wanted.sign_apart)
-                    & (raw.inf == wanted.inf)
-                    & (raw.nan == wanted.nan)
+                    (raw.sign == expected.sign_apart)
+                    & (raw.inf == expected.inf)
+                    & (raw.nan == expected.nan)
                     & (raw.special == ~finite)
-                    & (raw.zero == wanted.zero)
-                    & (~finite | (raw.significand == wanted.significand << place))
-                    & (~finite | (raw.exponent == wanted.exponent))
+                    & (raw.zero == expected.zero)
+                    & (~finite | (raw.significand == expected.significand << place))
+                    & (~finite | (raw.exponent == expected.exponent))
                 ),
             )
             if slot == 0:
                 label = label.removesuffix("0")
                 h.cover(f"{label}_zero", runs & raw.zero)
-                if wanted.scale:
-                    hidden = raw.significand[place + wanted.scale]
+                if expected.scale:
+                    hidden = raw.significand[place + expected.scale]
                     h.cover(f"{label}_subnormal", runs & ~raw.zero & (raw.exponent == 1) & ~hidden)
                 if served.format.specials is not Specials.NONE:
                     h.cover(f"{label}_nan", runs & raw.nan)
@@ -143,27 +143,27 @@ def _accumulator(h: Harness) -> None:
     accumulator = h.add("accumulator", UnpackAccumulator(), word=word, half=half)
     for name, runs in (("f16", half), ("f32", ~half)):
         fmt = FORMATS[name]
-        wanted = Definition(Element(fmt, fmt.bits), word[: fmt.bits])
-        finite = ~(wanted.inf | wanted.nan)
+        expected = Definition(Element(fmt, fmt.bits), word[: fmt.bits])
+        finite = ~(expected.inf | expected.nan)
         place = ACCUMULATOR_BITS - 1 - fmt.fraction_bits
         h.claim(
             f"{name}_flags",
             ~runs
             | (
-                (accumulator.sign == wanted.sign)
-                & (accumulator.inf == wanted.inf)
-                & (accumulator.nan == wanted.nan)
-                & (accumulator.zero == wanted.zero)
+                (accumulator.sign == expected.sign)
+                & (accumulator.inf == expected.inf)
+                & (accumulator.nan == expected.nan)
+                & (accumulator.zero == expected.zero)
             ),
         )
-        exponent = h.named(f"{name}_exponent", wanted.exponent - fmt.bias, signed(EXPONENT_BITS + 1))
+        exponent = h.named(f"{name}_exponent", expected.exponent - fmt.bias, signed(EXPONENT_BITS + 1))
         h.claim(
             f"{name}_value",
             ~(runs & finite)
-            | ((accumulator.exponent == exponent) & (accumulator.significand == wanted.magnitude << place)),
+            | ((accumulator.exponent == exponent) & (accumulator.significand == expected.magnitude << place)),
         )
         h.claim(f"{name}_special", ~runs | finite | (accumulator.significand == 0))
-        h.cover(f"{name}_subnormal", runs & ~wanted.zero & ~accumulator.significand[-1] & finite)
+        h.cover(f"{name}_subnormal", runs & ~expected.zero & ~accumulator.significand[-1] & finite)
         h.cover(f"{name}_nan", runs & accumulator.nan)
 
 
@@ -202,14 +202,14 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
         h.assume(port.special == (port.inf | port.nan))
         h.assume(~(port.inf & port.nan))
         h.assume(~(port.special & port.zero))
-    a, b, found = multiply.a, multiply.b, multiply.product
-    h.claim("exponent", found.exponent == a.exponent + b.exponent)
-    h.claim("sign", found.sign == (a.sign != b.sign))
+    a, b, output = multiply.a, multiply.b, multiply.product
+    h.claim("exponent", output.exponent == a.exponent + b.exponent)
+    h.claim("sign", output.sign == (a.sign != b.sign))
     nan = a.nan | b.nan | (a.inf & b.zero) | (b.inf & a.zero)
-    h.claim("nan", found.nan == nan)
-    h.claim("inf", found.inf == ((a.inf | b.inf) & ~nan))
-    h.claim("special", found.special == (found.inf | found.nan))
-    h.claim("zero", found.nan | (found.zero == (a.zero | b.zero)))
+    h.claim("nan", output.nan == nan)
+    h.claim("inf", output.inf == ((a.inf | b.inf) & ~nan))
+    h.claim("special", output.special == (output.inf | output.nan))
+    h.claim("zero", output.nan | (output.zero == (a.zero | b.zero)))
     h.cover("invalid", a.inf & b.zero)
 
 
@@ -260,16 +260,16 @@ def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
             operand = Cat(Const(0, _first_bit(config, elements[index], slot, name)), codes[index])
             unpack = _unpacked(h, Unpack(config, slot, name), operand, numbers[index], traits[index])
             wiring.connect(h.m, unpack.raw, port)
-        found = multiply.product
+        output = multiply.product
         for name in ("sign", "exponent", "significand", "zero", "inf", "nan"):
-            h.named(f"product{slot}_{name}", getattr(found, name))
+            h.named(f"product{slot}_{name}", getattr(output, name))
         of_product = kept_bits(config, elements[0]) - product_place(config, slot)
         place = 0 if elements[0].fixed_point else of_product - left.scale - right.scale
-        h.claim(f"nan{slot}", found.nan == nan)
-        h.claim(f"inf{slot}", found.inf == inf)
-        h.claim(f"sign{slot}", nan | (found.sign == (left.sign_apart != right.sign_apart)))
+        h.claim(f"nan{slot}", output.nan == nan)
+        h.claim(f"inf{slot}", output.inf == inf)
+        h.claim(f"sign{slot}", nan | (output.sign == (left.sign_apart != right.sign_apart)))
         value = _rows(left.significand, right.significand) << place
-        h.claim(f"significand{slot}", nan | inf | (found.significand == value))
-        h.claim(f"exponent{slot}", nan | inf | (found.exponent == left.exponent + right.exponent))
-        h.claim(f"zero{slot}", nan | (found.zero == (left.zero | right.zero)))
-        h.cover(f"not_zero{slot}", ~found.zero)
+        h.claim(f"significand{slot}", nan | inf | (output.significand == value))
+        h.claim(f"exponent{slot}", nan | inf | (output.exponent == left.exponent + right.exponent))
+        h.claim(f"zero{slot}", nan | (output.zero == (left.zero | right.zero)))
+        h.cover(f"not_zero{slot}", ~output.zero)

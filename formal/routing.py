@@ -92,18 +92,18 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
     With 3:1 multiplexers the two stored units of a chunk may be exchanged, which changes no sum.
     """
     config, a, b, nibbles = unit.config, tile.a[row], tile.b[column], tile.metadata[row]
-    found = _met(unit, wide=wide)
-    wanted = [
+    muxed = _met(unit, wide=wide)
+    expected = [
         Cat(a.word_select(byte, 8), _partner(b, nibbles, byte, wide=wide, sparse=sparse))
         for byte in range(config.step_bytes)
     ]
     if config.mux == "mux4" or not sparse:
-        return Cat(found) == Cat(wanted)
+        return Cat(muxed) == Cat(expected)
     size = 2 if wide else 1
     right = []
     for start in range(0, config.step_bytes, 2 * size):
         (first, second), (one, other) = (
-            (Cat(part[start : start + size]), Cat(part[start + size : start + 2 * size])) for part in (found, wanted)
+            (Cat(part[start : start + size]), Cat(part[start + size : start + 2 * size])) for part in (muxed, expected)
         )
         right.append(((first == one) & (second == other)) | ((first == other) & (second == one)))
     return Cat(right).all()

@@ -81,18 +81,18 @@ class SlotModel:
                 m.d.sync += stored.eq(instruction)
         both, none = self.occupied.all(), ~self.occupied.any()
         h.claim("in_turns", (self.next_slot == self.slot) == (both | none))
-        h.claim("oldest", none | self.of_current(self.occupied))
+        h.claim("oldest", none | self.at_current(self.occupied))
         h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
 
     def of(self, slot: Value) -> Any:
         """Return the instruction in a slot."""
         return Array(self.instructions)[slot]
 
-    def of_current(self, slots: Value) -> Value:
+    def at_current(self, slots: Value) -> Value:
         """Return the bit of the slot that is being multiplied, from one bit for each slot."""
         return slots.bit_select(self.slot, 1)
 
-    def of_other(self, slots: Value) -> Value:
+    def at_other(self, slots: Value) -> Value:
         """Return the bit of the other slot, from one bit for each slot."""
         return slots.bit_select(~self.slot, 1)
 
@@ -108,9 +108,9 @@ class SlotModel:
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
         h.m.d.sync += [slot.eq(slot ^ end), left.eq(left & ~(end << slot) | self.filled)]
         h.claim(f"turn_of_{name}", (turn.slot == slot) & (turn.left == left))
-        of_current, of_other = self.of_current(left), self.of_other(left)
-        h.claim(f"{name}_left", Mux(of_current, left == self.occupied, ~(left & ~self.occupied).any()))
-        h.claim(f"{name}_in_order", slot == Mux(of_current, self.slot, Mux(of_other, ~self.slot, self.next_slot)))
+        current_left, other_left = self.at_current(left), self.at_other(left)
+        h.claim(f"{name}_left", Mux(current_left, left == self.occupied, ~(left & ~self.occupied).any()))
+        h.claim(f"{name}_in_order", slot == Mux(current_left, self.slot, Mux(other_left, ~self.slot, self.next_slot)))
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
@@ -120,7 +120,7 @@ class SlotModel:
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
         h.claim(f"missing_{name}", turn.missing == missing)
         h.claim(f"missing_{name}_if_left", ~(left & ~missing).any() & ~(missing & ~self.occupied).any())
-        h.claim(f"{name}_before_panels", (self.panel == 0) | ~self.of_current(missing))
+        h.claim(f"{name}_before_panels", (self.panel == 0) | ~self.at_current(missing))
         return missing
 
 
@@ -206,11 +206,11 @@ def claim_stream(
         rest.eq(Mux(model.occupied.any(), own.total(current) - used, 0)),
         of_both.eq(rest + Mux(model.occupied.all(), own.total(other), 0)),
     ]
-    of_current, of_other = model.of_current(left), model.of_other(left)
+    current_left, other_left = model.at_current(left), model.at_other(left)
     h.claim(f"{name}_no_more", (count <= of_both) & (count <= DEPTH))
-    h.claim(f"{name}_of_current", of_current == (count < rest))
-    h.claim(f"{name}_of_other", of_other == (model.occupied.all() & (count < of_both)))
-    following = Mux(of_current, used + count, Mux(of_other & (count > rest), count - rest, 0))
+    h.claim(f"{name}_of_current", current_left == (count < rest))
+    h.claim(f"{name}_of_other", other_left == (model.occupied.all() & (count < of_both)))
+    following = Mux(current_left, used + count, Mux(other_left & (count > rest), count - rest, 0))
     h.claim(f"{name}_next", place == following[:6])
     for ahead, entry in enumerate(queue.entries):
         first = Cat(current.mark, number(current, (used + ahead)[:5]))

@@ -135,7 +135,7 @@ def _order(h: Harness) -> None:
     stored_a, missing_a = claim_a(h, cta.parts, fetch, model, elsewhere)
     stored_columns, missing_words = _claim_columns(h, cta, columns, model)
     _claim_accumulators(h, cta, accumulators, model)
-    h.claim("ready", slots.ready == model.of_current(model.occupied & ~missing_a & ~missing_words))
+    h.claim("ready", slots.ready == model.at_current(model.occupied & ~missing_a & ~missing_words))
     for slot, of_slot in enumerate(model.instructions):
         _claim_stored_a(h, cta, slot, of_slot, stored_a[slot], stored_columns[slot])
         _claim_stored_words(h, cta, slot, of_slot, stored_columns[slot])

@@ -101,7 +101,7 @@ def _order(h: Harness) -> None:
         h.claim(f"metadata_{slot}", ~model.occupied[slot] | Cat(right).all())
     claim_b(h, cores.parts, fetch, model)
     stored, missing = claim_a(h, cores.parts, fetch, model, cores.parts.delivery.end)
-    h.claim("ready", slots.ready == model.of_current(model.occupied & ~missing))
+    h.claim("ready", slots.ready == model.at_current(model.occupied & ~missing))
     _claim_cores(h, cores, model, multiplied, c_mark)
     for slot, panel, segment in product(range(SLOTS), range(_A_PANELS), range(SEGMENTS)):
         mark, right = model.instructions[slot].mark, []

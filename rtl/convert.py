@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 
 from ..errors import BackendError
 from ..infra.collector import uncollected
+from .cells.platforms import OPERATORS
 
 __all__ = ["to_rtlil", "to_verilog"]
 
@@ -22,7 +23,12 @@ __all__ = ["to_rtlil", "to_verilog"]
 _TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;$", re.MULTILINE)
 _TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
-
+#: A field of a structure is a wire of its own, such as ``i__payload.control.a``, which nothing reads. It is there for
+#: waves. A large top has tens of thousands, on which Verilator spends most of its time.
+_FIELD = r"\\[^\s.\[\]]+(?:\.\w+|\[\d+\])+(?:\$\d+)?"
+_FIELDS = re.compile(
+    rf"(?:^ *attribute \\enum_[^\n]*\n)*^ *wire [^\n]*{_FIELD}\n\n?|^ {{0,2}}connect {_FIELD} [^\n]*\n\n?", re.MULTILINE
+)
 #: Most input bits of a top module: Amaranth numbers them with 16 bits, and uses some numbers itself.
 _MOST_INPUT_BITS = (1 << 16) - 64
 #: Type of the cells at the ports of a component in :class:`_Surroundings`.
@@ -57,15 +63,12 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
     ports : sequence of Value, optional
         Ports of the top module; by default those of a component's signature.
     platform : object
-        Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS` multipliers are operators.
+        Target of the elaboration: with :data:`~sptc.rtl.cells.platforms.OPERATORS`, for compiled simulation,
+        multipliers are operators and fields of structures have no wires.
     """
     with uncollected():
-        if ports is None and isinstance(design, wiring.Component):
-            named = _flattened(design)
-            if sum(len(port) for _, is_input, port in named if is_input) > _MOST_INPUT_BITS:
-                text = rtlil.convert(_Surroundings(design), name=name, ports=(), platform=platform, emit_src=False)
-                return _with_ports(str(text), name, {port: is_input for port, is_input, _ in named})
-        return str(rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=False))
+        text = _converted(design, name, ports, platform)
+    return _FIELDS.sub("", text) if platform == OPERATORS else text
 
 
 def to_verilog(
@@ -86,6 +89,16 @@ def to_verilog(
         lines = str(error).strip().splitlines() or ["no message"]
         raise BackendError(f"Yosys cannot write the Verilog of {name}: {lines[-1].strip()}") from None
     return _TRIGGER.sub(_TRIGGERED, text)
+
+
+def _converted(design: Elaboratable, name: str, ports: Sequence[Value] | None, platform: object) -> str:
+    """Return RTLIL as Amaranth writes it."""
+    if ports is None and isinstance(design, wiring.Component):
+        named = _flattened(design)
+        if sum(len(port) for _, is_input, port in named if is_input) > _MOST_INPUT_BITS:
+            text = rtlil.convert(_Surroundings(design), name=name, ports=(), platform=platform, emit_src=False)
+            return _with_ports(str(text), name, {port: is_input for port, is_input, _ in named})
+    return str(rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=False))
 
 
 def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:

@@ -10,8 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.convert import to_rtlil
 from sptc.rtl.emit import TOPS, emit
+from sptc.rtl.operand_slots import PanelRequests
 from sptc.rtl.step import unit_step_layout
 
 TINY = PRESETS["tiny"]
@@ -93,3 +96,12 @@ def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None
     command = ["vvp", "-n", "bench.vvp"]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert set(printed.strip()) <= {"0", "1"}, printed
+
+
+def test_compiled_simulation_has_no_wires_for_fields() -> None:
+    """Beside the fields, their values and the names of their codes, every line stays."""
+    texts = (to_rtlil(PanelRequests(4), NAME, platform=platform) for platform in (None, OPERATORS))
+    complete, slim = ([line for line in text.split("\n") if line and "\\enum_" not in line] for text in texts)
+    fields = {line.split()[-1] for line in complete if re.search(r" wire .*[.\[]\w+\]?$", line)}
+    assert fields
+    assert slim == [line for line in complete if not fields & {*line.split()[:2], line.split()[-1]}]
