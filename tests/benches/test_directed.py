@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -27,10 +28,15 @@ def _collected() -> Iterator[None]:
     gc.collect()
 
 
+@cache
+def one_step_instructions() -> list[Instruction]:
+    """Return the one-step instructions of all datapaths."""
+    return [i for name, config in PRESETS.items() for i in native(config, ARCHITECTURE_OF_PRESET[name])]
+
+
 def instructions(one: DotProduct) -> list[Instruction]:
     """Return the one-step instructions of all datapaths that sum a dot product."""
-    found = (i for name, config in PRESETS.items() for i in native(config, ARCHITECTURE_OF_PRESET[name]))
-    return [i for i in found if one.fits(i)]
+    return [i for i in one_step_instructions() if one.fits(i)]
 
 
 @pytest.mark.parametrize("preset", ["ampere", "rtx-blackwell"])

@@ -134,7 +134,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     """Every fault is seen or changes nothing, and nothing is seen without one."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
     write_jobs(tmp_path / "jobs", islice(random_warpgroup_jobs(settings.config, np.random.default_rng(seed)), 60))
-    of_top = regression(settings, 24, seed, tmp_path)
+    of_top = regression(settings, 12, seed, tmp_path)
     faults = of_top.netlist.faults
     assert of_top.first_failure(None) is None
     left = [fault for fault in faults if of_top.first_failure(fault) is None]

@@ -1,4 +1,4 @@
-"""A hundred kills at random moments: work that goes on where it stopped ends as if nothing had been."""
+"""Fifty kills at random moments: work that goes on where it stopped ends as if nothing had been."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Work:
     words: tuple[str, ...]
     #: What it leaves, of what it printed and of the folder; equal for equal work.
     result: Callable[[str, Path], object]
-    #: How often it is killed; a hundred in all.
+    #: How often it is killed; fifty in all.
     kills: int
     #: A file that is there only when it is whole; none if empty.
     finished: str = ""
@@ -64,21 +64,21 @@ WORKS = {
     "gemm": Work(
         (*_SPTC, "gemm", "--random", "900", "700", "768", "--backend", "golden", "--jobs", "2", "--output", "d.npy"),
         lambda printed, folder: (folder / "d.npy").read_bytes(),
-        45,
+        22,
         "d.npy",
     ),
     "campaign": Work(
         (*_SPTC, "campaign", "--arch", "sm_80", "--tiles", "2", "--seed", "11", "--shards", "400", "--state", "state"),
         lambda printed, folder: _entries(folder),
-        30,
+        15,
     ),
     "prove": Work(
         (*_SPTC, "prove", "metadata", "--preset", "tiny", "--jobs", "2", "--json"),
         lambda printed, folder: _rows(printed, "proofs"),
-        8,
+        4,
     ),
-    "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 7, fills_cache=True),
-    "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 10, fills_cache=True),
+    "sweep": Work((*_SPTC, *_SWEEP.split()), lambda printed, _: _rows(printed, "points"), 4, fills_cache=True),
+    "build": Work((sys.executable, "-c", BUILD), lambda printed, folder: printed, 5, fills_cache=True),
 }
 
 

@@ -86,9 +86,8 @@ def test_the_interval_of_an_h200() -> None:
 
 #: Rows and columns of an array, registers in its units, and bytes of a step; a step may wait for the one before.
 ARRAYS = [
-    *((4, 8, CUTS[1:4], 16), (8, 2, (), 16), (8, 8, (), 16), (2, 2, CUTS, 32)),
-    *((4, 4, CUTS, step_bytes) for step_bytes in (16, PRESETS["hopper"].step_bytes)),
-    *((1, 1, CUTS[:1], 16), (1, 8, CUTS, 16), (16, 1, CUTS, 16), (2, 4, CUTS, 16), (16, 8, CUTS, 16)),
+    *((4, 8, CUTS[1:4], 16), (8, 8, (), 16), (2, 2, CUTS, 32), (4, 4, CUTS, 16)),
+    *((4, 4, CUTS, PRESETS["hopper"].step_bytes), (1, 1, CUTS[:1], 16), (16, 8, CUTS, 16)),
 ]
 
 
@@ -110,7 +109,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
         assert share or np.diff(accepted(log)).tolist() == intervals[:-1]
         latencies = [after - before for before, after in zip(accepted(log), first_valid(log), strict=True)]
         assert latencies == [config.warp_latency(count) for count in counts]
-    cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(24 if warp.blocks < 64 else 8)]
+    cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(12 if warp.blocks < 64 else 6)]
     share = 1 - 1 / (1 + 2 * min(warp.blocks, 8))
     log = run(warp, payloads(cases), rng, gaps=(share,), stalls=(share,))
     check_results(cases, log)

@@ -179,6 +179,7 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
         assert got == expected & (1 << CHUNKS) - 1, f"{case.instruction}: flags of row {row}"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_bytes", [32, 16])
 def test_every_row_and_column_has_its_own(
     step_bytes: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
