@@ -53,7 +53,7 @@ class Top:
 
 #: A panel every 32 cycles, of arrays of four units, and every 64, of arrays of two.
 WARPGROUP = Top("hopper", "warpgroup", (1, 4), 24, Warpgroup)
-CTA = Top("blackwell", "tcgen05", (1, 2), 4, Tcgen05)
+CTA = Top("blackwell", "tcgen05", (1, 2), 2, Tcgen05)
 ITEMS_AT_LENGTH = 160
 
 
@@ -84,21 +84,24 @@ def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path)
     assert {group.name.split()[0] for group in coverage if group.hits.any()} == {"cta"}
 
 
-class WithoutBaseOffset(CoreMatrixAddress):
-    """Addresses of core matrices that know no base offset of their descriptor."""
+class NeighbouringUnit(CoreMatrixAddress):
+    """Addresses of core matrices from a start whose lowest bit is inverted: 16 bytes beside the right ones."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.right = right = CoreMatrixAddress()
-        m.d.comb += [right.request.eq(self.request), right.request.descriptor.base_offset.eq(0)]
+        m.d.comb += [
+            right.request.eq(self.request),
+            right.request.descriptor.start.eq(self.request.descriptor.start ^ 1),
+        ]
         m.d.comb += [right.segment.eq(self.segment), *(self.address[i].eq(right.address[i]) for i in range(8))]
         return m
 
 
 @pytest.mark.parametrize("top", [WARPGROUP, CTA], ids=lambda top: top.name)
 def test_a_bench_sees_a_planted_fault(top: Top, seed: int, tmp_path: Path) -> None:
-    settings = top.settings(tmp_path / "jobs", seed)
-    fetch = partial(OperandFetch, address_class=WithoutBaseOffset)
+    settings = top.settings(tmp_path / "jobs", seed, 2)
+    fetch = partial(OperandFetch, address_class=NeighbouringUnit)
     wrong = top.component(settings.config, unit_class=unit_instance("bench"), fetch_class=fetch)
     text = to_verilog(wrong, "bench") + to_verilog(Unit(settings.config), unit_of("bench"))
     failures = build(settings, tmp_path, verilog_text=text).run(seed)

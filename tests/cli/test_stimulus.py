@@ -30,7 +30,7 @@ S8 = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"
 TCGEN05 = "tcgen05.mma.sp.cta_group::1.kind::f16"
 DESIGN = "sptc_tiny_unit"
 #: Single faults that are drawn.
-FAULTS = 20
+FAULTS = 10
 #: The unit with faults in place of the unit.
 FAULTY = """
 module {name}(input clk, rst, enable, input [561:0] step, output [32:0] result);
